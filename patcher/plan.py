@@ -70,8 +70,8 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
     """Return the plan that patches `target` to record `config`; nothing is written.
 
     Lines of the same patch are replaced. `records` are the patches that the store has for the root. Raises Problem:
-    NO_RECIPE, STRUCTURE, FOREIGN_EDIT if inserted lines were edited, USAGE for a window, role or strategy that the
-    stage does not have, ENVIRONMENT if a file cannot be read.
+    NO_RECIPE or STRUCTURE if no code to patch is found, FOREIGN_EDIT if inserted lines were edited, USAGE for a window,
+    role or strategy that the stage does not have, ENVIRONMENT if a file cannot be read.
     """
     planning = _Planning(upstream, target, config)
     recipes = planning.recipes()
@@ -101,8 +101,8 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
     )
 
 
-def profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
-    """Return the framework's own profiler that the stage sets up, "" if rlpatch's recorder records.
+def builtin_profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
+    """Return the framework's own profiler that the stage sets up, "" if rlpatch's recorder records instead.
 
     Raises Problem (NO_RECIPE) if the project lacks the stage.
     """
@@ -436,7 +436,7 @@ def _cut(text: str) -> str:
 
 
 def _no_file(target: Target, recipe: Recipe) -> Problem:
-    """Return the Problem (STRUCTURE) that no file in the target has the code that `recipe` looks for."""
+    """Return the Problem (STRUCTURE) that the target has none of the files into which `recipe` inserts code."""
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
     return Problem(
         Kind.STRUCTURE,

@@ -57,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
-    """Return the result of the chosen command; without --path and --python it looks in the running interpreter."""
+    """Run the chosen command, by default on the running interpreter's environment, and return its result."""
     python = options.python or (None if options.path else sys.executable)
     typed = {"--path": options.path, "--python": options.python}
     words = tuple(word for name, value in typed.items() if value for word in (name, str(value)))

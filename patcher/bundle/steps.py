@@ -100,7 +100,10 @@ def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
-    """Patch all targets or none, in one attempt. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
+    """Complete or roll back interrupted commands, then patch all targets or none; with `dry_run` only check.
+
+    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile.
+    """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
     plans, problems = machine.plan(discovery)
@@ -122,7 +125,10 @@ def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
-    """Remove the bundle's patches, in one attempt. Raises Problem (FOREIGN_EDIT) if a file changes meanwhile."""
+    """Complete or roll back interrupted commands, then remove the bundle's patches; with `dry_run` only check.
+
+    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile.
+    """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
     removals, removal_step = _removals(machine, discovery)

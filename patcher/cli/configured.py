@@ -95,9 +95,9 @@ class Configuration:
         """Return the options, each with its words, and the targets that the configuration adds to a command line.
 
         A `command` that patches gets all options, any other gets only `path` and `python`, unless a preset is typed.
-        `typed` has the names of typed options, which are not added, and "targets" if a target is typed. A typed window
-        or stage keeps out all options of windows, a typed `--path` or `--python` both of these. Raises Problem (USAGE)
-        for an unknown preset.
+        `typed` has the names of typed options, and "targets" if a target is typed: these are not added. If a window or
+        stage is typed, no option of windows is added; if `--path` or `--python` is, neither of these. Raises Problem
+        (USAGE) for an unknown preset.
         """
         chosen = _without_windows(self.with_preset(preset), typed)
         patching = command in PATCHING or preset is not None

@@ -63,7 +63,7 @@ def _check_separator(command: click.Command, typed: Sequence[str]) -> None:
 
 
 def _starts_a_run(word: str) -> bool:
-    """Tell whether a word is a program or a `.sh` or `.py` file, and not the name of a target."""
+    """Tell whether a word is a program (on PATH, or one of `STARTERS`) or a `.sh` or `.py` file, and no target."""
     names = {versions.normalise(name) for project in projects() for name in (project.name, *project.distributions)}
     if versions.normalise(word.partition("==")[0]) in names:
         return False

@@ -189,7 +189,7 @@ def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 
 
 def print_and_exit(report: CommandResult, output: OutputOptions) -> NoReturn:
-    """Print `report` and exit with its code; without problems, call `report.then` first and exit with its code."""
+    """Print `report`, call its `then` if it has one and no problem, and exit with the code of the last of the two."""
 
     def show(report: CommandResult) -> int:
         return report.show(**output._asdict())

@@ -149,7 +149,7 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
 def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> Note:
     """Return a note that no patch of the targets `names` (none: of any) was found, with the places that were searched.
 
-    With `is_elsewhere` it says "was found here": a root outside of these places is patched.
+    `is_elsewhere` tells that another place has such a patch; then the note says that none was found here.
     """
     targets = ", ".join(names)
     if is_elsewhere:

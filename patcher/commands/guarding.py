@@ -112,9 +112,10 @@ def guard(
 ) -> StepResult:
     """Return a problem for each other profiler that is on, and a warning for each that may be on.
 
-    `profiler` is the framework's own profiler if the patch only sets that up, else "". That profiler gets a note unless
-    it is off. With `force` or such a `profiler`, other profilers that are on get a warning instead of a problem.
-    `recorder` is the program that records for rlpatch, "" for none: a launch that does not start it gets a warning.
+    Without `target`, the switches of the release `version` are looked for. `profiler` is the framework's own profiler
+    if the patch only sets that up, else ""; it gets a note unless it is off. With `force` or such a `profiler`, others
+    that are on get a warning instead of a problem. `recorder` is the program that records for rlpatch, "" for none: a
+    launch that does not start it gets a warning.
     """
     results, step = _detect(upstream, version, target, launch, severe=True)
     if recorder and _is_missing(recorder, results, launch):

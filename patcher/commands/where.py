@@ -40,7 +40,7 @@ class NodeCommands(Protocol):
     """Cluster nodes as the commands need them; see `patcher.cluster.nodes.Nodes`."""
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-        """Return a search for each kind of installation; end interrupted commands first if it `writes`."""
+        """Return a search for each kind of installation, and a report; see `searches` of this module."""
 
     def guard(
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,
@@ -67,7 +67,7 @@ def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) 
     """Return a search for this machine, or one for each group of identical nodes, and the report of a cluster.
 
     The report has a problem for each node that does not answer or has other releases; then there are no searches. On a
-    cluster, a `command` that `writes` first ends interrupted commands. `words` are its targets.
+    cluster, interrupted commands are completed or rolled back first if the `command` `writes`. `words` are its targets.
     """
     if where.nodes:
         return where.nodes.searches(words, command, writes=writes)

@@ -79,7 +79,7 @@ class Interpolation:
 
         The thirds are short, medium and long ones, as in `by_length`; those without any are left out. ``length`` has
         the seconds of all micro-batches. The predictions are scaled to the same sum, because the profiler slows all of
-        them down. If the recorded micro-batches have a single length, all are predicted to be equally long.
+        them down. If all recorded micro-batches are equally long, so are all predictions.
         """
         total = max(float(length.sum()), 1e-12)
         several = np.ptp(self.length) > 0

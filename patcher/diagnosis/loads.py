@@ -106,7 +106,7 @@ def excess(seconds: Floats, predicted: Floats, times: float) -> Floats:
 
 
 def total_errors(predicted: Floats, iterations: Iterations) -> dict[str, float]:
-    """Return load → predicted less measured seconds of ``iterations``.
+    """Return load → predicted minus measured seconds of ``iterations``.
 
     ``predicted`` has a value for each iteration, and is scaled to the sum of the measured ones first.
     """
@@ -116,10 +116,10 @@ def total_errors(predicted: Floats, iterations: Iterations) -> dict[str, float]:
 
 
 def check_loads(errors: Mapping[str, float], iterations: Iterations, recorded_features: Floats) -> list[LoadCheck]:
-    """Check for each load how well its time was predicted.
+    """Check for each load how well its time was predicted, and how much of it is unlike every recorded iteration.
 
-    ``errors`` maps the loads of ``iterations``, those of the timeline, to the seconds predicted too much.
-    ``recorded_features`` has the shape (recorded iterations, features).
+    ``errors`` maps the loads of ``iterations``, those of the timeline, to predicted minus measured seconds.
+    ``recorded_features`` are those of the recorded iterations: shape (recorded iterations, features).
     """
     features, seconds = iterations.features, iterations.seconds
     total = max(float(seconds.sum()), 1e-12)

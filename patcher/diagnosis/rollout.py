@@ -144,10 +144,9 @@ def _busy_errors(
 ) -> dict[str, float]:
     """Return load → seconds by which a device's busy time in the ``working`` iterations is predicted too long.
 
-    It is in error as that of the ``recorded`` iterations of the load is, if each of these is predicted from the other
-    windows alone. In a load without any, only busy time beyond the measured time is an error. ``working``, with their
-    ``features``, are those of all iterations where the mask ``counted`` is True; ``places`` has the indices of the
-    recorded ones in all.
+    The relative error of a load is that of its ``recorded`` iterations, each predicted from the other windows alone.
+    Without a recorded iteration, only busy time beyond the measured time is an error. ``working``, with ``features``,
+    are those of all iterations where the mask ``counted`` is True; ``places`` has the recorded ones' indices in all.
     """
     busy_classes = ~recorded.stretched
     measured = recorded.class_seconds[:, busy_classes].sum(axis=1)

@@ -18,9 +18,9 @@ MILLISECONDS = Unit(lambda milliseconds: f"{milliseconds:,.1f} ms")
 
 
 def of_diagnosis(diagnosis: RunDiagnosis) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield (columns, table) for each CSV file; the columns are to be added to each row.
+    """Yield ({column: value}, table) for the CSV files; these columns are added to each row of the table.
 
-    They are {"stage": its name} for a table on one stage, else {}.
+    That is the name of the stage for a table on one stage, else nothing.
     """
     yield {}, stages(diagnosis)
     for stage in diagnosis.stages:

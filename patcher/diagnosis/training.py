@@ -231,11 +231,6 @@ def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
     return slowest if lengths[slowest] > SLOWER * usual else ranks[0]
 
 
-def next_micro_batches(stages: Sequence[TrainerStage]) -> list[tuple[int, int]]:
-    """Choose the micro-batches to record in a later call of a stage, as half-open ranges; [] if there are none.
-
-    They are chosen in the last call of ``stages[0]``.
-    """
-    if not stages:
-        return []
-    return choose_micro_batches(stages[0].newest_call, sized=stages[0].micro_batches.sized)
+def next_micro_batches(stage: TrainerStage) -> list[tuple[int, int]]:
+    """Choose the micro-batches to record in a later call of a stage, by its last call: half-open ranges, or []."""
+    return choose_micro_batches(stage.newest_call, sized=stage.micro_batches.sized)

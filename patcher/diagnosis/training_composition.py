@@ -18,8 +18,8 @@ from patcher.diagnosis.rollout import class_shares, reason, supported_loads
 from patcher.diagnosis.training import SIZED, MicroBatches, TrainerStage, correlation, next_micro_batches
 from patcher.diagnosis.windows import FARTHEST_S, Joined, join_units
 from patcher.messages import CommandLine, Text
-from patcher.timeline.recorded import plain_host
 from patcher.traces.model import RankProfile
+from patcher.workers.life import plain_host
 
 ALIKE = 8
 """Micro-batches of about the same size by which the length of a recorded one is expected."""
@@ -50,7 +50,7 @@ def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankPro
 def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
     """Find the recorded micro-batches of ``profiles`` among those of a stage in one process, by number and start.
 
-    Profiles of other stages or processes, and micro-batches that carry the profiler's start, are left out.
+    Profiles of other stages or processes, and micro-batches that include the profiler's start, are left out.
     """
     mine = [profile for profile in profiles if _was_recorded_in(profile, stage)]
     return join_units(
@@ -82,7 +82,7 @@ def _nearest_micro_batch(micro_batches: MicroBatches, number: int, begin: object
 
 
 def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
-    """Diagnose one training stage from all its processes; its seconds are their mean.
+    """Diagnose one training stage from all its processes; its seconds are the mean over the processes.
 
     ``stages`` has the stage in each process, ``joined`` the recorded micro-batches there. The first call is a warm-up
     and left out if there are others. Without a recorded micro-batch the stage has no classes, but the reason.
@@ -99,7 +99,7 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
     stage = StageDiagnosis(
         stage=stages[0].name, seconds=inside, supported=False, why="", turns=calls - first,
         iterations=round(int(counted.sum()) / processes), recorded=0, recording_seconds=0.0, waiting_seconds=0.0,
-        between_seconds=of_calls - inside, record=_record_command(stages),
+        between_seconds=of_calls - inside, record=_record_command(stages[0]),
     )  # fmt: skip
     offsets = np.cumsum([0, *(len(part) for part in every)])
     places = np.concatenate([part.places + offset for part, offset in zip(joined, offsets, strict=False)])
@@ -136,14 +136,14 @@ def noise(seconds: Floats, sizes: Floats) -> float:
     return 1.4826 * float(np.median(deviations))
 
 
-def _record_command(stages: Sequence[TrainerStage]) -> str:
+def _record_command(stage: TrainerStage) -> str:
     """Return an example of a command that records the shortest and longest micro-batches of a stage in a later run.
 
     "" if the stage has no micro-batches.
     """
-    windows = PlannedWindows(tuple(next_micro_batches(stages))).option
-    window = ("--stage", stages[0].stage, "--micro-batch", windows, "--training-steps", "3")
-    command = CommandLine("run", stages[0].package or "verl", "--timeline", *window, "--", "bash", "run.sh")
+    windows = PlannedWindows(tuple(next_micro_batches(stage))).option
+    window = ("--stage", stage.stage, "--micro-batch", windows, "--training-steps", "3")
+    command = CommandLine("run", stage.package or "verl", "--timeline", *window, "--", "bash", "run.sh")
     return str(command) if windows else ""
 
 

@@ -16,10 +16,10 @@ from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.model import CLASSES, DiagnosedWindow
 from patcher.diagnosis.training import TrainerStage
 from patcher.messages import CommandLine
-from patcher.timeline.recorded import plain_host
 from patcher.traces import sidecar
 from patcher.traces.families import HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.model import RankProfile, RecordedUnit
+from patcher.workers.life import plain_host
 
 NAMES = tuple(CLASSES)
 """Classes in the order of the columns of class seconds."""

@@ -279,7 +279,7 @@ class _Comparison:
         }
 
     def regular_us(self) -> float:
-        """Return the step's microseconds without irregular time, and without the excesses of what stands out."""
+        """Return the microseconds of the step without waits for a CPU, rare phases, and the excesses that stand out."""
         regular = sum(us for activity, us in self.step.us.items() if not self._is_irregular(activity))
         return regular - sum(excess for activity, excess in self.excesses.items() if not self._is_irregular(activity))
 
@@ -291,8 +291,8 @@ class _Comparison:
     def verdict(self, regular_us: Sequence[tuple[int, float]]) -> StepVerdict:
         """Return the verdict on the step, with the causes that limited it and its largest activity.
 
-        ``regular_us`` has, for each other step, its distance in steps and the microseconds that its
-        `regular_us` returns.
+        ``regular_us`` has the other steps as (distance in steps, microseconds without what only some steps have, as
+        the method `regular_us` returns them).
         """
         us = self.step.us
         verdict, why, limits = self._judge(regular_us)
@@ -320,8 +320,8 @@ class _Comparison:
     def _us_over_typical(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
 
-        ``typical`` is the length of a typical step without irregular time, in microseconds. A rare phase, or a wait for
-        a CPU, that is shorter than usual does not make up for another part that is longer.
+        ``typical`` is the length of a typical step without rare phases and waits for a CPU, in microseconds. If one of
+        these is shorter than usual, that does not make up for another part that is longer.
         """
         expected = sum(
             us if activity.phase in self.incomparable else min(us, self.usual_times[activity][0])
@@ -333,8 +333,7 @@ class _Comparison:
     def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
-        The activities are empty unless the verdict is ``limited``. ``regular_us`` has, for each other step, its
-        distance in steps and the microseconds that its `regular_us` returns.
+        The activities are empty unless the verdict is ``limited``. ``regular_us`` is that of `verdict`.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()

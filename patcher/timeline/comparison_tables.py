@@ -26,7 +26,7 @@ _NAMES: dict[str, Text] = {"step": Text("step"), **PARTS, **BESIDE}
 
 
 def of_comparison(comparison: RunComparison) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield the three tables of a comparison for CSV files; the mapping of common values is always empty."""
+    """Yield ({}, table) for the three tables of a comparison: the form that CSV files take, without added columns."""
     for table in (parts(comparison), beside(comparison), causes(comparison)):
         yield {}, table
 

@@ -184,10 +184,10 @@ def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
 
 
 def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
-    """Yield two causes over all steps: waiting for the last replica, and waiting for the last rank.
+    """Yield two causes: waiting for the last replica, and for the last rank, each summed over all steps; it may be 0.
 
-    Excesses of single steps that name a replica or rank are subtracted. A replica or rank is named if it is the last
-    one in over half of the steps concerned.
+    Excesses that `_step_excesses` attributes to a replica or rank are subtracted. A replica or rank is named if it is
+    the last one in over half of the steps concerned.
     """
     for of, key in (("replicas", "replica"), ("ranks", "rank")):
         waits, last = dict[int, float](), Counter[int]()

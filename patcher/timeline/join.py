@@ -67,8 +67,8 @@ def join(
 ) -> RunTimeline:
     """Read the files of ``processes`` step by step, and return the timeline of ``run``.
 
-    Recorded windows are looked for in ``folder``. ``progress`` gets the number of compressed bytes after each read.
-    ``detailed`` are the numbers of the steps whose engine iterations are kept one by one.
+    Recorded windows are looked for in ``folder`` (None: nowhere). ``progress`` gets the number of compressed bytes
+    after each read. ``detailed`` are the numbers of the steps whose engine iterations are kept one by one.
     """
     return _Join(run, processes, progress, detailed).joined(folder)
 

@@ -641,9 +641,9 @@ class _Walk:
         """Append pieces of the path from ``low`` to ``high`` (microseconds), in which the step waited for a request.
 
         ``serve`` is the server's handling of the request. The iterations of its replica are pieces. A gap between them
-        is attributed to the request if it touches ``low`` or ``high``, or if no other request is there; else to the
-        engine. If no other request is there in the gap before a prefill, all time up to the prefill is the request's.
-        Without a file of the engine, the time is not recorded. ``phase`` is the driver's.
+        is attributed to the request if it touches ``low`` or ``high``, or if the replica has no other request; else to
+        the engine. If the replica has no other request in the gap before a prefill, the request waited for that prefill
+        from ``low`` on. Without a file of the engine, the time is not recorded. ``phase`` is the driver's.
         """
         replica, columns = self.records.replica_of[serve.process], self.records.iterations
         engines = [at for at in columns if self.records.replica_of[at] == replica]

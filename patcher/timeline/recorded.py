@@ -9,6 +9,7 @@ from patcher.messages import CommandLine
 from patcher.timeline.model import Lane, RecordedWindow, Run
 from patcher.traces import sidecar
 from patcher.traces.sidecar import Metadata
+from patcher.workers.life import plain_host
 
 MOST = 1_000
 """Most metadata files that are read."""
@@ -39,11 +40,6 @@ def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple
         start, end = (round(time - wall, 6) for time in times)
         recorded.append(RecordedWindow(trace, title, start, end, lane, str(CommandLine("report", str(trace)))))
     return tuple(sorted(recorded, key=lambda window: window.start))
-
-
-def plain_host(host: str) -> str:
-    """Return a host's name as probes write it: _ for each character that is not alphanumeric."""
-    return "".join(letter if letter.isalnum() else "_" for letter in host)
 
 
 def _begin_and_end(metadata: Metadata) -> tuple[float, float] | None:

@@ -54,8 +54,13 @@ class Life(NamedTuple):
 
 
 def host() -> str:
-    """Return this host's name as probes write it: _ for each character that is not alphanumeric."""
-    return "".join(letter if letter.isalnum() else "_" for letter in os.uname().nodename)
+    """Return this host's name as probes write it."""
+    return plain_host(os.uname().nodename)
+
+
+def plain_host(name: str) -> str:
+    """Return a host's name as probes write it: _ for each character that is not alphanumeric."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name)
 
 
 def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:

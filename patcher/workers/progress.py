@@ -171,8 +171,8 @@ def _is_past(worker: Worker, filed: FiledRequest) -> bool:
 def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     """Return outcome (done, lost or at work) and reason by the state that the worker wrote and by its liveness.
 
-    The reason is "" unless it is lost, and proposes a window that fits if the rollout was too short. A worker may
-    record more windows after a state, unless it is done; a worker on demand records one window.
+    The reason is "" unless it is lost, and proposes a window that fits if the rollout was too short. A worker with more
+    windows to record is at work even if it has saved one; a worker on demand records one window.
     """
     last = worker.done or worker.on_demand
     compressing = worker.state == SAVING and worker.traces and not state.alive  # or it was: its trace is whole

@@ -113,10 +113,10 @@ def command(
 def _compare_with_baseline(
     paths: tuple[Path, ...], baseline: Path | None, choice: RunChoice, options: ReadOptions, **more: Any
 ) -> CommandResult:
-    """Return the comparison of the traces `paths` with the runs in the folder `baseline`.
+    """Return the comparison of the traces `paths` with the runs in the folder `baseline`, which they may join.
 
-    ``more`` is passed to `baselines.compare`. Raises Problem (USAGE) if `paths` are timelines, or if `baseline` is
-    None, as with `--update` alone.
+    ``more`` is passed to `baselines.compare`, which may store the run. Raises Problem (USAGE) if `paths` are timelines,
+    or if `baseline` is None, as with `--update` alone.
     """
     if baseline is None:
         cause = Text("--update stores a run in a baseline, but no baseline is named")

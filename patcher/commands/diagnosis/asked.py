@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from patcher.messages import Text
-from patcher.timeline.recorded import plain_host
 from patcher.timeline.runs import Process
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
+from patcher.workers.life import plain_host
 from patcher.workers.progress import WorkerProgress
 from patcher.workers.worker import FAILED
 

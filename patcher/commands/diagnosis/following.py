@@ -122,7 +122,7 @@ class Follower:
             self.say(self.trouble)
 
     def notes(self) -> Iterator[str]:
-        """Yield reasons why the diagnosis lacks windows: no worker, no request yet, or workers that did not record."""
+        """Yield reasons why the diagnosis lacks windows: an error, no worker, no request yet, or nothing recorded."""
         if self.trouble:
             yield self.trouble
         with contextlib.suppress(OSError):

@@ -31,7 +31,8 @@ from patcher.timeline.runs import Process
 def read(folder: Path, number: int | None, display: Display, result: CommandResult) -> RunDiagnosis:
     """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
-    `number` is that of the run, None for the newest. Raises Problem: NO_TRACE without a timeline or an engine in it,
+    `number` is that of the run, None for the newest. `result` also gets a warning of each file that is left out, and a
+    note on each process that failed to record. Raises Problem: NO_TRACE without a timeline of an engine or a trainer,
     TRACE if no file can be read, USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
@@ -83,8 +84,8 @@ NO_FILES = Output()
 
 def add_diagnosis(
     result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None, output: Output
-) -> CommandResult:
-    """Add the diagnosis to `result` as data and as lines, write the files of `output`, and return `result`.
+) -> None:
+    """Add the diagnosis to `result` as data and as lines, and write the files of `output`.
 
     `folder` has the traces; `width` is the columns of the terminal, None without one.
     """
@@ -97,7 +98,6 @@ def add_diagnosis(
         write_tables(result, output.csv, tables.of_diagnosis(diagnosis))
     if output.page is not None:  # it may go into the new folder
         write(result, output.page, [page.page(diagnosis, str(folder), again)], "-o FILE.html")
-    return result
 
 
 def diagnose(
@@ -107,13 +107,14 @@ def diagnose(
     width: int | None = None,
     output: Output = NO_FILES,
 ) -> CommandResult:
-    """Return the diagnosis of the run `number` (None: the newest) in `folder`, with its lines, and write `output`.
+    """Return the result of `rlpatch diagnose` on the run `number` (None: the newest) in `folder`; write `output`.
 
     `width` is the columns of the terminal, None without one. Raises Problem as `read`.
     """
     result = CommandResult("diagnose")
     diagnosis = read(folder, number, display, result)
-    return add_diagnosis(result, diagnosis, folder, width, output)
+    add_diagnosis(result, diagnosis, folder, width, output)
+    return result
 
 
 def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
@@ -122,10 +123,10 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
     return next((processes for run, processes in reversed(surveyed) if run.started >= started - 1), ())
 
 
-def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> CommandResult:
+def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> None:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Write the files of `output`, and return `result`. Raises Problem (NO_TRACE) if no run began since.
+    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since.
     """
     processes = newest_since(folder, started)
     if not processes:
@@ -136,13 +137,13 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
             Text("the log of the run may say why: look for lines with rlpatch"),
         )
     diagnosis = _diagnose_with_steps(folder, processes, silent, result)
-    return add_diagnosis(result, diagnosis, folder, None, output)
+    add_diagnosis(result, diagnosis, folder, None, output)
 
 
 def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
-    """Return the command that records the windows which the diagnosis lacks, None if it lacks none.
+    """Return the command that records the windows of a rollout which the diagnosis lacks, None if it lacks none.
 
-    The command is `trigger` while a live worker of the run records on demand, else `run`.
+    The command is `trigger` while a live worker in `folder` records on demand, else `run`.
     """
     if not diagnosis.planned or not diagnosis.next_windows:
         return None

@@ -71,7 +71,7 @@ class TrainingRequests:
     def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Look at the workers of stage ``name``; if none of them is recording, request the windows that are lacking.
 
-        ``stages`` are the stage on each rank. ``done`` tells that the stage needs no more windows. Sets `pending` and
+        ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows. Sets `pending` and
         `has_new_windows` as `look` describes; in a look with new windows nothing is requested.
         """
         asked = self.asked.setdefault(name, _Asked())
@@ -103,12 +103,12 @@ class TrainingRequests:
     ) -> None:
         """Request micro-batches of the slowest rank in the next training step, and pass a line about it to `say`.
 
-        ``name`` is the stage, ``stages`` that stage on each rank, ``living`` its live workers. Nothing is requested
-        if the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
+        ``name`` is the stage, ``stages`` has it once for each rank, ``living`` are its live workers. Nothing is
+        requested if the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
-        windows = next_micro_batches(of_rank)
+        windows = next_micro_batches(of_rank[0]) if of_rank else []
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
         if not windows or not turns:
             return

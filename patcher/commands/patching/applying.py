@@ -49,7 +49,7 @@ def apply(
     """Patch every target of `words`, or none if any has a problem; with `dry_run` only plan and check.
 
     `launch` will start the run: it is searched for other profilers. One that is on is a problem, with `force` a
-    warning. Interrupted commands are ended first, except with `dry_run`.
+    warning. Interrupted commands are completed or rolled back first, except with `dry_run`.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find_candidates(words, search, request, "apply") for search in places]
@@ -67,7 +67,7 @@ def apply(
 
 
 def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
-    """End interrupted commands if the root of any candidate has one, so that its files have their final content."""
+    """Complete or roll back interrupted commands, if the root of any candidate has one, and report the outcome."""
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()
@@ -87,7 +87,7 @@ def _check_profilers(
     for search, upstream, target, config, *_ in (candidate for tried in candidates for candidate in tried.values):
         if not config.profiler.MODULE:
             continue
-        profiler, recorder = planning.profiler(upstream, config), config.profiler.STARTED_BY
+        profiler, recorder = planning.builtin_profiler(upstream, config), config.profiler.STARTED_BY
         if where.nodes:
             step += where.nodes.guard(search, upstream, target, profiler, launch, force=force, recorder=recorder)
         else:

@@ -126,7 +126,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
     if config.cold:
         yield Text("  Step 0 includes the profiler's start-up cost, because there is no earlier step for the warm-up.")
-    if profiler := planning.profiler(upstream, config):
+    if profiler := planning.builtin_profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)
         yield Text("  this setting alone records nothing: switch {profiler} on as usual, with {switch}", profiler, by)
         return

@@ -84,8 +84,8 @@ def find_candidates(
     """Return the installed targets that `words` name, one per project, with the configuration to record in each.
 
     A target appears twice if it supports both the window and the timeline of the request. Stages of `request.beside`
-    are added as optional candidates. A problem is a word that names no installed target, or a target that cannot record
-    the request although its engine or trainer can. `command` is the name of the command, for hints.
+    are added as optional candidates. Problems are words that name no installed target, options that do not fit a
+    target, and a request that only the targets' engine or trainer can record. `command` is a command's name, for hints.
     """
     if problem := redirect_problem(words, search, request):
         return Attempted(search, (), (problem,))

@@ -22,8 +22,8 @@ def redirect_problem(words: Sequence[str], search: Search, request: ProfileReque
     """Return the problem that a target cannot record the request, although its engine or its trainer can.
 
     Its hint is the command line with that engine or trainer. None if the targets `words` can record the request, if no
-    engine or trainer can, if several windows are left over, if a word names no project, or for the stages builtin and
-    timeline.
+    engine or trainer can, if several windows cannot be recorded, if a word names no project, or for the stages builtin
+    and timeline.
     """
     part = request.parts()[0]
     upstreams = dict(_named(words))

@@ -25,8 +25,8 @@ def revert(
     """Remove the patches of the targets `words` (none: all) from every patched root, from all roots or from none.
 
     With `restore`, a file whose inserted lines were edited is replaced by its backup. `stage` and `role` select patches
-    (None: any). Interrupted commands are ended first, except with `dry_run`. Raises Problem (USAGE) if patches are
-    applied, but none has this stage and role.
+    (None: any). Interrupted commands are completed or rolled back first, except with `dry_run`. Raises Problem (USAGE)
+    if patches are applied, but none has this stage and role.
     """
     patched, nothing, step = _patched_roots(words, where, dry_run=dry_run)
     roots = [root for attempted in patched for root in attempted.values]
@@ -87,8 +87,8 @@ def _patched_roots(
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
     """Return (patched roots of each search, report to show only if nothing is reverted, report to show in any case).
 
-    The last report tells how interrupted commands were ended, and names other places that still have patches.
-    Interrupted commands are ended first, except with `dry_run` and on a cluster.
+    Interrupted commands are completed or rolled back first, except with `dry_run` and on a cluster. The last report
+    tells of that, and names other places that still have patches.
     """
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()

@@ -25,8 +25,8 @@ def status(
 ) -> tuple[StepResult, tuple[PatchPayload, ...], Sequence[PatchedRoot]]:
     """Return (report, JSON of the patches, roots named but not reported) on roots with patches of `names` (none: all).
 
-    Roots in `discovery` are reported; roots elsewhere are only named, unless `everywhere`. While a file seems to have
-    lost its patch, the roots are read again, up to `_LOOKS` times in all.
+    Roots in `discovery` are reported; roots elsewhere are only named, unless `everywhere`. If a file is not intact, the
+    roots are read again until two looks agree, up to `_LOOKS` times: another command may be changing the file.
     """
     payloads: list[tuple[PatchPayload, ...]] = []
     for _ in range(_LOOKS):

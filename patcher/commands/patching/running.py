@@ -79,7 +79,8 @@ def run(
         readable, gaps, step = _readable_launch(launch)
         for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
             upstream, target = candidate.upstream, candidate.target
-            profiler, recorder = planning.profiler(upstream, candidate.config), candidate.config.profiler.STARTED_BY
+            profiler = planning.builtin_profiler(upstream, candidate.config)
+            recorder = candidate.config.profiler.STARTED_BY
             step += guard(
                 upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
             )
@@ -96,7 +97,7 @@ def run(
     if dry_run:
         return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
     changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
-    result = CommandResult("run", step + steering.variables(launch.environ), data=data, aside=True)
+    result = CommandResult("run", step + steering.variable_warnings(launch.environ), data=data, aside=True)
     if changed:
         result.lines.append(
             Text("no file is changed: the processes of the command import the patched code from memory")
@@ -111,8 +112,8 @@ def run(
 def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    If the script that the command starts cannot be read, the launch is returned without the command, and the report has
-    a warning. If it is `launch.script`, which the user typed, the Problem is raised.
+    If a file that the command names is there but cannot be read, the launch is returned without the command, and the
+    report has a warning. If it is `launch.script`, missing or unreadable, the Problem is raised.
     """
     try:
         return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
@@ -182,12 +183,12 @@ def _finish_run(status: int, code: int, companion: Companion | None) -> int:
 def _with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
-    """Prepare the folder of the import hook, and return the function that runs the command of `launch` with it.
+    """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
 
-    That function starts what `meanwhile` returns beside the command, and shows in how many processes each plan had an
-    effect. With `require`, it is a problem if there was none. It returns the exit code of `rlpatch run`; if the command
-    fails, it ends this process with the command's status. `gaps` are the places in the launch at which the hook may get
-    lost.
+    Folders of runs that have ended are deleted. The returned function starts what `meanwhile` returns beside the
+    command, and shows in how many processes each plan had an effect; none is a problem with `require`. It returns the
+    exit code of `rlpatch run`; if the command fails, it ends this process with the command's status. `gaps` are the
+    places in the launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)

@@ -31,7 +31,7 @@ _VALUES = {
 _OTHERS = ("RLPATCH_REQUEST", "RLPATCH_LANG", "RLPATCH_RUN", "RLPATCH_RAY_HOOK")
 
 
-def variables(environ: Mapping[str, str]) -> StepResult:
+def variable_warnings(environ: Mapping[str, str]) -> StepResult:
     """Return a warning for each RLPATCH variable of `environ` with a misspelled name or an invalid value.
 
     An unknown name counts as misspelled if it resembles that of a variable which a recorder reads.

@@ -26,10 +26,10 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` store the run there.
 
-    `force` and `fail_above` are those of `reporting.compare`. The run is not stored if it is slower, if the comparison
-    is refused or undecided, or if the result has problems. Of the stored runs, the newest `baseline.KEEP` are kept.
-    Without a baseline, the run becomes its first one. Raises Problem: NO_TRACE if there is no baseline and no `update`,
-    NOT_COMPARABLE for other ranks than those of the baseline.
+    `force`, `fail_above` and the written files are as in `reporting.compare`. The run is not stored if it is slower, if
+    the comparison is refused or undecided, or if the result has problems. All stored runs but the newest
+    `baseline.KEEP` are deleted. Without a baseline, the run becomes its first one. Raises Problem: NO_TRACE if there is
+    no baseline and no `update`, NOT_COMPARABLE for other ranks than those of the baseline.
     """
     result = CommandResult("compare")
     profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading traces")))
@@ -64,7 +64,7 @@ def _start_baseline(
 ) -> None:
     """Store `profiles` as the first run of the baseline in `folder`, and report that in `result`.
 
-    Raises Problem: NO_TRACE without `update`, NOT_COMPARABLE for bad data.
+    Raises Problem: NO_TRACE without `update`, NOT_COMPARABLE if the run could not be compared even with itself.
     """
     if not update:
         raise Problem(

@@ -23,13 +23,13 @@ Tables = Iterable[tuple[Mapping[str, Any], Table]]
 def write_tables(result: CommandResult, folder: Path, tables: Tables) -> None:
     """Write each table to `folder` as a CSV file with a header; tables with the same name share a file.
 
-    A file that cannot be written is a problem of `result`.
+    `result` gets a line that `folder` was written, or a problem if a file could not be written.
     """
     write_folder(result, folder, csv_texts(tables), "--csv DIR")
 
 
 def csv_texts(tables: Tables) -> dict[str, str]:
-    """Return the CSV text of each file, by file name; tables with the same name are concatenated."""
+    """Return file name → its CSV text, a file for each name of a table; tables with the same name are concatenated."""
     heads: dict[str, dict[str, None]] = {}
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for origin, table in tables:
@@ -52,7 +52,7 @@ def _csv_text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Return a CSV cell: floats to 6 decimals, text without control characters or formulas, None as it is."""
+    """Return a CSV cell: floats to 6 decimals, text made harmless (control characters, formulas), None as it is."""
     if isinstance(value, str):
         text = visible(value)
         return f"'{text}" if text.startswith(FORMULA) else text

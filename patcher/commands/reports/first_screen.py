@@ -72,7 +72,7 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     focus = focus_of(report)
     leading = _leading_finding(report)
     yield from _failed_check_warnings(report)
-    yield from wrapped(_verdict_line(report, focus, leading), "", "  ")
+    yield from wrapped(_titled(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded(report, focus))
     names = len(report.captures) > 1
     for profile in _profiles_shown(report, focus, leading):
@@ -139,31 +139,23 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
         )
 
 
-def _verdict_line(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return the verdict as a line, with the largest possible saving per step, or the share of computing, if known.
+def _titled(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis | None, title: str) -> str:
+    """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known.
 
-    ``leading`` is the finding that gives the verdict, None if there is none.
-    """
-    return _titled(report, focus, leading, report.verdict.title)
-
-
-def _titled(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None, title: str) -> str:
-    """Return the title of a finding, with the largest possible saving per step, or the share of computing, if known.
-
-    ``leading`` is the finding, None if there is none.
+    A finding "compute" without such a bound gets the share of the time that is computing; None adds nothing.
     """
     whole = focus.median_ns
-    if leading is None or not whole:
+    if finding is None or not whole:
         return title
-    of = next((profile for profile in report.captures if profile.source == leading.source), focus)
-    if leading.saving_ns:
-        before = of.sum_ns(model.LEAD_IN) if leading.id == "lead-in" else 0  # no part of a step
+    of = next((profile for profile in report.captures if profile.source == finding.source), focus)
+    if finding.saving_ns:
+        before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else 0  # no part of a step
         mean = (of.total_ns + before) / len(of.units) or 1
         return Text(
-            "{title}; a fix saves at most {saving} of {time} per {step} ({share})", title, in_ms(leading.saving_ns),
-            in_ms(mean), unit_word(of), percent(leading.saving_ns / mean, 0),
+            "{title}; a fix saves at most {saving} of {time} per {step} ({share})", title, in_ms(finding.saving_ns),
+            in_ms(mean), unit_word(of), percent(finding.saving_ns / mean, 0),
         )  # fmt: skip
-    if leading.id == "compute":
+    if finding.id == "compute":
         share = percent(focus.share("compute_ns", "overlap_ns"))
         return Text("{title}: {share} of {time} per {step}", title, share, in_ms(whole), unit_word(focus))
     return title

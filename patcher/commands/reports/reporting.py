@@ -48,9 +48,10 @@ class ReadOptions(NamedTuple):
 
 
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
-    """Return the report on the traces at `paths`, ranks of a single run; an unreadable trace is a problem of it.
+    """Return the report on the traces at `paths`, ranks of a single run, and write the files that `options` ask for.
 
-    If all paths are memory snapshots, they are reported instead. Beside traces, they are left out with a note.
+    An unreadable trace is a problem of the result. If all paths are memory snapshots, they are reported instead. Beside
+    traces, they are left out with a note.
     """
     result = CommandResult("report")
     snapshot_paths, trace_paths = snapshots.split_off_snapshots(paths)
@@ -81,7 +82,10 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
 def _report_memory(
     result: CommandResult, paths: Sequence[Path], options: ReadOptions, display: Display
 ) -> CommandResult:
-    """Add the report on the memory snapshots at `paths` to `result`, and return it; an unreadable one is a problem."""
+    """Add the report on the memory snapshots at `paths` to `result`, write the files of `options`, and return `result`.
+
+    An unreadable snapshot is a problem of `result`.
+    """
     sizes = [path.stat().st_size for path in paths]
     with display(Text("reading memory snapshots"), sum(sizes)) as progress:
         read = [*read_each(result, paths, partial(snapshots.read, progress=progress))]
@@ -99,10 +103,10 @@ def compare(
     before: Sequence[Path], after: Sequence[Path], options: ReadOptions, display: Display = silent, *,
     force: bool, fail_above: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """Return the comparison of the traces `before` with the traces `after`.
+    """Return the comparison of the traces `before` with the traces `after`, and write the files that `options` ask for.
 
-    An unreadable trace is a problem of the result, and so are sides that are not comparable, unless `force`. So is
-    `after` being certainly slower by more than `fail_above` percent (None: no limit).
+    An unreadable trace is a problem of the result, and so are sides that are not comparable, unless `force`: then no
+    file is written. So is `after` being certainly slower by more than `fail_above` percent (None: no limit).
     """
     result = CommandResult("compare")
     sides = [

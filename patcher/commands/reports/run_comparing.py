@@ -90,11 +90,11 @@ def compare_runs(
     before: Sequence[Path], after: Sequence[Path], choice: RunChoice, options: ReadOptions, display: Display = silent,
     *, force: bool, fail_above: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """Return the comparison of the timeline in the folder `before` with the one in the folder `after`.
+    """Return the comparison of two timelines, and write the CSV files and the page that `options` ask for.
 
-    Each side is one folder. Runs that are not comparable are a problem of the result, unless `force`. Raises Problem:
-    NOT_COMPARABLE for a run without steps; USAGE for several folders on a side, a range without steps, or an option for
-    traces alone, such as `fail_above`. Otherwise raises as `timelines.timeline`.
+    Each side is one folder. Runs that are not comparable are a problem of the result, unless `force`; then no file is
+    written. Raises Problem: NOT_COMPARABLE for a run without steps; USAGE for several folders on a side, a range
+    without steps, or an option for traces alone, such as `fail_above`. Otherwise raises as `timelines.timeline`.
     """
     result = CommandResult("compare")
     _refuse_trace_options(before, after, options, fail_above)

@@ -157,8 +157,8 @@ OpenDisplay = Callable[[str, int], AbstractContextManager[WorkDisplay]]
 def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, display: Display = silent) -> CommandResult:
     """Parse the traces of torch_npu in `folder`; report which viewers open all traces, and what their steps contain.
 
-    `open_display` shows the parsing, `display` the search for traces. Raises Problem: NO_TRACE, USAGE or ENVIRONMENT
-    before any parsing, INTERRUPTED after Ctrl-C.
+    torch_npu writes the exports into the folder of each trace. `open_display` shows the parsing, `display` the search
+    for traces. Raises Problem: NO_TRACE, USAGE or ENVIRONMENT before any parsing, INTERRUPTED after Ctrl-C.
     """
     report = CommandResult("analyse")
     every = [trace for group in _trace_groups(folder, display) for trace in group.traces]

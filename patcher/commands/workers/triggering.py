@@ -107,10 +107,11 @@ class ServedData(TriggerData, WatchData):
 def trigger(
     save_path: Path, options: TriggerOptions, wait: WatchOptions | None, open_display: OpenDisplay
 ) -> CommandResult:
-    """Write a request for a recording window; with `wait`, return once every worker has served it or never will.
+    """Write a request for a recording window, then wait until every worker has served it or never will.
 
-    `open_display` shows the wait. A dry run writes nothing. Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if no worker
-    accepts the request or if it cannot be written, OSError if the folder cannot be read.
+    The wait may end earlier, as `wait` says; None does not wait. `open_display` shows it. A dry run writes nothing.
+    Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if no worker accepts the request or if it cannot be written, OSError
+    if the folder cannot be read.
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
@@ -167,8 +168,8 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     """Return the live workers that accept the request, all of one stage, whatever their rank.
 
     Returns [] if `options.at` is set and no worker is alive, because workers that start later may serve the request.
-    Raises Problem: NO_WORKER if no live worker accepts it, USAGE if workers of several stages do, or if no stage has
-    this kind of window.
+    Raises Problem: NO_WORKER if no live worker accepts it, USAGE if workers of several stages do, or if no worker of
+    the target has this stage and kind of window.
     """
     if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
@@ -212,7 +213,10 @@ def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProg
 
 
 def _workers_of_ranks(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
-    """Return the workers of `living` that have a rank of `options.ranks`. Raises Problem (USAGE) if none has one."""
+    """Return the workers of `living` whose rank is one of `options.ranks` (None: all workers).
+
+    Raises Problem (USAGE) if there is none.
+    """
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))

@@ -243,8 +243,8 @@ def _pale_and_solid(
 ) -> Iterator[Bars]:
     """Yield paler bars where any interval lies, then solid bars where at least ``least`` intervals overlap.
 
-    With ``least`` 1, all bars are solid. ``place`` is top and height in pixels, ``colour`` the CSS class. ``odd`` marks
-    the solid bars as every other one of adjacent units.
+    With ``least`` 1, all bars are solid. ``place`` is top and height in pixels, ``colour`` the CSS class. ``odd`` gives
+    the solid bars another shade, for every other one of adjacent units (such as micro-batches).
     """
     if least > 1:
         yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)
@@ -300,7 +300,7 @@ def at_least(least: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
 def merged(intervals: Iterable[Interval], shortest: float) -> list[Interval]:
     """Merge neighbours less than ``shortest`` seconds apart, if at least one of them is shorter; return all, sorted.
 
-    Notes are merged, too.
+    The numbers of iterations in the notes are summed; of the requests, the maximum is kept.
     """
     joined: list[Interval] = []
     for interval in sorted(intervals):

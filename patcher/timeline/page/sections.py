@@ -142,18 +142,22 @@ def _verdict_text(step: TrainingStep) -> Content:
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
         also = [("; ", Text("+{excess} {cause}", seconds(cause.excess_seconds), cause.label)) for cause in step.also]
-        return (tag("strong", Text("+{excess} {cause}", seconds(by.excess_seconds), by.label)), also, _beside(step))
+        return (
+            tag("strong", Text("+{excess} {cause}", seconds(by.excess_seconds), by.label)),
+            also,
+            _uncompared_phases(step),
+        )
     if step.verdict == TYPICAL:
         most = step.mostly
         spent = most and Text("typical step; largest activity: {activity} ({time})", most.label, seconds(most.seconds))
-        return (tag("span", spent or TYPICAL, class_="faint"), _beside(step))
+        return (tag("span", spent or TYPICAL, class_="faint"), _uncompared_phases(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
     if step.verdict == SEVERAL:
         return tag("em", why or CAUSES)
     return tag("em", Text("unknown: {reason}", why) if why else NOT_KNOWN)
 
 
-def _beside(step: TrainingStep) -> Content:
+def _uncompared_phases(step: TrainingStep) -> Content:
     """Return texts on the long phases of a step that are not compared with those of other steps."""
     return [
         ("; ", Text("not compared with other steps: {phase}, {time}", phase.name, seconds(phase.seconds)))

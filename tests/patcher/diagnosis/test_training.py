@@ -54,7 +54,7 @@ def stage_of(folder: Path, name: str = "update-policy") -> StageDiagnosis:
 
 
 def record_chosen(folder: Path, simulation: SimulatedTrainer, call: int = 3) -> None:
-    for first, end in next_micro_batches(stages(folder)):
+    for first, end in next_micro_batches(stages(folder)[0]):
         simulation.write_window(folder, call, first, end)
 
 
@@ -119,7 +119,7 @@ def test_without_sizes_lengths_decide_and_intervals_are_wider(tmp_path: Path) ->
 def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
     simulation = simulated(tmp_path)
     record_chosen(tmp_path, simulation)
-    undisturbed, windows = stage_of(tmp_path), next_micro_batches(stages(tmp_path))
+    undisturbed, windows = stage_of(tmp_path), next_micro_batches(stages(tmp_path)[0])
     call = simulation.calls[3]
     recorded = {number for window in windows for number in range(*window)}
     slow = [
@@ -206,7 +206,8 @@ def test_ranks_are_told_together_and_stages_apart(tmp_path: Path) -> None:
             simulation.call(dynamic(number), "compute-log-prob")
             simulation.call(dynamic(number))
         simulation.write_timeline(tmp_path)
-    for at, end in next_micro_batches([stage for stage in stages(tmp_path) if stage.stage == "update-policy"]):
+    update = next(stage for stage in stages(tmp_path) if stage.stage == "update-policy")
+    for at, end in next_micro_batches(update):
         first.write_window(tmp_path, 5, at, end)
     told = {stage.stage: stage for stage in diagnosed(tmp_path).stages}
     assert (told["update-policy"].supported, told["update-policy"].recorded) == (True, 4)

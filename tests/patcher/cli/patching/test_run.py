@@ -180,9 +180,9 @@ def test_a_version_that_is_not_there_starts_nothing(lent: Run) -> None:
     assert not Path("started").exists()
 
 
-def test_a_command_whose_script_cannot_be_read_starts_all_the_same(lent: Run) -> None:
+def test_a_command_whose_script_is_missing_starts_all_the_same(lent: Run) -> None:
     done = lent(*TARGET, "--", "bash", "none.sh", code=127)
-    assert "the script that the command runs cannot be read" in done.stderr
+    assert "the launch names a file that was not found" in done.stderr
     assert "bash: none.sh:" in done.stderr
 
 

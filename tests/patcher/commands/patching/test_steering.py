@@ -35,7 +35,7 @@ from patcher.commands.patching import steering
 )
 def test_a_variable_is_warned_of(variable: str, said: str) -> None:
     name, _, value = variable.partition("=")
-    notes = steering.variables({name: value, "PATH": "/bin"}).notes
+    notes = steering.variable_warnings({name: value, "PATH": "/bin"}).notes
     assert [note.level for note in notes] == (["warning"] if said else [])
     assert all(note.text.startswith(name) and said in note.text for note in notes)
 
