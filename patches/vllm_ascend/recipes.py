@@ -231,7 +231,7 @@ CAPTURE = Recipe(
     remove_when=Text("the engine's own profiler can be started before the graph capture, in the worker's process"),
     notes=(
         Note(
-            Text("with enforce_eager no graph is captured, so there is no trace"),
+            Text("with enforce_eager no graph is captured, so no trace is written"),
             Text("the V0 engine captures no graphs: choose V1 with VLLM_USE_V1=1"),
         ),
         graphs.MANY_SIZES,
