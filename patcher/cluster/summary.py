@@ -56,8 +56,8 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
         text = Text(
-            "engines are running on {running} of {total} nodes; patches that were applied after the engines started"
-            " have no effect on them",
+            "engines are already running on {running} of {total} nodes; a patch has no effect on engines that started"
+            " before it was applied",
             busy,
             len(entries),
         )
