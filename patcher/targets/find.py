@@ -308,7 +308,7 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
         text = Text("package {package} not found, although {folder} exists", project.package, distribution.folder)
         if distribution.checkout:
             text = Text(
-                "package {package} not found, although {folder} exists and points to {checkout}",
+                "package {package} not found, although {folder} is an editable install of {checkout}",
                 project.package,
                 distribution.folder,
                 distribution.checkout,

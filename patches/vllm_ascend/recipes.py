@@ -66,7 +66,7 @@ V1 = Recipe(
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            Text("execute_model() returns None before the sampling, which is in sample_tokens() now"),
+            Text("execute_model() now returns None before the sampling, which has moved to sample_tokens()"),
         ),
         Structure(
             "D",
