@@ -98,7 +98,7 @@ def window_text(config: ProfileConfig[WindowedStage | WholeStage], single: Text,
 def _span(first: int, end: int) -> str:
     """Return the numbers of the units from `first` to before `end` in words, such as "30..59"."""
     if end == OPEN_END:
-        return Text("{first} and all later ones", first)
+        return Text("{first} and later", first)
     return str(first) if end - first == 1 else f"{first}..{end - 1}"
 
 

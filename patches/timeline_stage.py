@@ -41,10 +41,10 @@ class Timeline(PackageStage):
         " profiler. The timeline only reads the clock at the start and end of each function"
     )
     HOW = Text(
-        "inserts one line at the start of each function. Each function is a span of the timeline and ends on"
-        " return, on an exception, or when a generator is closed. Timed loops run over wrapped items. If"
-        " collectives block the host (gloo, MPI), the methods Work.wait and DTensor.full_tensor of"
-        " torch.distributed are replaced in memory, to measure how long they block"
+        "inserts one line at the start of each function. Each call of a function is a span of the timeline; it ends"
+        " on return, on an exception, or when a generator is closed. To time the iterations of a loop, rlpatch wraps"
+        " the items that the loop runs over. If collectives block the host (gloo, MPI), the methods Work.wait and"
+        " DTensor.full_tensor of torch.distributed are replaced in memory, to measure how long they block"
     )
     REMOVE_WHEN = Text(
         "the framework itself writes a timeline of its processes, in a format that can be read without starting a"
@@ -55,8 +55,8 @@ class Timeline(PackageStage):
     RECORDER = (
         Text("recorder of the timeline"),
         Text(
-            "inserts a class, and one object of it, at the end of the package's __init__.py; the object does nothing"
-            " until the first span begins"
+            "inserts a class, and a line that creates its only object, at the end of the package's __init__.py; the"
+            " object does nothing until the first span begins"
         ),
     )
 

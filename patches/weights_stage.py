@@ -54,8 +54,8 @@ class Weights(PackageStage):
     RECORDER = (
         Text("recorder of weight syncs"),
         Text(
-            "inserts a class, and one object of it, at the end of the package's __init__.py; the object does nothing"
-            " until the first weight sync"
+            "inserts a class, and a line that creates its only object, at the end of the package's __init__.py; the"
+            " object does nothing until the first weight sync"
         ),
     )
     NOTES = (
@@ -112,7 +112,7 @@ class Weights(PackageStage):
     def wrapped(self, *methods: str, weights: str = "weights") -> tuple[Insertion, ...]:
         """Return lines that wrap the parameter `weights` of functions, so that waiting for each tensor is a range."""
         wrapped = f"{weights} = _rlpatch.weights({weights}) if {self.recorder} else {weights}"
-        why = Text("these weights are an iterator: each tensor is gathered or received only when it is needed")
+        why = Text("this iterator yields the weights: each tensor is gathered or received only when it is needed")
         return tuple(line(method, wrapped, why, parameters=(weights,)) for method in methods)
 
     def sync(self, method: str, why: str, role: str = "trainer") -> Site:

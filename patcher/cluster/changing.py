@@ -121,7 +121,7 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
     return first.replace(
         cause=Text(
-            "changed files might remain on {nodes}; all other nodes were restored. Cause: {reason}",
+            "changed files might remain on {nodes}; on all other nodes, rlpatch undid the changes. Cause: {reason}",
             listed(still_changed),
             first.cause,
         ),
@@ -135,12 +135,18 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
 
 def _rolled_back(why: str) -> Problem:
     """Return the problem that a node was lost during a change, and all files are as before."""
-    cause = Text("the node was lost while its files were being changed ({reason}); all files were restored", why)
+    cause = Text(
+        "rlpatch lost the connection to the node while changing files there ({reason}), and undid the"
+        " changes on all nodes",
+        why,
+    )
     return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or exclude the node with --nodes"))
 
 
 def _why_undone(problem: Problem) -> Text:
-    return Text("the other nodes were restored, because {place} failed: {reason}", problem.place, problem.cause)
+    return Text(
+        "rlpatch undid the changes on the other nodes, because {place} failed: {reason}", problem.place, problem.cause
+    )
 
 
 def _is_incomplete(problem: Problem) -> bool:

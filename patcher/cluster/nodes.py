@@ -319,6 +319,10 @@ def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -
             )
             hint = Text("install the same release everywhere, or patch each release separately with --nodes")
             several.append(
-                Problem(Kind.VERSION, Text("{target} differs between nodes: {releases}", word, releases), hint=hint)
+                Problem(
+                    Kind.VERSION,
+                    Text("the version of {target} differs between nodes: {releases}", word, releases),
+                    hint=hint,
+                )
             )
     return several

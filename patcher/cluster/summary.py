@@ -56,8 +56,8 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
         text = Text(
-            "engines are running on {running} of {total} nodes; patches that were applied after the engines started"
-            " have no effect on them",
+            "engines are already running on {running} of {total} nodes; a patch has no effect on engines that started"
+            " before it was applied",
             busy,
             len(entries),
         )
@@ -116,8 +116,9 @@ def shadowed_packages(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
                     there[0],
                 ),
                 Text(
-                    "Ray copies {folder} to every node and imports it first, so the installed patch has no effect."
-                    " Patch this copy before you submit the job: rlpatch apply {target} --path .",
+                    "Ray copies {folder} to every node, and Python imports this copy first, so the patch in the"
+                    " installed package has no effect. Patch {folder} before you submit the job: rlpatch apply"
+                    " {target} --path .",
                     here,
                     project.name,
                 ),

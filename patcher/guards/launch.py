@@ -134,7 +134,7 @@ class _Reader:
                 self.read_command(command)
         except (ValueError, RecursionError):
             self.note(text, line)
-            self.hide(Text("rlpatch cannot split this text into commands"), str(self.path or ""))
+            self.hide(Text("rlpatch cannot parse this shell text"), str(self.path or ""))
 
     def read_inner_shell(self, text: str, line: int, *, plain: bool = False) -> None:
         """Read the text of an expansion or of another shell; ``plain`` if a shell surely runs it, without arguments."""

@@ -83,7 +83,8 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         deleted = Text(
-            "if somebody deleted {folders}, revert the remaining files by the marker comments in them: {command}",
+            "if somebody deleted {folders}, this command reverts the remaining files by their marker comments:"
+            " {command}",
             ", ".join(missing),
             again,
         )

@@ -33,9 +33,9 @@ def recovery_messages(recovered: Iterable[Recovered], node: str = "") -> StepRes
     lines: list[Text] = []
     warnings: list[Message] = []
     for outcome in recovered:
-        line = Text("undid a command that was interrupted in {root}", outcome.root)
+        line = Text("undid an interrupted command in {root}", outcome.root)
         if outcome.forward:
-            line = Text("finished a command that was interrupted in {root}", outcome.root)
+            line = Text("completed an interrupted command in {root}", outcome.root)
         lines.append(Text("{node}: {message}", node, line) if node else line)
         where = (
             Text("in the folder {root} on {node}", outcome.root, node)

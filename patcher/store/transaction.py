@@ -96,7 +96,7 @@ def _failure(error: BaseException) -> Problem:
     if isinstance(error, KeyboardInterrupt):
         return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; nothing was changed"))
     where = str(error.filename or "") if isinstance(error, OSError) else ""
-    cause = Text("all files were restored after an error: {error}", _reason(error))
+    cause = Text("an error stopped rlpatch, and all changes were undone: {error}", _reason(error))
     return Problem(Kind.ROLLED_BACK, cause, where, Text("fix the cause of the error, then try again"))
 
 
@@ -146,7 +146,7 @@ def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
     """
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
-    cause = Text("an error left an unfinished change in the files: {error}", _reason(error))
+    cause = Text("an error stopped rlpatch in the middle of changing files: {error}", _reason(error))
     where = ", ".join(str(store.root) for store in stores)
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, CommandLine("recover"))
 
@@ -240,7 +240,10 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
     """
     for store, journal in prepared:
         if foreign := perform(store, journal.moves, interrupts.raise_pending):
-            cause = Text("somebody changed the file while rlpatch was at work; all files were restored")
+            cause = Text(
+                "somebody else changed the file while rlpatch was running, so rlpatch undid its own changes"
+                " to all files"
+            )
             raise Problem(Kind.FOREIGN_EDIT, cause, str(store.inside(foreign[0])), Text("run the command again"))
     interrupts.raise_pending()
     for store, _journal in prepared:

@@ -94,7 +94,7 @@ def _select_version(targets: Sequence[Target], version: str | None, again: Calla
                 roots,
             ),
             Text(
-                "run the command once for each place: {options}",
+                "run the command once for each folder, with {options}",
                 joined(OR, (f"--path {quoted([str(target.root)])}" for target in right)),
             ),
         )
@@ -243,7 +243,12 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool = True) -> 
     for editable in provenance.distributions(project, [folder]):
         checkout = editable.checkout
         for root in (checkout / project.checkout, checkout) if checkout else ():
-            where = Text("{folder}, where {metadata} points to {checkout}", given, editable.folder.name, checkout)
+            where = Text(
+                "{folder} (there, {metadata} is an editable install of {checkout})",
+                given,
+                editable.folder.name,
+                checkout,
+            )
             candidates.append((root / project.package, where, (str(folder),)))
     for package, found_by, search in candidates:
         if sources.module_exists(package / "__init__.py"):
@@ -274,7 +279,7 @@ def _folder(path: Path) -> Path:
             path,
         )
     elif os.access(folder, os.X_OK):
-        hint = Text("if this is an interpreter, use --python {path}", path)
+        hint = Text("if {path} is a Python interpreter, use --python {path}", path)
     raise Problem(Kind.USAGE, cause, str(folder), hint)
 
 
@@ -303,7 +308,7 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
         text = Text("package {package} not found, although {folder} exists", project.package, distribution.folder)
         if distribution.checkout:
             text = Text(
-                "package {package} not found, although {folder} exists and points to {checkout}",
+                "package {package} not found, although {folder} is an editable install of {checkout}",
                 project.package,
                 distribution.folder,
                 distribution.checkout,
@@ -312,7 +317,7 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
     for other in projects:
         with suppress(Problem):
             there += [other.name] if place.search(other) else []
-    return Text("{reason}; packages in this place: {packages}", text, ", ".join(there)) if there else text
+    return Text("{reason}; packages found there: {packages}", text, ", ".join(there)) if there else text
 
 
 def _other_version(target: Target, expected: str, command_for: Callable[[str], str]) -> Problem:

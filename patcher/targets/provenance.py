@@ -98,7 +98,7 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
     here = package.parent.resolve()
     strict = any(part.startswith("__editable__") for part in here.parts)
     if real.parent == here:
-        hard = Note(Text("strict editable install with hard links: only this build folder is patched"))
+        hard = Note(Text("this is a strict editable install with hard links, so only its build folder is patched"))
         return here, (hard,) if strict else ()
     if real.name != project.package:
         linked = Text("{package} is a link to {folder}", package, real)

@@ -187,11 +187,11 @@ def decide(
     fallback = ranked[0] if ranked else Source("", Text("nothing"))
     best = next((source for source in ranked if not is_placeholder(source.version)), fallback)
     why = (
-        Text("{source} is more reliable, and gives version {version}", best.says, best.version)
+        Text("{source} is more reliable, and says that the version is {version}", best.says, best.version)
         if best.version
         else Text(
-            "every release of the package has this version as a placeholder, so it does not tell which release is"
-            " installed"
+            "this version is a placeholder that every release of the package contains, so the installed release is"
+            " unknown"
         )
     )
     doubts = (
@@ -199,7 +199,7 @@ def decide(
             Text(
                 "rlpatch uses version {version}, not {other_version}", best.version or Text("unknown"), source.version
             ),
-            Text("{source} gives version {version}; {reason}", source.says, source.version, why),
+            Text("according to {source}, the version is {version}; {reason}", source.says, source.version, why),
         )
         for source in sources_found
         if not satisfies(source.version, best.version) and not satisfies(best.version, source.version)

@@ -33,7 +33,7 @@ PROFILING = Application(
             ),
             "mindspeed_rl/utils/utils.py get_grpo_profiler, mindspeed_rl/config_cls/mindstudio_config.py, 2.1.0 to"
             " 2.3.0; cli/train_dpo.py hands it to Megatron",
-            armed=Text("mstx only marks ranges, and the option profile is off, so nothing is recorded"),
+            armed=Text("mstx only marks ranges, and the option `profile` is off, so nothing is recorded"),
         ),
     ),
 )

@@ -10,12 +10,12 @@ from patches.weights_stage import Weights
 _WEIGHTS = Weights("openrlhf")
 _BROADCAST = "ActorPPOTrainer.broadcast_to_vllm"
 _SENDS = Text("the trainer sends a tensor and waits until the engines have answered")
-_RECEIVES = Text("the worker receives a tensor and loads it; the last tensor of a sync is sent with empty_cache=True")
+_RECEIVES = Text("the worker receives a tensor and loads it; empty_cache=True marks the last tensor of a sync")
 _JOIN = line(
     "WorkerWrap.init_process_group",
     'import os, torch; os.environ["VERL_REPLICA_RANK"] = str((rank_offset - 1) // torch.distributed.get_world_size())',
     Text(
-        "the trainer numbers the ranks of all engines consecutively; only from this number can a worker tell"
+        "the trainer numbers the ranks of all engines consecutively; a worker can tell only from its rank number"
         " which engine it belongs to"
     ),
     parameters=("rank_offset",),

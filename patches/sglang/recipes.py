@@ -68,7 +68,7 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("receive", recv_reqs)',
             parameters=("recv_reqs",),
             why=Text(
-                "this function handles the requests to the engine itself: release_memory_occupation(), with which"
+                "requests that control the engine arrive in this function: release_memory_occupation(), with which"
                 " verl ends a rollout, and start_profile(). rlpatch closes its window before start_profile(), because"
                 " two profilers at once lose data or crash"
             ),

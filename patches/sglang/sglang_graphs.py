@@ -55,7 +55,7 @@ FIRST = Recipe(
         Note(
             Text("with --disable-cuda-graph little or nothing is recorded"),
             Text(
-                "no decode graph is captured: up to SGLang 0.5.13.post1 there is no trace, and from 0.5.14 on the"
+                "no decode graph is captured: up to SGLang 0.5.13.post1 no trace is written, and from 0.5.14 on the"
                 " trace can be almost empty"
             ),
         ),

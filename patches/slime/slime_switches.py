@@ -12,8 +12,8 @@ _TORCH = Switch(
     name="--use-pytorch-profiler",
     otherwise=State.ON,
     why=Text(
-        "each trainer records the rollouts from --profile-step-start to --profile-step-end; --profile-target"
-        " chooses what is recorded"
+        "each trainer records its work on the rollouts from --profile-step-start up to (not including)"
+        " --profile-step-end; --profile-target chooses which part of this work is recorded"
     ),
     source="slime/utils/profile_utils.py TrainProfiler; slime/observability/profile_utils.py from 0.3.0",
     off="leave out --use-pytorch-profiler",

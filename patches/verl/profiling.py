@@ -77,7 +77,7 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
         Text("the configured ranks record the listed training steps, with nsys or, from verl 0.5.0 on, with torch_npu"),
         "verl/trainer/main_ppo.py and ppo/ray_trainer.py, verl/utils/debug/nvtx_profile.py, 0.4.1 and 0.5.0",
         releases=releases,
-        armed=Text("training steps are listed, but no ranks, so no worker records"),
+        armed=Text("the configuration lists training steps, but no ranks, so no worker records"),
         code=("trainer.profile_steps", by_role),
     )
 
@@ -107,13 +107,13 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         "mstx_profile.py and nvtx_profile.py, from 0.6.0",
         releases=">=0.6.0.dev0,<0.7.1.dev0" if ranks_needed else ">=0.7.1.dev0",
         armed=Text(
-            "training steps are listed, but no role of this run has its profiler enabled with a tool and ranks,"
-            " so nothing is recorded"
+            "the configuration lists training steps, but no role of this run has its profiler enabled with a tool and"
+            " ranks, so nothing is recorded"
         )
         if ranks_needed
         else Text(
-            "training steps are listed, but no role of this run has its profiler enabled with a tool, so nothing"
-            " is recorded"
+            "the configuration lists training steps, but no role of this run has its profiler enabled with a tool, so"
+            " nothing is recorded"
         ),
         code=("global_profiler.steps", "!check_this_rank" if ranks_needed else "check_this_rank"),
     )
@@ -142,7 +142,7 @@ _STEP_SWITCHES = (
         Text("supervised fine-tuning records from the first listed training step to the last"),
         "verl/trainer/sft_trainer.py and sft_trainer_ray.py, from 0.7.0",
         releases=">=0.7.0.dev0",
-        armed=Text("training steps are listed, but the profiler is not enabled, so nothing is recorded"),
+        armed=Text("the configuration lists training steps, but does not enable the profiler, so nothing is recorded"),
         code=("trainer.profile_interval",),
     ),
 )

@@ -104,8 +104,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         where=Head(),
         line='self._rlpatch_stage("begin_batch", data)',
         why=Text(
-            "a batch outside the loop over mini-batches counts as a training step with one mini-batch; in"
-            " supervised fine-tuning, every batch is such a batch"
+            "a batch outside the loop over mini-batches counts as a training step with one mini-batch; in supervised"
+            " fine-tuning, all batches are outside this loop"
         ),
         parameters=("data",),
     )
@@ -190,8 +190,8 @@ def _tinker(unit: str) -> Recipe:
         structures=(Structure("", releases, file, ("e78e523067fc",), Text("forward and backward are separate calls")),),
         why=WHY,
         how=Text(
-            "inserts one line where a forward and backward begin, and one line after the optimizer step; everything"
-            " else is inherited from TrainingWorker"
+            "inserts two lines: one where forward and backward begin, and one after the optimizer step; this worker"
+            " inherits the probe from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
         remove_when=REMOVE,

@@ -60,7 +60,8 @@ RECIPES = _TIMELINE.recipes(
         (
             "_timer",
             'span("phase", name)',
-            Text("simple_timer() and marked_timer() of every trainer run this function by `yield from`"),
+            Text("all trainers measure their phases with simple_timer() or marked_timer(), which both run this"
+                 " function"),
         ),
     ),
     _TIMELINE.sites(

@@ -150,7 +150,7 @@ CPU_PROFILE = Recipe(
         ),
     ),
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
-    how=Text("inserts one line in profile(); everything else is inherited from Worker"),
+    how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     remove_when=Text("nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
@@ -176,8 +176,8 @@ _CAPTURE_IN = Text(
     " Executor.initialize_from_config (vllm/v1/executor/abstract.py), from 0.27.0 on by EngineCore"
 )
 _CAPTURE_NOTE = Note(
-    Text("with enforce_eager no graph is captured, so there is no trace"),
-    Text("if the compilation config has no CUDA graphs, there is no trace"),
+    Text("with enforce_eager no graph is captured, so no trace is written"),
+    Text("if the compilation config has no CUDA graphs, no trace is written"),
 )
 _CAPTURE_REMOVE = Text("the engine's own profiler can be started before the graph capture, in the worker's process")
 

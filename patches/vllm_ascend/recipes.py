@@ -66,7 +66,7 @@ V1 = Recipe(
             ("0.12.0rc1",),
             "vllm_ascend/worker/worker_v1.py",
             ("c7819df00f71",),
-            Text("execute_model() returns None before the sampling, which is in sample_tokens() now"),
+            Text("execute_model() now returns None before the sampling, which has moved to sample_tokens()"),
         ),
         Structure(
             "D",
@@ -231,7 +231,7 @@ CAPTURE = Recipe(
     remove_when=Text("the engine's own profiler can be started before the graph capture, in the worker's process"),
     notes=(
         Note(
-            Text("with enforce_eager no graph is captured, so there is no trace"),
+            Text("with enforce_eager no graph is captured, so no trace is written"),
             Text("the V0 engine captures no graphs: choose V1 with VLLM_USE_V1=1"),
         ),
         graphs.MANY_SIZES,

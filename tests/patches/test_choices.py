@@ -17,7 +17,7 @@ TRAINED = ("host", "role", "step", "rank", "pid", "ranks", "window", "units")
 ROLLED = ("host", "replica", "dp", "rollout", "rank", "pid", "ranks", "window", "units")
 SUMMARIES = {
     f"{POLICY} --micro-batch 2:4": "micro-batches 2..3 of training step 1 in update-policy on rank 0",
-    f"{POLICY} --mini-batch 1:": "mini-batches 1 and all later ones of training step 1 in update-policy on rank 0",
+    f"{POLICY} --mini-batch 1:": "mini-batches 1 and later of training step 1 in update-policy on rank 0",
     f"{LOG_PROB} --role ref --micro-batch 0:1": (
         "micro-batch 0 of training step 1 in compute-log-prob for the ref on rank 0"
     ),

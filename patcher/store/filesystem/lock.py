@@ -256,7 +256,7 @@ def _read_claim(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        cause = Text("this file has the name of rlpatch's lock, but rlpatch's lock is always a symlink")
+        cause = Text("this file has the name of a claim to rlpatch's lock, but such a claim is always a symlink")
         raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path)) from None
 
 

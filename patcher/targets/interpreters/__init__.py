@@ -171,7 +171,7 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
     """
     last = text.splitlines()[-1].strip() if text else Text("the program printed nothing")
     if last.startswith("SyntaxError"):
-        cause = Text("the interpreter is older than Python 3.7")
+        cause = Text("the Python version of the interpreter is below 3.7")
         return Problem(
             Kind.ENVIRONMENT,
             cause,

@@ -604,7 +604,7 @@ def test_the_notes_of_a_plain_apply_are_one_line_each(run, site: Path, monkeypat
 def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
     said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
     assert (
-        "  note: with enforce_eager no graph is captured, so there is no trace\n    the V0 engine captures no graphs: choose V1 with VLLM_USE_V1=1"
+        "  note: with enforce_eager no graph is captured, so no trace is written\n    the V0 engine captures no graphs: choose V1 with VLLM_USE_V1=1"
         in said
     )
     gaps = run("explain", "areal", "--stage", "update-policy").stdout
@@ -710,7 +710,7 @@ def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
     assert (
         "stages, but --stage graph-capture selects another kind of stage" in run(*stage, "--warmup", "2", code=2).stderr
     )
-    assert "with enforce_eager no graph is captured, so there is no trace" in run(*stage, "--repeat", "3").stderr
+    assert "with enforce_eager no graph is captured, so no trace is written" in run(*stage, "--repeat", "3").stderr
     assert (
         "leave out the window, because this stage is always recorded as a whole"
         in run(*stage, "--decode", "30:60", code=2).stderr

@@ -95,19 +95,19 @@ def test_status_says_that_a_run_was_interrupted(run, killed: Path) -> None:
 
 
 def test_recover_undoes_an_interrupted_run(run, killed: Path) -> None:
-    assert "undid a command" in run("recover", "--path", "site").stdout
+    assert "undid an interrupted command" in run("recover", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
     assert "nothing to recover: no rlpatch command was interrupted in" in run("recover", "--path", "site").stdout
 
 
 def test_the_next_command_undoes_an_interrupted_run(run, killed: Path) -> None:
-    assert "undid a command" in run("revert", "--path", "site").stdout
+    assert "undid an interrupted command" in run("revert", "--path", "site").stdout
     assert (killed / WORKER).read_text() == SOURCE
 
 
 def test_the_next_apply_undoes_an_interrupted_run_and_goes_through(run, killed: Path) -> None:
     said = run(*APPLY).stdout
-    assert "undid a command" in said
+    assert "undid an interrupted command" in said
     assert f"patched {WORKER}" in said
     run("revert", "--path", "site")
     assert (killed / WORKER).read_text() == SOURCE

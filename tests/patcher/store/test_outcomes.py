@@ -12,7 +12,7 @@ from patcher.store import outcomes, transaction
 from patcher.store.transaction import Outcome, Recovered
 
 RUNS = (Recovered(Path("/a"), forward=True), Recovered(Path("/b"), forward=False, left=("x.py",)))
-LINES = ["finished a command that was interrupted in /a", "undid a command that was interrupted in /b"]
+LINES = ["completed an interrupted command in /a", "undid an interrupted command in /b"]
 
 
 @pytest.mark.parametrize(

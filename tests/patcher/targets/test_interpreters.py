@@ -127,7 +127,7 @@ def test_names_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("#!/bin/sh\n", Kind.USAGE, "the program printed nothing"),
         ("#!/bin/sh\necho what; exit 2\n", Kind.USAGE, "what"),
         ("not a program", Kind.USAGE, "Exec format error"),
-        ("#!/bin/sh\necho 'SyntaxError: invalid syntax' >&2; exit 1\n", Kind.ENVIRONMENT, "older than Python 3.7"),
+        ("#!/bin/sh\necho 'SyntaxError: invalid syntax' >&2; exit 1\n", Kind.ENVIRONMENT, "below 3.7"),
         (
             "#!/bin/sh\necho 'Traceback:'; echo 'OSError: disk'; exit 1\n",
             Kind.ENVIRONMENT,

@@ -107,7 +107,7 @@ def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_pa
     project = ASCEND._replace(placeholders=("0.1.0",))
     found = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
     assert (found.version, found.version_from) == ("", "nothing")
-    detail = "vllm_ascend-0.1.0.dist-info gives version 0.1.0; every release of the package has this version as a placeholder, so it does not tell which release is installed"
+    detail = "according to vllm_ascend-0.1.0.dist-info, the version is 0.1.0; this version is a placeholder that every release of the package contains, so the installed release is unknown"
     assert found.notes == (Note("rlpatch uses version unknown, not 0.1.0", detail),)
     repository(source, tag="v0.1.0")
     told = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
@@ -134,7 +134,7 @@ def test_a_checkout_that_moved_on_since_it_was_installed(tmp_path: Path) -> None
     found = of(source, site)
     assert (found.installed_as, found.version_from) == ("editable", "git describe, based on v0.13.0")
     assert found.version.startswith("0.13.1.dev1+g")
-    assert "vllm_ascend-0.11.0rc1.dist-info gives version 0.11.0rc1" in found.notes[-1].detail
+    assert "according to vllm_ascend-0.11.0rc1.dist-info, the version is 0.11.0rc1" in found.notes[-1].detail
 
 
 def test_a_checkout_with_the_package_below_python(tmp_path: Path) -> None:
