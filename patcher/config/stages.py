@@ -146,7 +146,7 @@ class TrainingStage(WindowedStage):
     KIND: ClassVar = "training"
     UNITS: ClassVar = TRAINING_UNITS
     role: str = option(
-        Choice(ROLES, unset="all"), WHOSE, "Record a training stage only where it runs for this role.", default=""
+        Choice(ROLES, unset="all"), WHOSE, "Record a training stage only when it runs for this role.", default=""
     )
     strategy: str = option(
         # verl runs all three by one class; that of FSDP-Turbo derives from it.
