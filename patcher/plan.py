@@ -156,7 +156,7 @@ class _Planning(NamedTuple):
         """
         stage = self.config.stage.name
         cause = Text("--role {role}: the stage {stage} runs only for {roles}", role, stage, joined(AND, roles))
-        hint = Text("--role {role}, or leave --role out", roles[0])
+        hint = Text("use --role {role}, or leave --role out", roles[0])
         others = (recipe.stage for recipe in self.upstream.recipes if role in recipe.roles)
         if stages := dict.fromkeys(f"--stage {other}" for other in others if other != stage):
             hint = Text("{hint}; or record another stage of the {role}: {stages}", hint, role, joined(OR, stages))

@@ -49,7 +49,7 @@ _TOOL = (
 )
 _STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
 _DECLARED = (
-    OptionSpec("stage", _STAGES, WINDOW, _STAGE, shown="the target's first stage that has the window"),
+    OptionSpec("stage", _STAGES, WINDOW, _STAGE, shown="the target's first stage that supports the chosen window"),
     OptionSpec("builtin", Flag(), WINDOW, _BUILTIN),
     OptionSpec("timeline", Flag(), WINDOW, _TIMELINE),
     OptionSpec(

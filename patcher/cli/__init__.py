@@ -34,7 +34,7 @@ COMMANDS = {
     "timeline": ("reports.timeline", "Show from a timeline where the time of each training step went."),
     "diagnose": ("reports.diagnose", "Estimate where step time went, from a sample of a few iterations."),
     "compare": ("reports.compare", "Show what changed between two recordings."),
-    "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
+    "demo": ("about.demo", "Patch a copy of a published release, and revert the patch."),
     "skill": ("about.skill", "Print instructions for a coding assistant."),
     "completion": ("about.completion", "Print the completion script for a shell."),
 }

@@ -55,7 +55,9 @@ class ConfigurationFile(NamedTuple):
         tools = document.get("tool")
         table = tools.get("rlpatch", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):
-            raise self._unread(Text("tool.rlpatch must be a table"), line_of(self.text, "rlpatch"))
+            raise self._unread(
+                Text("tool.rlpatch must be a TOML table ([tool.rlpatch])"), line_of(self.text, "rlpatch")
+            )
         return table
 
     def _document(self) -> Mapping[str, Any]:
@@ -105,7 +107,10 @@ def load(file: Path) -> ConfigurationFile:
             link = folder.status(file.name)
             foreign = not (_trusted(link) and _trusted(folder.status()))
             if stat.S_ISLNK(link.st_mode):
-                refused, change = Text("the file is a link"), Text("replace the link with the file itself")
+                refused, change = (
+                    Text("the file is a link"),
+                    Text("replace the link with a copy of the file that it points to"),
+                )
             elif not stat.S_ISREG(link.st_mode):
                 refused, change = Text("not a regular file"), Text("replace the configuration with a regular file")
             else:

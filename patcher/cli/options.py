@@ -95,7 +95,7 @@ OUTPUT_OPTIONS = Group(
         heading=OUTPUT,
         type=click.Choice([*COLORS]),
         default="auto",
-        help="Default: colours on a terminal, unless NO_COLOR or TERM=dumb is set.",
+        help="When to use colours. Default: on a terminal, unless NO_COLOR or TERM=dumb is set.",
     ),
 )
 

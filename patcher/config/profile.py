@@ -225,7 +225,7 @@ class ProfileConfig(Generic[StageT_co]):
             )
             yield Note(Text("--replicas has an effect only on engines that know their replica number"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):
-            yield Note(Text("every rank will write a trace; one rank of each kind is usually enough"))
+            yield Note(Text("every rank will write a trace; among similar ranks, one is usually enough"))
 
     @property
     def words(self) -> tuple[str, ...]:

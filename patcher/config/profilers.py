@@ -74,7 +74,7 @@ NO_RANGES = RangeOptions()
 
 def _contents() -> tuple[str, ...]:
     """Return the field of the option `--contents`."""
-    return option(ChoiceList(CONTENTS, same={"cuda": "npu"}), RECORDED, "", default=("npu", "cpu"))
+    return option(ChoiceList(CONTENTS, same={"cuda": "npu"}), RECORDED, "What to record.", default=("npu", "cpu"))
 
 
 class ProfilerSettings:
@@ -125,8 +125,8 @@ class ProfilerSettings:
         """Yield notes for the report on the effects of these settings and of the requested `ranges`."""
         if ranges.module_ranges:
             detail = Text(
-                "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run. In vLLM,"
-                " enforce_eager=True turns graphs off"
+                "a graph (ACL graph, CUDA graph, torch.compile) calls no module when it runs, so its modules"
+                " get no ranges. In vLLM, enforce_eager=True turns graphs off"
             )
             yield Note(Text("--module-ranges has no effect for code that runs in a graph"), detail)
 
@@ -143,10 +143,10 @@ class TorchNpuSettings(ProfilerSettings):
     NEEDED: ClassVar = "npu"
     DEVICE: ClassVar = "NPU"
     PATHS: ClassVar = r"[\w/]*"
-    level: str = option(Choice(LEVELS), RECORDED, "", default="", shown="level1 on NPUs")
+    level: str = option(Choice(LEVELS), RECORDED, "Level of detail.", default="", shown="level1 on NPUs")
     contents: tuple[str, ...] = _contents()
     export_type: tuple[str, ...] = option(
-        ChoiceList(EXPORT_TYPES), RECORDED, "", default=(), shown="text; db with --module-ranges"
+        ChoiceList(EXPORT_TYPES), RECORDED, "Formats to export.", default=(), shown="text; db with --module-ranges"
     )
     aic_metrics: str = option(
         Choice(
@@ -181,7 +181,8 @@ class TorchNpuSettings(ProfilerSettings):
             )
         if self.light and not self.marks(ranges):
             cause = Text(
-                "--level level_none records only marks, and torch_npu before 2.9 does not switch marks on by itself"
+                "--level level_none records only marks, but torch_npu before 2.9 does not switch marks on by"
+                " itself, and would record nothing"
             )
             raise usage(cause, Text("add --markers, or --mstx to record your own marks; or use --level level0"))
 
@@ -200,10 +201,10 @@ class TorchNpuSettings(ProfilerSettings):
         if "db" in self.exports(ranges):
             yield Note(
                 Text("to export a database, torch_npu 2.1 needs CANN's msprof on PATH"),
-                Text("torch_npu needs msprof when the recording window opens"),
+                Text("msprof must already be on PATH when the recording window opens"),
             )
         if len(self.export_type) > 1:
-            yield Note(Text("torch_npu 2.1 supports only one --export-type, and writes text"))
+            yield Note(Text("with several values of --export-type, torch_npu 2.1 writes only text"))
         if {"module", "stack"} & set(self.contents):
             yield Note(
                 Text("stack and module in --contents crash torch_npu 2.10.0.post4"),
@@ -214,7 +215,10 @@ class TorchNpuSettings(ProfilerSettings):
             detail = Text("older versions of torch_npu do not record module ranges")
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
-                detail = Text("module_statistic finds the kernels of a module through the operators that launched them")
+                detail = Text(
+                    "unless the trace contains host operators (cpu) and kernels, module_statistic cannot tell"
+                    " which module launched a kernel"
+                )
                 yield Note(Text("module_statistic needs cpu in --contents, and a --level that records kernels"), detail)
         if self.analysis:
             detail = Text(

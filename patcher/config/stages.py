@@ -20,7 +20,9 @@ WHOLE_STAGE = Window(WHOLE, 0, 1)
 
 def _repeat() -> int:
     """Declare the option `--repeat` as a dataclass field, and return the field."""
-    return option(Number(1), WHOSE, "Record the window in this many rollouts or training steps in a row.", default=1)
+    return option(
+        Number(1), WHOSE, "Number of consecutive rollouts or training steps in which to record the window.", default=1
+    )
 
 
 def _replicas() -> tuple[int | str, ...] | None:
@@ -143,7 +145,9 @@ class TrainingStage(WindowedStage):
     NAMES: ClassVar = ("update-policy", "compute-log-prob", "update-critic", "compute-values")
     KIND: ClassVar = "training"
     UNITS: ClassVar = TRAINING_UNITS
-    role: str = option(Choice(ROLES, unset="all"), WHOSE, "The role that a training stage works for.", default="")
+    role: str = option(
+        Choice(ROLES, unset="all"), WHOSE, "Record a training stage only when it runs for this role.", default=""
+    )
     strategy: str = option(
         # verl runs all three by one class; that of FSDP-Turbo derives from it.
         Choice((), same={"fsdp2": "fsdp", "fsdp-turbo": "fsdp"}, others=True),
@@ -187,11 +191,11 @@ class SyncStage(WholeStage):
     def __post_init__(self) -> None:
         if words := [replica for replica in self.replicas or () if replica in SERVERS]:
             cause = Text(
-                "--replicas {servers} cannot be used with a weight sync: all servers of a replica receive the same"
-                " weights",
+                "--replicas {servers} cannot be used with a weight sync, because each sync covers all"
+                " servers of a replica",
                 words[0],
             )
-            raise usage(cause, Text("use numbers with --replicas, or leave out the option"))
+            raise usage(cause, Text("choose replicas by number, such as --replicas 0,3, or leave --replicas out"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,10 +40,10 @@ class AnchorSearch(NamedTuple):
         if not self.recipe.class_name:
             return self.file.tree
         classes = sources.classes(self.file.tree)
-        matches = [node for node in classes if node.name == self.recipe.class_name]
-        names = _names(classes)
+        name, names = self.recipe.class_name, _names(classes)
+        matches = [node for node in classes if node.name == name]
         return self._only_match(
-            matches, Text("{count} classes of that name (classes in the file: {names})", len(matches), names)
+            matches, Text("{count} classes named {name} (classes in the file: {names})", len(matches), name, names)
         )
 
     def methods(self, path: str) -> list[Function]:

@@ -37,8 +37,10 @@ def insert(
     if clash := sorted(new_names.intersection(sources.names(target))):
         present = ", ".join(clash)
         if recipe.class_name:
-            raise search.mismatch(Text("the class already has {names}, but without rlpatch's marks", present))
-        raise search.mismatch(Text("the module already has {names}, but without rlpatch's marks", present))
+            raise search.mismatch(
+                Text("{names} already defined in the class, without rlpatch's marker comments", present)
+            )
+        raise search.mismatch(Text("{names} already defined in the file, without rlpatch's marker comments", present))
     methods = _insertions_by_method(search, units)
     if recipe.insertions and not methods:
         raise search.mismatch(

@@ -114,10 +114,14 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
     """
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
-        actual = Text("{function} called with {count} positional arguments", call.function, len(node.args))
+        actual = Text(
+            "a call of {function} with {count} positional arguments, where at most {limit} were expected",
+            *(call.function, len(node.args), len(call.positional)),
+        )
         if stars:
             actual = Text(
-                "{function} called with arguments that are only known while the program runs (*args)", call.function
+                "a call of {function} with *args or **kwargs, whose values are known only while the program runs",
+                call.function,
             )
         raise search.mismatch(actual, node.lineno)
     by_name = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
@@ -232,7 +236,7 @@ class _Text:
             try:
                 yield markers.as_was_comment(self.lines[index], patch)
             except ValueError:
-                cause = Text("a line that this patch has to replace has the mark of another patch")
+                cause = Text("a line that this patch must replace is already marked by another patch")
                 hint = Text(
                     "revert the other patch first (see `rlpatch status`); if you wrote the comment with the mark"
                     " yourself, reword it"

@@ -106,7 +106,7 @@ def read(source: bytes, where: str) -> SourceFile:
         raise _unreadable(error, where) from None
     text = source.decode(encoding, "replace")
     if text.encode(encoding, "replace") != source:
-        cause = Text("because the file is encoded in {encoding}, rlpatch could not restore it byte for byte", encoding)
+        cause = Text("the file is encoded in {encoding}, so a revert would not restore it byte for byte", encoding)
         raise Problem(Kind.STRUCTURE, cause, where, Text("reinstall the package"))
     return SourceFile(source, where, encoding, lines.split(text.encode()), tree)
 

@@ -62,7 +62,7 @@ def require_program(program: str) -> None:
     )
 
 
-_HINT = Text("after `--`, type the command exactly as without rlpatch; for a script: -- bash run.sh")
+_HINT = Text("after `--`, type the command exactly as you would without rlpatch; for a script: -- bash run.sh")
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion | None = None) -> int:

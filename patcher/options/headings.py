@@ -3,10 +3,10 @@
 WINDOW = "Recording windows, one per stage; A:B does not include B"
 RECORDED = "What is recorded"
 WHOSE = "Ranks, roles and steps"
-PLACE = "Where to look"
+PLACE = "Where to look for packages"
 PROFILERS = "Other profilers"
 PARSED = "Parsing"
-READ = "What to read"
+READ = "Data to read"
 WAITED = "Waiting"
 OUTPUT = "Output"
 

@@ -16,7 +16,7 @@ PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PA
 
 @options.command("demo", PATH)
 def command(path: Path | None) -> CommandResult:
-    """Patch a copy of a real vllm-ascend, show what was done, revert it, and compare every byte.
+    """Patch a copy of a published vllm-ascend release, show the changes, revert them, and compare every byte.
 
     pip downloads the release from its package index; with --path nothing is downloaded. Everything happens in a
     temporary folder. -v shows every inserted line, not just the call sites.

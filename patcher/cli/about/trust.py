@@ -49,10 +49,12 @@ def command(file: Path | None, remove: bool) -> CommandResult:
         return _result(path, (), Text("nothing to trust: {path} names no interpreter", path))
     if len(interpreters) > consent.MOST:
         count = len(interpreters)
-        cause = Text("{file} names {count} interpreters; at most {limit} are allowed", path.name, count, consent.MOST)
+        cause = Text(
+            "{file} lists {count} interpreters, but at most {limit} are allowed", path.name, count, consent.MOST
+        )
         raise usage(
             cause,
-            Text("name fewer interpreters in the file, or choose one on the command line: --python EXE"),
+            Text("list fewer interpreters in the file, or choose one on the command line: --python EXE"),
             str(path),
         )
     consent.trust(source, interpreters)

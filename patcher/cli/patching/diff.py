@@ -27,8 +27,8 @@ CALLS = options.switch(
 def command(
     targets: tuple[str, ...], request: ProfileRequest, search: SearchOptions, cluster: ClusterOptions, calls: bool
 ) -> CommandResult:
-    """Show the diff of what is applied. With a recording window, show the diff that `apply` would make. `git apply`
-    accepts the output.
+    """Show the applied patches as a diff. If you type a recording window, show the diff that `apply` would make.
+    `git apply` accepts the output.
 
     \b
     Examples:

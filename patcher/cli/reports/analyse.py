@@ -24,7 +24,8 @@ PARSE = Group(
         type=click.FloatRange(0, min_open=True),
         default=600.0,
         metavar="SECONDS",
-        help="End a parser that neither computes nor writes for this many seconds. Default: 600.",
+        help="Stop a parsing process that hangs: one that neither computes nor writes for this many seconds."
+        " Default: 600.",
     ),
 )
 

@@ -21,13 +21,13 @@ from patcher.options.headings import READ
 T = TypeVar("T")
 
 FORCE = options.switch(
-    READ, "Compare the two sides even if they are not comparable, and say why they are not.", "--force"
+    READ, "Compare both sides even if rlpatch finds them not comparable, and show the reasons.", "--force"
 )
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
     help="Exit with code 9 if AFTER is certainly slower by more than PERCENT: the whole confidence interval lies above"
-    " PERCENT. Needs traces: two per side, or three on one side; a baseline needs three runs.",
+    " PERCENT. Needs at least two traces on each side, or three on one side; a baseline needs three runs.",
 )  # fmt: skip
 
 BASELINE = Option(
@@ -54,9 +54,7 @@ def _at_most_two(context: click.Context, parameter: click.Parameter, values: tup
         raise Problem(
             Kind.USAGE,
             cause,
-            hint=Text(
-                "type the option once for both sides, or twice: first for the side before, then for the side after"
-            ),
+            hint=Text("type the option once for both sides, or twice: first for BEFORE, then for AFTER"),
         )
     return values
 
@@ -66,13 +64,13 @@ RUNS = Group(
     lambda values: RunChoice(**values),
     Option(
         ["--steps"], heading=READ, multiple=True, callback=_ranges, metavar="A:B",
-        help="Compare only these steps of timelines. Type the option once for both sides, or twice: first for the side"
-        " before, then for the side after.",
+        help="Compare only these steps of timelines. Type the option once for both sides, or twice: first"
+" for BEFORE, then for AFTER.",
     ),
     Option(
         ["--run"], heading=READ, multiple=True, callback=_at_most_two, type=click.IntRange(1), metavar="N",
         help="Which run to compare, if a folder has several. Type the option once for both sides, or twice: first for"
-        " the side before, then for the side after.",
+        " BEFORE, then for AFTER.",
     ),
 )  # fmt: skip
 
@@ -138,5 +136,5 @@ def _split_sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path,
     if before and after and ("--" in typed or len(paths) == 2):
         return before, after
     first, second = (shlex.join(map(str, side)) for side in (before or ("BEFORE",), after or ("AFTER",)))
-    cause = Text("compare needs two sides: two paths, or several paths on each side of a `--`")
+    cause = Text("compare needs two sides: type two paths, or several paths before and after a `--`")
     raise Problem(Kind.USAGE, cause, hint=f"rlpatch compare {first} -- {second}")

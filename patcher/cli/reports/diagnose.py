@@ -120,7 +120,7 @@ def command(
 
     Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends the command.
 
-    The diagnosis checks itself: it leaves out shares that the recorded windows do not support.
+    The diagnosis checks itself: it leaves out shares of the time that the recorded windows do not support.
 
     \b
     Examples:

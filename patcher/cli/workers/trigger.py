@@ -45,7 +45,7 @@ CONDITIONS = ("at_load", "at_tail", "at_context")
 _AT = "Which rollout (counted from 0) or training step (from 1) to record."
 OWN = (
     OptionSpec("at", Number(0), WHOSE, _AT, None, "the next one that no worker has begun"),
-    OptionSpec("expires", Number(1), WHOSE, "Seconds after which the request expires.", None, "a day"),
+    OptionSpec("expires", Number(1), WHOSE, "Seconds after which the recording request expires.", None, "a day"),
 )
 TRIGGER = Group(
     "wanted",
@@ -77,7 +77,7 @@ def command(
 ) -> CommandResult:
     """Ask running workers to record a window. They must have been patched with `--on-demand`.
 
-    Each worker looks for a request when a rollout or training step begins, and serves each request once.
+    Each worker looks for a recording request when a rollout or training step begins, and serves each request once.
 
     \b
     Examples:

@@ -102,7 +102,7 @@ def command(folder: Path, then: str | None, wanted: WatchOptions) -> CommandResu
     if wanted.timeline:
         if then:
             cause = Text("--then and --timeline cannot be combined: --then waits for traces, --timeline does not")
-            raise usage(cause, Text("leave out one of these options"))
+            raise usage(cause, Text("leave out one of these two options"))
         with waiting.line_display() as show:
             return timelines.follow(
                 folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout, height=waiting.height()

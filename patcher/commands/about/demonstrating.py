@@ -69,7 +69,9 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             if done.returncode:
                 kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
                 cause = Text("`{command}` ended with exit code {exit_code}", typed, done.returncode)
-                problem = Problem(kind, cause, str(site), Text("follow the message above, then run the demo again"))
+                problem = Problem(
+                    kind, cause, str(site), Text("do what the message above says, then run the demo again")
+                )
                 step = StepResult(tuple(lines), problems=(problem,))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if "--calls" in words:

@@ -154,7 +154,7 @@ def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Plan
         return StepResult()
     folders = dict.fromkeys(planned.plan.config.save_path for planned in plans if planned.plan.config.save_path)
     text = Text(
-        "engines of {users} might use this installation, too: they record from their next start on", ", ".join(users)
+        "if engines of {users} use this installation, too, they will record from their next start on", ", ".join(users)
     )
     detail = Text("`rlpatch run` with the same options patches only a single run")
     if folders:

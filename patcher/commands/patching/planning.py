@@ -223,7 +223,7 @@ def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target)
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:
             what = Text("the package {package}", inside.name) if package else Text("rlpatch's store (.rlpatch)")
-            cause = Text("the traces would be written to {folder}, inside {place}", folder, what)
+            cause = Text("the folder for the traces must not be inside {place}: {folder}", what, folder)
             hint = Text(
                 "add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}", inside
             )

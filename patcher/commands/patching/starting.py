@@ -36,7 +36,8 @@ def nsys_lines(folder: str) -> Iterator[str]:
     yield f"    mkdir -p {shlex.quote(folder)}"
     yield f"    nsys profile {shlex.join([*options, f'--output={output}'])} COMMAND"
     yield Text(
-        "  Ray starts its workers itself. This is how to pass the nsys options to verl, NeMo-RL or any other program:"
+        "  Ray starts its workers itself. Pass the nsys options as follows (one line each for verl,"
+        " NeMo-RL, other programs):"
     )
     yield f"    {shlex.quote(f'+ray_kwargs.ray_init.runtime_env.nsight={{{hydra}}}')}"
     yield (

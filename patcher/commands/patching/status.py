@@ -49,4 +49,14 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
     paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
     more = [Text("and {count} more entries", len(entries) - _NAMED)] if len(entries) > _NAMED else []
     text = Text("skipped {count} unreadable entries in the list of patched folders", len(entries))
-    return Note(text, joined("\n", [Text("these entries are not regular files or contain no path:"), *paths, *more]))
+    return Note(
+        text,
+        joined(
+            "\n",
+            [
+                Text("in the list of patched folders, these entries are not regular files, or contain no path:"),
+                *paths,
+                *more,
+            ],
+        ),
+    )

@@ -135,7 +135,7 @@ class ParseOptions:
         PARSED,
         "Formats to export.",
         default=(),
-        shown="what the recording asked for",
+        shown="the formats chosen for the recording",
     )
     jobs: int | None = option(
         Number(1), PARSED, "How many traces at a time.", default=None, shown="half the number of cores"

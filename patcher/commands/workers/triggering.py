@@ -176,7 +176,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     if not collected.rows:
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
-        hint = Text("to make the first worker that starts record a window, run {command}", again)
+        hint = Text("to record in the first rollout or training step of workers that start later, run {command}", again)
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _counting(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]

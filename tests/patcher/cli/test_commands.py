@@ -816,7 +816,7 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
     )
     done = run(*APPLY)
     assert "next: restart these processes, which might still run the old code:\n  17 python -m vllm\n" in done.stdout
-    first = "warning: engines of alice might use this installation, too"
+    first = "warning: if engines of alice use this installation, too, "
     assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     search = SearchOptions()
     patched = [(search, projects.upstream("vllm-ascend"), site)]

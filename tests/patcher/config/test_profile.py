@@ -53,7 +53,7 @@ def test_the_first_unit_is_cold_where_none_comes_before_it(words: str, cold: boo
         ("--decode 30:60 --analysis", "a daemon process"),
         ("--decode 30:60 --contents cpu", "ignores level"),
         ("--decode 30:60 --export-type db", "needs CANN's msprof"),
-        ("--decode 30:60 --module-ranges --tool torch", "call no modules when they run"),
+        ("--decode 30:60 --module-ranges --tool torch", "calls no module when it runs"),
         ("--decode 30:60 --save-path /home/me/my-run", "supports only letters, digits and underscores in paths"),
     ],
 )
@@ -70,7 +70,7 @@ def test_what_torch_npu_says_of_a_path_concerns_no_other_profiler() -> None:
 def test_a_database_beside_text_is_worth_two() -> None:
     assert [note.text[:20] for note in config("--decode 30:60 --export-type text,db").notes] == [
         "to export a database",
-        "torch_npu 2.1 suppor",
+        "with several values ",
     ]
 
 

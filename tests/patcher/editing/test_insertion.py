@@ -155,8 +155,8 @@ def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
 @pytest.mark.parametrize(
     ("edit", "cause"),
     [
-        (("class Worker(", "class Wrker("), "0 classes of that name (classes in the file: Other, Wrker)"),
-        (("after = 1", "class Worker: pass"), "2 classes of that name"),
+        (("class Worker(", "class Wrker("), "0 classes named Worker (classes in the file: Other, Wrker)"),
+        (("after = 1", "class Worker: pass"), "2 classes named Worker"),
         (
             ("    def run(self, batch)", "    def walk(self, batch)"),
             "0 methods named run (methods of the class: walk, sleep)",
@@ -171,7 +171,7 @@ def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
             (':\n        """Sleeps."""\n        allocator.sleep()', ": allocator.sleep()"),
             "the body of sleep on the same line as its `def`",
         ),
-        (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "the class already has _probe"),
+        (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "_probe already defined in the class"),
         (("after = 1", "after = = 1"), "not valid Python"),
         (("after = 1", "after = 1\r\ra = 2"), "a carriage return without a line feed"),
     ],
