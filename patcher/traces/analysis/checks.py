@@ -136,7 +136,7 @@ def _kernel_count_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "count",
         wrong if far and len(units) > 2 else "",
-        Text("the median step launched {median:,.0f} kernels", median),
+        Text("the median number of kernels launched per step is {median:,.0f}", median),
     )
 
 
