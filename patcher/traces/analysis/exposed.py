@@ -186,7 +186,7 @@ def _finding_text(
     if largest == IDLE:
         return FindingText(
             Text("torch_npu counts this time as idle time within collectives."),
-            Text("the network is not the cause: check what the device and the other ranks do meanwhile"),
+            Text("the network is not the cause: check what the device and the other ranks do during collectives"),
             Text("upper bound of the saving, from torch_npu's own breakdown"),
         )
     if _tells_waiting(profile):

@@ -136,12 +136,14 @@ def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
     explains = percent(statistics.correlation(values, times) ** 2, 0)
     if slope < 0:
         return Text(
-            "a linear fit falls by {time} per unit of the horizontal axis and explains {share} of the variation",
+            "by a linear fit, the time falls by {time} per unit of the horizontal axis; the fit"
+            " explains {share} of the variation",
             duration(-slope),
             explains,
         )
     return Text(
-        "a linear fit rises by {time} per unit of the horizontal axis and explains {share} of the variation",
+        "by a linear fit, the time rises by {time} per unit of the horizontal axis; the fit"
+        " explains {share} of the variation",
         duration(slope),
         explains,
     )
