@@ -112,5 +112,5 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
     certainty = Text("upper bound of the saving: the measured time of exposed copies")
     return model.Diagnosis(
         "copies", "warning", evidence, exposed // count, certainty, advice, profile.source, culprit=_LABELS[largest],
-        headline=Text("Exposed copies; largest kind of all copies: {direction}", _LABELS[largest]),
+        headline=Text("Exposed copies; most copying time: {direction}", _LABELS[largest]),
     )  # fmt: skip

@@ -284,7 +284,7 @@ def _straggler_text(
         advice = Text("check what differs between ranks: sequence lengths, experts, pipeline stages")
         if not awaited:
             return FindingText(
-                Text("No single straggler: several ranks arrive at the collectives last, and together."),
+                Text("No single straggler: several ranks together arrive last at the collectives."),
                 advice,
                 certainty,
             )

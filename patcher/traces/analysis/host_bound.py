@@ -24,7 +24,7 @@ _FASTER_LAUNCH = {
     "torch.profiler": _ON_GPUS,
     "Nsight Systems": _ON_GPUS,
     "torch_npu.profiler": Text(
-        "use ACL graphs, TASK_QUEUE_ENABLE=2, processes bound to CPU cores, or asynchronous scheduling"
+        "use ACL graphs, TASK_QUEUE_ENABLE=2 or asynchronous scheduling, or bind the processes to CPU cores"
     ),
 }
 _ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")

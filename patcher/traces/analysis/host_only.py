@@ -399,8 +399,8 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if _communicates(place):
         return Text(
-            "compare the ranks: the last one to arrive keeps the others waiting; then send fewer and larger messages,"
-            " or overlap them with computing"
+            "compare the ranks: the last one to enter a collective keeps the others waiting; then send fewer and"
+            " larger messages, or overlap them with computing"
         )
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")

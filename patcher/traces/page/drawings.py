@@ -33,8 +33,8 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = Text(
-        "A bar lasts from the first kernel of its step to the first kernel of the next step; the last bar ends with"
-        " the last kernel. The coloured parts of a bar add up to its length."
+        "Each bar begins at the first kernel of its step and ends at the first kernel of the next step; the last bar"
+        " ends with the last kernel. The coloured parts of a bar add up to its length."
     )
     about = (
         about
