@@ -355,8 +355,8 @@ def rates(profile: RankProfile) -> Table:
 def collectives(profile: RankProfile) -> Table:
     """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
-        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("excess over expected"),
-        "waits_ns": Text("waits for the straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
+        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("time above expected"),
+        "waits_ns": Text("waiting for straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
     }  # fmt: skip
     columns = (
         *_MEETING,

@@ -136,7 +136,7 @@ def _kernel_count_check(units: Sequence[RecordedUnit]) -> Check:
     return _check(
         "count",
         wrong if far and len(units) > 2 else "",
-        Text("the median step launched {median:,.0f} kernels", median),
+        Text("the median number of kernels launched per step is {median:,.0f}", median),
     )
 
 
@@ -218,7 +218,7 @@ def _host_time_check(profile: RankProfile) -> Check:
         unit = max(longer, key=_host_excess)
         wrong = Text(
             "steps that took much longer on the host than on the device: {step_numbers}; step #{number} took"
-            " {host_time} on the host, but {device_time} on the device, from its first kernel on",
+            " {host_time} on the host, but {device_time} on the device (counted from its first kernel)",
             _numbers([candidate.number for candidate in longer]),
             unit.number,
             in_ms(unit.host_ns),
@@ -227,7 +227,7 @@ def _host_time_check(profile: RankProfile) -> Check:
     return _check(
         "host",
         wrong,
-        Text("no step takes more than {times:.0f} times as long on the host as on the device", LONGER),
+        Text("no step, or hardly any, takes more than {times:.0f} times as long on the host as on the device", LONGER),
         ("compute", "lead-in"),
     )
 

@@ -163,7 +163,7 @@ def _waiting_sentence(collective: Collective) -> str:
     if collective.waits_ns is not None:
         waited, moved = in_ms(collective.waits_ns), in_ms(collective.moving_ns)
         return Text("Of this time, {waiting} is waiting for the straggler and {transfer} is transfer.", waited, moved)
-    return Text("This rank alone does not show whether the collective waited for another rank.")
+    return Text("The trace of this rank alone does not show how much of this time is waiting for other ranks.")
 
 
 def _advice(collective: Collective) -> str:
@@ -174,7 +174,7 @@ def _advice(collective: Collective) -> str:
     if collective.waits_ns is None and collective.transit_ns is None:
         return Text("run the report on all ranks to separate waiting from transfer; then check what else uses the link")
     if 2 * (collective.idle_ns or 0) > collective.ns:
-        return Text("the network is not the cause: check what the device and the other ranks do meanwhile")
+        return Text("the network is not the cause: check what the device and the other ranks do during this collective")
     return Text("check what else uses the link at that time: another collective, a copy, another job")
 
 

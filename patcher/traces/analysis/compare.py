@@ -383,7 +383,7 @@ def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
     change, outside = times[1] - times[0], idle[1] - idle[0]
     if change and change * outside > 0 and 2 * abs(outside) > abs(change):
         yield Text(
-            "In the median step, the time in which no operator runs changes from {before} to {after}. Run `rlpatch"
+            "The median time per step in which no operator runs changes from {before} to {after}. Run `rlpatch"
             " report` on each trace to see where this time is spent.",
             in_ms(idle[0]), in_ms(idle[1]),
         )  # fmt: skip
@@ -404,7 +404,10 @@ def _load_difference(before: Profiles, after: Profiles) -> Iterator[str]:
             if abs(second - first) > LOADED * max(first, second):
                 differing.append(Text("{load}: {before:,} before, {after:,} after", name, first, second))
     if differing:
-        yield Text("The median steps did different amounts of work: {differing}.", joined(SEMICOLON, differing))
+        yield Text(
+            "The steps of the two sides did different amounts of work (medians): {differing}.",
+            joined(SEMICOLON, differing),
+        )
 
 
 # ---------------------------------------------------------------- how much

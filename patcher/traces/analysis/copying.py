@@ -37,7 +37,7 @@ _ADVICE = {
     _WITHIN: Text("avoid copies of tensors (contiguous(), clone(), cat): write into the destination"),
     _PEER: Text("overlap transfers between devices with computing, or send less"),
     _SET: Text("reuse buffers instead of zeroing new ones"),
-    _UNKNOWN: Text("look at the operators that launch these copies to find out their direction"),
+    _UNKNOWN: Text("to find out the direction of these copies, look at the operators that launch them"),
 }
 _LARGE_NS = 1_000_000
 """Mean time of a copy from which on it is no copy of single numbers, in ns."""
@@ -109,8 +109,8 @@ def finding(profile: model.RankProfile) -> model.Diagnosis | None:
         advice = _PINNED
     elif largest == _TO_HOST and times[largest] > _LARGE_NS * calls[largest]:
         advice = _LARGE_TO_HOST
+    certainty = Text("upper bound of the saving: the measured time of exposed copies")
     return model.Diagnosis(
-        "copies", "warning", evidence, exposed // count, Text("measured; the saving is an upper bound"), advice,
-        profile.source, culprit=_LABELS[largest],
-        headline=Text("Exposed copies; largest kind of all copies: {direction}", _LABELS[largest]),
+        "copies", "warning", evidence, exposed // count, certainty, advice, profile.source, culprit=_LABELS[largest],
+        headline=Text("Exposed copies; most copying time: {direction}", _LABELS[largest]),
     )  # fmt: skip

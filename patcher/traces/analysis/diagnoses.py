@@ -29,7 +29,7 @@ _ALIKE = 4
 _OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
 """Ids of the diagnoses without a device that are about the median step, not about all time."""
 
-_EXACT = Text("measured; the saving is an upper bound")
+_EXACT = Text("upper bound of the saving: the measured time by which slow steps exceed the median step")
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:

@@ -186,7 +186,7 @@ def _finding_text(
     if largest == IDLE:
         return FindingText(
             Text("torch_npu counts this time as idle time within collectives."),
-            Text("the network is not the cause: check what the device and the other ranks do meanwhile"),
+            Text("the network is not the cause: check what the device and the other ranks do during collectives"),
             Text("upper bound of the saving, from torch_npu's own breakdown"),
         )
     if _tells_waiting(profile):
@@ -212,7 +212,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends or receives data {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule: most of this time is waiting, not transfer")
-    certainty = Text("upper bound of the saving, because the transfer itself is counted, too")
+    certainty = Text("upper bound of the saving, because it includes the time of the transfer itself")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)
@@ -284,7 +284,7 @@ def _straggler_text(
         advice = Text("check what differs between ranks: sequence lengths, experts, pipeline stages")
         if not awaited:
             return FindingText(
-                Text("No single straggler: several ranks arrive at the collectives last, and together."),
+                Text("No single straggler: several ranks together arrive last at the collectives."),
                 advice,
                 certainty,
             )

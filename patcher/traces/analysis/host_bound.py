@@ -20,7 +20,7 @@ HOST_PARTS = HOST["dispatch"]
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _ON_GPUS = Text("use CUDA graphs (without enforce_eager), asynchronous scheduling, or fewer and larger operators")
-_ON_NPUS = Text("use ACL graphs, TASK_QUEUE_ENABLE=2, processes bound to CPU cores, or asynchronous scheduling")
+_ON_NPUS = Text("use ACL graphs, TASK_QUEUE_ENABLE=2 or asynchronous scheduling, or bind the processes to CPU cores")
 _IN_TRAINING = Text("use larger micro-batches, torch.compile, or fewer and larger operators, as in fused optimizers")
 _BESIDE_GRAPHS = Text(
     "graphs already launch {share} of the kernels: make the host's work between them faster, or hide it with"
@@ -88,11 +88,11 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     place = first_place(profile, *HOST_PARTS)
     longest = _largest(profile, *HOST_PARTS)
     if longest and 2 * longest.ns > profile.sum_ns(*HOST_PARTS):
-        evidence = sentences(evidence, Text("Most of this time is in one place: {place}.", place))
+        evidence = sentences(evidence, Text("Most of this idle time is in one place: {place}.", place))
         advice = _advice_on_place(profile, longest)
     elif cause := host_cause(profile, HOST_PARTS):
         most = Text(
-            "Most of this time the host was in {call}: {time} per step.",
+            "During most of this idle time, the host was in {call}: {time} per step.",
             host_name(cause.name),
             in_ms(cause.ns / len(profile.units)),
         )
@@ -109,7 +109,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound of the saving, because the profiler's own overhead is counted, too")
+    certainty = Text("upper bound of the saving, because it includes the profiler's own overhead")
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
@@ -153,8 +153,8 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         return _faster_launches(profile)
     if _ALLOCATES.search(gap.call):
         return Text(
-            "torch's allocator asks the driver for memory: run the step once before the recording window; if each step"
-            " does so, use less memory, or the allocator's expandable_segments:True"
+            "torch's allocator asks the driver for memory: run the step once before the recording window; if this"
+            " happens in each step, use less memory, or the allocator's expandable_segments:True"
         )
     if gap.call or gap.within:
         return Text(
@@ -196,7 +196,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{module} takes {host_time} on the host, its kernels take only {kernel_time}",
+            "{module} takes {host_time} on the host, but its kernels take only {kernel_time}",
             host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
         )
         for row in rows
@@ -254,7 +254,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         "{time} passed before the first kernel of the first step; this time is not part of any step.", in_ms(lead_in)
     )
     longest = _largest(profile, model.LEAD_IN)
-    certainty = Text("upper bound, because work that began before the recording counts as idle time")
+    certainty = Text("the time is an upper bound, because work that began before the recording counts as idle time")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
             "For {share} of this time, the host waits in {call}, presumably for work that was launched before the"
@@ -264,7 +264,9 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
         )
         return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
     if longest:
-        place = Text("The longest gap in this time: {place}, {time}.", place_in_words(longest), in_ms(longest.ns))
+        place = Text(
+            "The longest gap before the first kernel: {place}, {time}.", place_in_words(longest), in_ms(longest.ns)
+        )
         evidence = sentences(evidence, place)
     if len(profile.units) > 1:
         return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)

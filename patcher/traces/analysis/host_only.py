@@ -95,7 +95,8 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
     evidence: str = Text(
-        "Per step, {rank} spends {least} in collectives, a typical other rank {usual}. So {rank} arrives last.",
+        "Per step, {rank} spends only {least} in collectives, but a typical other rank {usual}. {rank} waits least, so"
+        " it arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
@@ -164,10 +165,10 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
-    evidence: str = Text("For {time} of the difference, no operator runs: {place}.", in_ms(ns), place_words(place))
+    evidence: str = Text("{time} of the difference passes without an operator: {place}.", in_ms(ns), place_words(place))
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
-        see = Text("To see what Python does there, record again with {command}.", _STACKS)
+        see = Text("To see what Python does during this time, record again with {command}.", _STACKS)
         evidence, cause = sentences(evidence, see), Text("{headline}; what ran in this time was not recorded", cause)
     return HostExcess(evidence, cause, advice_on(place))
 
@@ -193,7 +194,7 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
     if slow.inputs:
         same = Text(
             "This step ran as many operators as the median step, on inputs of the same sizes:"
-            " probably something else held the CPU cores, for example more threads than cores, or another process."
+            " probably the CPU cores were overloaded, by another process or by more threads than cores."
         )
         advice = Text(
             "check whether this process (OMP_NUM_THREADS) and other processes together have more busy threads than"
@@ -301,8 +302,8 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     elif spread:
         headline = Text("No device data; in each step, the host waits for a fixed time, {time}", in_ms(saving))
         equal = Text(
-            "From step to step, this time is nearly equal: the shorter half of the times differ by at most"
-            " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
+            "In half of the steps, this time is nearly the same: it differs by at most {difference}."
+            " So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
             spread,
         )
         evidence = sentences(evidence, equal)
@@ -398,15 +399,15 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if _communicates(place):
         return Text(
-            "compare the ranks: the last one to arrive keeps the others waiting; then send fewer and larger messages,"
-            " or overlap them with computing"
+            "compare the ranks: the last one to enter a collective keeps the others waiting; then send fewer and"
+            " larger messages, or overlap them with computing"
         )
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
     if _waits_for_gil(place):
         return Text("find the other Python thread that holds the GIL, and move its work to another process")
     if place.inside in _COLLECTORS:
-        return Text("call gc.freeze() once everything is loaded, or gc.collect() between the steps")
+        return Text("call gc.freeze() after everything is loaded, or gc.collect() between the steps")
     if _BLOCKS.search(place.inside):
         return Text(
             "the host waits in this call: find out which thread, process or machine is late, or do other work in the"
@@ -563,7 +564,7 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
     evidence: str = Text("No operator ran on the host for {share} of the time.", share)
     if place is not None:
         stretch = Text(
-            "The longest part of this time: {place}, {time} in step {number}.",
+            "The longest time without an operator: {place}, {time} in step {number}.",
             place_words(place),
             in_ms(longest),
             number,

@@ -176,7 +176,7 @@ def join_replays(
             default=None,
         )
         why: str = Text(
-            "a step has more tokens than fit into the largest captured graph, or an unknown number of tokens"
+            "a step has more tokens than fit into the largest captured graph, or its number of tokens is unknown"
         )
         for graphs in (captured_set.graphs for captured_set in captured if captured_set.size == size):
             why = _why_unmatched(trace, replays, graphs)

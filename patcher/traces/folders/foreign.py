@@ -46,7 +46,7 @@ _BEGINS = (
         re.compile(rb'\{\s*"schema"\s*:\s*"[^"]{1,40}".*"nodes"\s*:\s*\[', re.DOTALL),
         Foreign(
             Text("an execution trace of torch (ExecutionTraceObserver)"),
-            Text("read the file with Chakra or param; `rlpatch report` needs a trace of torch.profiler"),
+            Text("read the file with the tools of Chakra or PARAM; `rlpatch report` needs a trace of torch.profiler"),
         ),
     ),
     (
@@ -71,7 +71,7 @@ _BEGINS = (
 _ENDS = {
     ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("open the file with ncu-ui or `ncu --import FILE`")),
     ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO,
-    ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("use the tools of rocmProfileData")),
+    ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("open the file with the tools of rocmProfileData")),
     ".xplane.pb": Foreign(Text("a trace of XLA"), Text("open the file in TensorBoard")),
     "snapshot.pickle": _SNAPSHOT, "memory.pickle": _SNAPSHOT, ".zip": _ZIP,
     ".tar": _ARCHIVE, ".tar.gz": _ARCHIVE, ".tgz": _ARCHIVE, ".tar.xz": _ARCHIVE, ".tar.zst": _ARCHIVE,

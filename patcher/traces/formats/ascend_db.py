@@ -136,7 +136,7 @@ class DatabaseTrace(RankTrace):
         names = {name.upper() for name in _column(db, "SELECT name FROM sqlite_master")}
         if computed := sorted((_TABLES & names) - self.tables.keys()):
             cause = Text(
-                "{file} cannot be read: {table} is a view, a virtual table or has generated columns, but "
+                "{file} cannot be read: {table} is a view or a virtual table, or has generated columns, but "
                 "torch_npu writes plain tables",
                 self.file.name,
                 computed[0],

@@ -33,8 +33,8 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = Text(
-        "A bar lasts from the first kernel of its step to the first kernel of the next step; the last bar ends with"
-        " the last kernel. The coloured parts of a bar add up to its length."
+        "Each bar begins at the first kernel of its step and ends at the first kernel of the next step; the last bar"
+        " ends with the last kernel. The coloured parts of a bar add up to its length."
     )
     about = (
         about
@@ -136,12 +136,14 @@ def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
     explains = percent(statistics.correlation(values, times) ** 2, 0)
     if slope < 0:
         return Text(
-            "a linear fit falls by {time} per unit of the horizontal axis and explains {share} of the variation",
+            "by a linear fit, the time falls by {time} per unit of the horizontal axis; the fit"
+            " explains {share} of the variation",
             duration(-slope),
             explains,
         )
     return Text(
-        "a linear fit rises by {time} per unit of the horizontal axis and explains {share} of the variation",
+        "by a linear fit, the time rises by {time} per unit of the horizontal axis; the fit"
+        " explains {share} of the variation",
         duration(slope),
         explains,
     )

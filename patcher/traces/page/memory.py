@@ -23,7 +23,7 @@ def page(snapshots: Sequence[Snapshot]) -> str:
         tag("header", tag("h1", Text("rlpatch: memory"))),
         [_device_section(snapshot, device) for snapshot, device in devices[:MOST]],
         len(devices) > MOST
-        and faint(Text("{count:,} more devices are not shown here; `--json` has them.", len(devices) - MOST)),
+        and faint(Text("{count:,} more devices are not shown here; `--json` lists them.", len(devices) - MOST)),
     )
     return document(Text("rlpatch: memory"), body)
 

@@ -52,7 +52,9 @@ def profile_section(
         if profile.total_ns
         else Text("{time} on the host", duration(profile.host_median_ns))
     )
-    return tag("details", tag("summary", Text("{capture}: median step {median}", name, median)), inner, open=opened)
+    return tag(
+        "details", tag("summary", Text("{capture}: median step time {median}", name, median)), inner, open=opened
+    )
 
 
 def _call_tables(profile: RankProfile) -> Iterator[Table]:

@@ -116,7 +116,10 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
         " in that step; point at a cell for the numbers."
     )
     if each > 1:
-        several = Text("A column covers {count} steps and shows the largest deviation of each rank.", each)
+        several = Text(
+            "To fit the page, a column covers {count} steps and shows each rank's largest deviation from the median.",
+            each,
+        )
         about = sentences(about, several)
     return section(Text("Times by rank and step"), _heat_map_legend(), figures, faint(about), _left_out(profiles))
 

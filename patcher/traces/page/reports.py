@@ -36,7 +36,7 @@ def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
     first = ordered[: limits.profiles]
     hidden = len(ordered) - len(first)
     many = len(profiles) > 1
-    withdrawn = Text("The data does not support every verdict. Verdicts that depend on a failed check were withdrawn:")
+    withdrawn = Text("Checks of the data failed. The verdicts that depend on them were withdrawn:")
     return (
         alert(withdrawn, verdict.withdrawn),
         tag("p", verdict.title, class_="verdict"),

@@ -353,7 +353,7 @@ def test_what_several_ranks_say():
     assert "Which rank waits for which" in text
     assert "straggler" in text
     assert "the slowest rank" in text
-    assert text.count("median step 70.00 ms") == 3
+    assert text.count("median step time 70.00 ms") == 3
     assert all(title in text for title in ("Times by rank and step", "One step of each rank"))
     assert text.count("x, step #35: 210.00 ms, \N{PLUS-MINUS SIGN}0.0 %") == 3
 
@@ -384,7 +384,7 @@ def test_what_a_comparison_says(change, verdict):
     assert verdict in text
     assert "These two sides are compared only because of --force; they are not comparable for these reasons:" in text
     assert "another window" in text
-    assert "before, x: median step 70.00 ms" in text
+    assert "before, x: median step time 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)
     assert ("change of the median step" in text) == bool(change)
 

@@ -233,7 +233,7 @@ def test_the_windows_of_a_folder_are_told_apart_by_their_units(tmp_path: Path, d
     assert "in each step: 98 to 100 requests" in said
     page = (tmp_path / "page.html").read_text()
     median = "15.00 ms" if device else "15.00 ms on the host"
-    assert f"rank 0, #100 to #102: median step {median}" in page
+    assert f"rank 0, #100 to #102: median step time {median}" in page
     assert page.count(f"Step time{'' if device else ' on the host'} by requests</figcaption>") == 2
     assert "more ranks" not in page
 
@@ -432,9 +432,9 @@ BAD: dict[str, tuple[Callable[[Path], Path], int, str]] = {
     "a folder of folders that were not parsed": (lambda place: unparsed(place).parent, 3, "next: rlpatch analyse"),
     "tables without a trace": (tables_alone, 3, "neither trace_view.json nor a database"),
     "two devices": (two_devices, 4, "several devices: 0, 1"),
-    "two NPUs": (two_npus, 4, "contains several devices"),
-    "two ranks": (two_ranks, 4, "contains several ranks"),
-    "two databases": (two_databases, 4, "contains several ranks"),
+    "two NPUs": (two_npus, 4, "contains data of several devices"),
+    "two ranks": (two_ranks, 4, "contains data of several ranks"),
+    "two databases": (two_databases, 4, "contains data of several ranks"),
     "text that is not there yet": (content("trace_view.json", b"["), 3, "contains no kernels, operators or step marks"),
 }
 

@@ -475,7 +475,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "a place that nothing covers, with stacks": (
         {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40),), "settings": {"stacks": "True"}}, "dispatch", 20,
-        "25.0 5.0 7 20.00 2 2", "20.00 ms, begins at ts 1234.567", "before fresh on stream 7",
+        "25.0 5.0 7 20.00 2 2", "20.00 ms, begins at 1234.567", "before fresh on stream 7",
     ),
     "a kernel that starts late": (
         {"units": of_units(2, compute=70, free_latency=30), "gaps": (gap(LATENCY, 60),)}, "dispatch", 30,
@@ -624,7 +624,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
     ),
     "sends and receives": (
         [capture(unit(**HALF), collectives=(told(20, name="send"), told(5, name="recv"), told(5, 1, 1)))], "pipeline-bubble", 25,
-        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound of the saving, because the transfer itself", "more micro-batches",
+        "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound of the saving, because it includes the time of the transfer", "more micro-batches",
         {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
     ),
     "a straggler at the first of two collectives": (

@@ -187,7 +187,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
-    "a pause in one step": (pause, "outlier", 37_500_000, "For 300.00 ms of the difference, no operator runs", "5 303.01 100.8 300.00"),
+    "a pause in one step": (pause, "outlier", 37_500_000, "300.00 ms of the difference passes without an operator", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
     "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "garbage collection", "5 303.01 100.8 300.00"),
     "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
@@ -264,7 +264,7 @@ def test_a_step_that_starts_the_profiler_is_no_headline_beside_a_cause_of_all_st
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"
-    assert "To see what Python does there, record again" in first.evidence
+    assert "To see what Python does during this time, record again" in first.evidence
 
 
 def waits(*lengths_us: int) -> Inject:
@@ -333,7 +333,7 @@ SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
             "",
             "have the shapes [[65, 256], [256, 256]]; in the median step, they have [[64,",
         ),
-        ((SMALL, SMALL), "same operators on inputs of the same sizes", "something else held the CPU core"),
+        ((SMALL, SMALL), "same operators on inputs of the same sizes", "the CPU cores were overloaded"),
         (("", ""), "", "--contents npu,cpu,shapes"),
     ],
 )

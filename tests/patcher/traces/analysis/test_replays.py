@@ -145,7 +145,7 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("captures", "unit", "why"),
     [
-        ([captured(4, 5000, named=BARE)], replayed(1, 8), "a step has more tokens than fit into the largest captured graph, or an unknown number of tokens"),
+        ([captured(4, 5000, named=BARE)], replayed(1, 8), "a step has more tokens than fit into the largest captured graph, or its number of tokens is unknown"),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=KERNELS[1:]),
             "a replayed graph has 3 kernels, but 4 were captured",

@@ -302,8 +302,11 @@ def test_without_a_table_of_computing_tasks_their_type_tells(tmp_path: Path) -> 
 
 
 TWO = {
-    "ranks": ("INSERT INTO RANK_DEVICE_MAP VALUES (1, 1)", "contains several ranks"),
-    "devices": (f"INSERT INTO TASK VALUES ({START}, {START}, 1, NULL, 98, 1, 7)", "contains several devices: 0, 1"),
+    "ranks": ("INSERT INTO RANK_DEVICE_MAP VALUES (1, 1)", "contains data of several ranks"),
+    "devices": (
+        f"INSERT INTO TASK VALUES ({START}, {START}, 1, NULL, 98, 1, 7)",
+        "contains data of several devices: 0, 1",
+    ),
     "a column less": ("ALTER TABLE TASK RENAME COLUMN streamId TO stream", "streamId of the table TASK is missing"),
 }
 

@@ -87,7 +87,7 @@ def test_a_column_of_several_units_shows_the_one_that_differs_most() -> None:
     (found,) = maps(many)
     assert len(found) <= 1200
     assert [title for title, kind in found if kind != "s0"] == ["rank 5, step #80: 14.00 ms, +40.0 %"]
-    assert "A column covers 6 steps" in str(ranks.heat_map(many, PAGE_LIMITS[0]))
+    assert "a column covers 6 steps" in str(ranks.heat_map(many, PAGE_LIMITS[0]))
 
 
 def test_of_too_many_ranks_the_slowest_are_drawn() -> None:
