@@ -138,7 +138,7 @@ class NodeWorker:
     def unmark(self, run: str, roots: Sequence[str]) -> None:
         """Remove the markers of `run` from the stores of `roots`."""
         for root in roots:
-            store.take_marker(Path(root), run)
+            store.remove_marker(Path(root), run)
 
     def commit(self, edits: Sequence[Edit]) -> Outcome:
         """Commit all of `edits` or none. Raises Problem as the store does."""

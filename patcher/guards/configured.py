@@ -43,11 +43,11 @@ class _Run(NamedTuple):
 def configured(
     application: Application, checked: Checked, config: Path | None, reading: Reading
 ) -> tuple[list[GuardResult], list[LaunchText]]:
-    """Return the results of what a Hydra ``application`` composes, and the places whose text cannot be read.
+    """Return a result per profiler for each run that Hydra configures, and the texts that cannot be read.
 
-    With such a place only profilers that are ON have a result. ``config`` replaces the file that the launch names. The
-    lines of configurations that the user wrote are added to ``reading.texts``. Raises Problem (USAGE) if ``config`` is
-    no YAML file.
+    With such a text only profilers that are ON have a result. ``config`` replaces the file that the launch names (None:
+    it does not). The lines of configurations that the user wrote are added to ``reading.texts``. Raises Problem (USAGE)
+    if ``config`` is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")

@@ -100,7 +100,7 @@ def _failure(error: BaseException) -> Problem:
     return Problem(Kind.ROLLED_BACK, cause, where, Text("fix the cause of the error, then try again"))
 
 
-def take_marker(root: Path, run: str) -> None:
+def remove_marker(root: Path, run: str) -> None:
     """Remove the marker that ``run``, a command over several machines, put into the store of ``root``; ignore errors.
 
     A store that then has no patch is removed, too.
@@ -184,7 +184,10 @@ def _sweep(store: StoreFolder) -> None:
 
 
 def _edits_by_store(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
-    """Return one edit per root with its store, sorted by the root's resolved path."""
+    """Merge the edits of each root into one, also of links to it; return each with its store, sorted by the real root.
+
+    Two changes of one file both stay in the merged edit.
+    """
     by_root: dict[Path, tuple[StoreFolder, Edit]] = {}
     for edit in edits:
         store = StoreFolder(edit.root)
@@ -198,7 +201,8 @@ def _edits_by_store(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
 def _transact(drafts: Sequence[Draft]) -> list[Path]:
     """Carry out ``drafts``, or restore everything; the caller holds the locks. Return the files with new bytes.
 
-    Raises KeyboardInterrupt, or Problem for any other failure.
+    Raises KeyboardInterrupt, or Problem for any other failure. A failure after the first commit mark is ignored: the
+    transaction is then finished.
     """
     stores = [draft.store for draft in drafts]
     try:

@@ -196,7 +196,7 @@ def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Ite
         yield from (folder.parent for project in projects if folder.name == project.package)
 
 
-def _imported_target(project: Project, environment: Environment, git: bool = True) -> Target | None:
+def _imported_target(project: Project, environment: Environment, git: bool) -> Target | None:
     """Return the target that the interpreter of `environment` would import, None if it has no such package.
 
     Without `git` the version of a checkout is skipped.
@@ -226,7 +226,7 @@ def _imported_target(project: Project, environment: Environment, git: bool = Tru
     return target._replace(prefix=environment.prefix)
 
 
-def _target_in(project: Project, path: Path, folder: Path, git: bool = True) -> Target | None:
+def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target | None:
     """Return the target that `--path` leads to; None if the package is not there.
 
     `path` is the folder as typed, `folder` the same as `_folder` resolves it: site-packages, a checkout, or the package

@@ -132,9 +132,9 @@ class SglangRollout(SglangWorker, RolloutUnits):
             self.hand_over("end_rollout", "the engine is idle")
 
     def receive(self, requests: Any) -> None:
-        """End the rollout if one of ``requests`` releases memory, and the window if one is for SGLang's profiler.
+        """End the rollout if one of ``requests`` releases memory.
 
-        Before that profiler starts, wait until the window is closed.
+        If one starts SGLang's own profiler, wait until the window is closed, and open none until one stops it.
         """
         for request in requests:
             name = type(request).__name__
@@ -241,7 +241,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound will do below ``threshold``, or if not ``exact``."""
+        """Return the longest context in tokens; an upper bound serves below ``threshold``, or if not ``exact``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not exact):

@@ -20,7 +20,7 @@ class TrainerSteps(TrainingSteps):
         return role
 
     def enter_step(self, role: str) -> bool:  # docstring goes in
-        """Begin a call in the log's next training step; return False if ``role`` is in that step already."""
+        """Begin the call of ``role`` in training step ``global_step`` + 1; return False if it was begun before."""
         step: int = self.worker.state.global_step + 1  # of those that a checkpoint has, too
         if self.calls.get(role) == step:
             return False

@@ -199,7 +199,7 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
-        """Return the kind of an iteration; a dummy batch (None) is "dummy", and begins a rollout if none runs."""
+        """Return the kind of an iteration, which is "dummy" for None: for that, begin a rollout if none runs."""
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()
@@ -234,7 +234,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound will do below ``threshold``, or if not ``exact``."""
+        """Return the longest context in tokens; an upper bound serves below ``threshold``, or if not ``exact``."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound
