@@ -122,7 +122,8 @@ def _build_result(
 ) -> GuardResult:
     """Build the result for ``switch``, which ``text`` at ``where`` sets to ``state``, with how to switch it off there.
 
-    ON and ARMED become UNKNOWN if the launch may not come to ``start``.
+    ``reason`` tells why ``state`` is UNKNOWN. ON and ARMED become UNKNOWN if the launch may not come to ``start``
+    (None: no start is concerned).
     """
     is_variable = switch.form is Form.VARIABLE
     if start and state is State.UNKNOWN:

@@ -142,7 +142,10 @@ class _Reader:
         replace(self, plain=plain, constants=constants).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
-        """Read a file that the launch names, once; one that is missing, too large or written by it counts as hidden."""
+        """Read the file ``word`` once, as Python or as a shell script; ``plain`` if it surely runs, without arguments.
+
+        A file that is missing, too large, or written by the launch itself counts as hidden.
+        """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not path:
             if is_written or not re.fullmatch(programs.SETS_UP, word):

@@ -173,7 +173,7 @@ class TimelineRecorder(MemoryUse):
     def step(self, number: Any, metrics: Any = None, stale: str = "", log: str = "log") -> Any:  # docstring goes in
         """Mark the end of training step ``number``, and return the span of what follows it, a phase called ``log``.
 
-        The metric named ``stale``, if ``metrics`` has it, is noted: how many steps older the trajectories' weights
+        If ``metrics`` has a metric named ``stale``, note it: how many steps older the weights of the trajectories
         were.
         """
         try:
@@ -605,7 +605,7 @@ class SglangTimeline(EngineTimeline):
             self.first.stop(e)
 
     def begins_rollout(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
-        """Tell whether ``batch`` begins a rollout: it prefills, nothing decodes, and its requests are all new."""
+        """Tell whether ``batch`` begins a rollout: it prefills alone, and has no request of the batch before."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False
@@ -622,7 +622,7 @@ class TrainerTimeline(TimelineRecorder):
     done: Any = None  # steps of the optimizer, when that work began
 
     def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
-        """Return a span of ``kind`` for a micro-batch; after an optimizer step, begin a training step first."""
+        """Begin and return the span of a micro-batch; after an optimizer step begin a training step before it."""
         try:
             done = trainer.state.global_step
             if self.work is None or done != self.done:
@@ -726,7 +726,7 @@ class LoopTimeline(TimelineRecorder):
         return self.span("work", "%s.%s" % (getattr(actor, "role", "actor"), method))
 
     def timed(self, method: str, args: Any) -> Any:
-        """Begin the span of ``method`` if the first of ``args`` is an actor with a role.
+        """Begin and return the span of ``method`` if the first of its ``args`` is an actor with a role.
 
         Return None for any other function.
         """

@@ -56,7 +56,7 @@ class TrainerUpdate(TrainerSteps):
     def prepared(self, batch: Any = None, training: bool = True) -> None:
         """Begin the micro-batch of ``batch``; the first one of a training step begins that, too.
 
-        Do nothing in an evaluation.
+        Do nothing if ``training`` is false: then it belongs to an evaluation.
         """
         if not training:  # an evaluation, which prepares its batches in the same place
             return
