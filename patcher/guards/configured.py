@@ -252,7 +252,7 @@ def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Re
 
 
 def _find_place(key: str, run: _Run, reading: Reading) -> str:
-    """Return the ``file:line`` or command that sets a dotted ``key``, or sets one of the same last name."""
+    """Return the ``file:line`` or the command that sets the dotted ``key``, or a key with the same last part."""
     typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)

@@ -202,7 +202,7 @@ def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _parse_object(switch: Switch, text: str) -> dict[str, str]:
-    """Parse a JSON object into key → text of its value; if it is invalid, the value of each key is unknown."""
+    """Parse a JSON object into key → text of its value; if it is invalid, ``switch``'s keys are unknown (OUTSIDE)."""
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):

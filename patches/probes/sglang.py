@@ -172,7 +172,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
             getattr(self, event)(*args)
 
     def wait(self) -> None:
-        """Wait until the thread of the forward has done all that was handed over, for at most 60 seconds."""
+        """Wait until the thread that runs the forward has done all that was handed over; at most 60 seconds."""
         import threading
 
         if self.near:
@@ -263,7 +263,7 @@ class ForwardThread:
     _rlpatch_stage_replica: Any
 
     def _rlpatch_stage_listen(self, replica: Any) -> None:
-        """Make the thread of the forward call the functions that are put into its queue.
+        """Let the thread that runs the forward also call functions that are put into its queue.
 
         Keep ``replica``, the number of the replica, for the recorder.
         """

@@ -271,7 +271,7 @@ class TimelineRecorder(MemoryUse):
             self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def watch(self) -> None:
-        """Write the queue to the file about twice a second as long as the timeline is on, in its own thread."""
+        """Write new records to the file about twice a second as long as the timeline is on, in its own thread."""
         import time
 
         while self.state == "on":

@@ -261,7 +261,7 @@ class ModelInputs(RolloutUnits):
         self.live = set()
 
     def prepare(self, inputs: Any) -> None:
-        """Keep the first of ``inputs``, the model input of the iteration about to run; None ends the rollout."""
+        """Keep ``inputs[0]``, the model input of the next iteration; if ``inputs`` is None, end the rollout."""
         if inputs is None:
             self.end_rollout("no request is left")
         else:
