@@ -104,7 +104,7 @@ class RunFolder:
         return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), VARIABLE: str(self.package)}
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Return what this machine's processes have reported of their patched files so far, in order of process.
+        """Return what this machine's processes have reported of their patched files so far, sorted by process id.
 
         A receipt is one report of a process on one file. Returns () if the folder was removed.
         """

@@ -49,7 +49,7 @@ class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
 
 
 def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.silent) -> Outcome:
-    """Carry out all of ``edits`` or nothing, and return the outcome.
+    """Carry out all of ``edits`` or nothing, and return the outcome; first end interrupted transactions of their roots.
 
     If no file and no registry would change, nothing is written and no lock is taken. An added record replaces the
     record with the same id, or comes last. ``on_wait`` gets a line for each owner of a lock that is waited for,

@@ -349,7 +349,7 @@ class TimelineRecorder(MemoryUse):
             self.lock.release()
 
     def new_rows(self, now: int) -> tuple[list[Any], list[Any]]:
-        """Return the spans that have ended, and those open for a second at ``now`` (ns), if not returned before."""
+        """Return new ended spans, and spans open for a second at ``now`` (ns) not yet returned as open."""
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         lasting = [row for row in list(self.open.values()) if row[4] < now - 10**9]
         begun = [row for row in lasting if row[0] not in self.reported]
@@ -371,7 +371,7 @@ class TimelineRecorder(MemoryUse):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now_ms: int) -> None:  # docstring goes in
-        """Open a file and write its header; above half the size limit, rename it PATH.old and open a new one."""
+        """Open the file, with a header, if none is open; above half the size limit rename it PATH.old before."""
         import json
         import os
         import zlib

@@ -199,7 +199,7 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
-        """Return the kind of an iteration, which is "dummy" for None: for that, begin a rollout if none runs."""
+        """Return the kind of an iteration; None is a "dummy" one, which begins a rollout if none is running."""
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()
