@@ -40,7 +40,7 @@ class _Run(NamedTuple):
     file: Path
 
 
-def configured(
+def judge_configured(
     application: Application, checked: Checked, config: Path | None, reading: Reading
 ) -> tuple[list[GuardResult], list[LaunchText]]:
     """Return a result per profiler for each run that Hydra configures, and the texts that cannot be read.

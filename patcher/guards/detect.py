@@ -15,7 +15,7 @@ from itertools import dropwhile
 from pathlib import Path
 from posixpath import basename
 
-from patcher.guards.configured import configured
+from patcher.guards.configured import judge_configured
 from patcher.guards.launch import LaunchText, Reading, read, text_of
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
@@ -35,7 +35,7 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     """
     application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
-    results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
+    results, hidden = judge_configured(application, checked, launch.config, reading) if application else ([], [])
     for switch in checked.switches:
         judged = _judge(switch, reading)
         if judged and checked.release.has(switch):  # which takes longer than to look for the switch

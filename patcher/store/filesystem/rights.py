@@ -319,7 +319,7 @@ def shared(root: os.stat_result) -> bool:
     return root.st_mode & 0o1022 == 0o020
 
 
-def distrust(store: os.stat_result, root: os.stat_result) -> str:
+def distrust_reason(store: os.stat_result, root: os.stat_result) -> str:
     """Return the reason not to trust a store; "" if only users who may change the root can have written it.
 
     ``store`` and ``root`` are the status of the two folders.
