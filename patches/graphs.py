@@ -58,7 +58,7 @@ INHERITED = Probe(members=(Inherited,), summary=summary)
 
 
 def around(method: str, function: str, why: str, *, nested: bool = True) -> Insertion:
-    """Return lines before and after the call of `self.model_runner.FUNCTION()` in `method`, to record that call.
+    """Return the lines before and after the call of `self.model_runner.FUNCTION()` in `method`, to record that call.
 
     `why` is their reason, for users. With `nested` the call may be at any depth, otherwise it is a statement of the
     method itself.
@@ -67,7 +67,7 @@ def around(method: str, function: str, why: str, *, nested: bool = True) -> Inse
 
 
 def enclosing(method: str, statement: str, name: str, why: str, *, nested: bool = True) -> Insertion:
-    """Return lines before and after the only `statement` in `method`, to record what it runs.
+    """Return the lines before and after the only `statement` in `method`, to record what it runs.
 
     `name` is the name of the recording in the log, `why` the reason of the lines, for users. With `nested` the
     statement may be at any depth, otherwise it is one of the method itself.

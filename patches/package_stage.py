@@ -108,8 +108,9 @@ class PackageStage:
 
 
 def line(method: str, text: str, why: str, where: Anchor | None = None, parameters: tuple[str, ...] = ()) -> Insertion:
-    """Return an insertion of the line `text` in a function, at its head or at `where`; a release may lack the function.
+    """Return an insertion of the line `text` at `where` in the function `method` (None: at its head).
 
-    `why` is the reason for users, `parameters` are those that the function must have.
+    `why` is the reason for users, `parameters` are those that the function must have. In a release without such a
+    function the line is left out.
     """
     return Insertion(method, where=where or Head(), line=text, why=why, parameters=parameters, optional=True)

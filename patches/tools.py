@@ -90,9 +90,10 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
 
 
 def non_default_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return `arguments` for a probe, whose code calls the module `profiler`; "" for one that equals the default.
+    """Return the code of the profiler's arguments for a probe, which imports its module as `profiler`.
 
-    Defaults as in torch_npu.profiler 2.1.0.post8 to 2.14.0 and torch.profiler: everything is off except `analyse_flag`.
+    (function, keyword) → code, which is "" for an argument that equals its default: in torch_npu.profiler 2.1.0.post8
+    to 2.14.0 and in torch.profiler, everything is off except `analyse_flag`.
     """
     always_named, module = ("tensorboard_trace_handler", "analyse_flag"), f"{config.profiler.MODULE}."
     codes = {key: code.replace(module, "profiler.") for key, code in arguments(config).items()}

@@ -40,7 +40,10 @@ def revert(
 
 
 def merge_by_root(edits: Iterable[Edit]) -> list[Edit]:
-    """Merge ``edits`` into one per root; each later edit must be planned on the result of the earlier edits."""
+    """Merge ``edits`` into one per root, and changes of one file into one.
+
+    Each later edit must be planned on the result of the earlier edits.
+    """
     by_root: dict[Path, Edit] = {}
     for edit in edits:
         before = by_root.get(edit.root, Edit(edit.root, ()))

@@ -138,7 +138,7 @@ class NodeWorker:
     def unmark(self, run: str, roots: Sequence[str]) -> None:
         """Remove the markers of `run` from the stores of `roots`."""
         for root in roots:
-            store.take_marker(Path(root), run)
+            store.remove_marker(Path(root), run)
 
     def commit(self, edits: Sequence[Edit]) -> Outcome:
         """Commit all of `edits` or none. Raises Problem as the store does."""
@@ -168,7 +168,10 @@ class NodeWorker:
         return processes.running(engines, map(Path, packages))
 
     def _find_requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
-        """Return the target that `word` names on this node, or the Problem of the search; parameters as in `survey`."""
+        """Return the target that `word` names on this node, or the Problem of the search.
+
+        `command` is the command typed, `packages` maps each project to packages to look for in its environment.
+        """
         try:
             return self._described(self._search.find_target(word, command), packages)
         except Problem as problem:

@@ -66,8 +66,9 @@ class Nodes:
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
         """Return a search for each group of identical nodes, and a report; with a problem there is no search.
 
-        A node that does not answer, or that has another release of a target, is a problem. `words` are the targets. If
-        the command `writes` files, interrupted commands on the nodes are ended first.
+        A node that does not answer is a problem; if `command` is "apply" or "diff", also one with another release of a
+        target. `words` are the targets. If the command `writes` files, interrupted commands on the nodes are ended
+        first.
         """
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
@@ -92,7 +93,7 @@ class Nodes:
         """Report a problem for each other profiler that is on; with `force` a warning.
 
         The launch is read on this machine, environment and files of the target on each node of `search`. `profiler` is
-        the framework's own one that the patch sets up, `recorder` the one that records for rlpatch.
+        the framework's own one that the patch sets up, `recorder` the one that records for rlpatch; "" for none.
         """
         step = guard(upstream, target.version, launch, force=force, profiler=profiler, recorder=recorder)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force, recorder))

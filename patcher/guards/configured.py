@@ -40,14 +40,14 @@ class _Run(NamedTuple):
     file: Path
 
 
-def configured(
+def judge_configured(
     application: Application, checked: Checked, config: Path | None, reading: Reading
 ) -> tuple[list[GuardResult], list[LaunchText]]:
-    """Return the results of what a Hydra ``application`` composes, and the places whose text cannot be read.
+    """Return a result per profiler for each run that Hydra configures, and the texts that cannot be read.
 
-    With such a place only profilers that are ON have a result. ``config`` replaces the file that the launch names. The
-    lines of configurations that the user wrote are added to ``reading.texts``. Raises Problem (USAGE) if ``config`` is
-    no YAML file.
+    With such a text only profilers that are ON have a result. ``config`` replaces the file that the launch names (None:
+    it does not). The lines of configurations that the user wrote are added to ``reading.texts``. Raises Problem (USAGE)
+    if ``config`` is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
@@ -83,9 +83,10 @@ def _needs_composing(application: Application, runs: Sequence[_Run], reading: Re
 
 
 def _find_runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
-    """Yield each run of the application that the launch starts, or one of ``config`` alone if it has no command.
+    """Yield each run of ``application`` that the launch starts, or a run of ``config`` alone if it has no command.
 
-    The lines of their configurations are added to ``reading.texts``; what hides one, to ``reading.hidden``.
+    ``root`` holds the installed project (None: it is not here), ``config`` is the file of `--config` (None: no such
+    option). Lines of configurations are added to ``reading.texts``; what hides one, to ``reading.hidden``.
     """
     if config is not None and reading.starts[0].where == ENVIRONMENT:
         _read_configuration(config, application, root, reading)
@@ -111,7 +112,7 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
 
 
 def _read_configuration(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
-    """Add the lines of a configuration to ``reading`` as plain text, unless the project packages it."""
+    """Add the lines of a configuration to ``reading`` as plain text, unless the project in ``root`` packages it."""
     package = (root / application.packages[0]).resolve() if root else None
     if file.is_file() and not (package and file.resolve().is_relative_to(package)):
         reading.texts[:] = [text for text in reading.texts if text.where.rpartition(":")[0] != str(file)]
@@ -120,7 +121,10 @@ def _read_configuration(file: Path, application: Application, root: Path | None,
 
 
 def _find_program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
-    """Return the index of the first word after the application's program (0: none), and its file (None: not here)."""
+    """Return the index of the first word of ``start`` after the application's program, and the program's file.
+
+    The index is 0 if ``start`` does not run that program, the file None if it is not on this machine.
+    """
     folders = (*start.folders, *([root] if root else []))
     for at, (before, word) in enumerate(pairwise(("", *start.words)), 1):
         is_module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
@@ -161,7 +165,7 @@ def _find_configuration(
 def _selects_missing_group(word: str, packaged: Path, file: Path | None) -> bool:
     """Tell whether an override moves Hydra's search path, or selects from a config group what the project lacks.
 
-    ``packaged`` is the folder of the project's configurations, ``file`` the configuration of the run if it is here.
+    ``packaged`` is the folder of the project's configurations, ``file`` the configuration of the run (None: unknown).
     """
     key, _, value = word.lstrip("+").partition("=")
     group = key.partition("@")[0]
@@ -174,7 +178,10 @@ def _selects_missing_group(word: str, packaged: Path, file: Path | None) -> bool
 
 
 def _compose(application: Application, root: Path | None, run: _Run) -> Any:
-    """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot."""
+    """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot.
+
+    The folder of configurations of the project in ``root`` is searched, too (None: the project is not here).
+    """
     try:
         import yaml
 
@@ -245,7 +252,7 @@ def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Re
 
 
 def _find_place(key: str, run: _Run, reading: Reading) -> str:
-    """Return the ``file:line`` or command that sets a dotted ``key``, or sets one of the same last name."""
+    """Return the ``file:line`` or the command that sets the dotted ``key``, or a key with the same last part."""
     typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)

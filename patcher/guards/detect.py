@@ -15,7 +15,7 @@ from itertools import dropwhile
 from pathlib import Path
 from posixpath import basename
 
-from patcher.guards.configured import configured
+from patcher.guards.configured import judge_configured
 from patcher.guards.launch import LaunchText, Reading, read, text_of
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
@@ -35,7 +35,7 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     """
     application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
-    results, hidden = configured(application, checked, launch.config, reading) if application else ([], [])
+    results, hidden = judge_configured(application, checked, launch.config, reading) if application else ([], [])
     for switch in checked.switches:
         judged = _judge(switch, reading)
         if judged and checked.release.has(switch):  # which takes longer than to look for the switch
@@ -122,7 +122,8 @@ def _build_result(
 ) -> GuardResult:
     """Build the result for ``switch``, which ``text`` at ``where`` sets to ``state``, with how to switch it off there.
 
-    ON and ARMED become UNKNOWN if the launch may not come to ``start``.
+    ``reason`` tells why ``state`` is UNKNOWN. ON and ARMED become UNKNOWN if the launch may not come to ``start``
+    (None: no start is concerned).
     """
     is_variable = switch.form is Form.VARIABLE
     if start and state is State.UNKNOWN:
@@ -201,7 +202,7 @@ def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _parse_object(switch: Switch, text: str) -> dict[str, str]:
-    """Parse a JSON object into key → text of its value; if it is invalid, the value of each key is unknown."""
+    """Parse a JSON object into key → text of its value; if it is invalid, ``switch``'s keys are unknown (OUTSIDE)."""
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):

@@ -142,7 +142,10 @@ class _Reader:
         replace(self, plain=plain, constants=constants).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
-        """Read a file that the launch names, once; one that is missing, too large or written by it counts as hidden."""
+        """Read the file ``word`` once, as Python or as a shell script; ``plain`` if it surely runs, without arguments.
+
+        A file that is missing, too large, or written by the launch itself counts as hidden.
+        """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not path:
             if is_written or not re.fullmatch(programs.SETS_UP, word):
@@ -197,7 +200,10 @@ class _Reader:
         self.result.written.update(basename(word.text) for direction, word in command.redirects if ">" in direction)
 
     def expand(self, raw: str) -> str:
-        """Return the only text that a shell expansion yields; INSIDE if all possible ones were read, else OUTSIDE."""
+        """Return the only text that a shell expansion can yield, else a placeholder.
+
+        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE.
+        """
         text = self.expand_variable(raw)
         if text is not None:
             return text
@@ -210,7 +216,10 @@ class _Reader:
         return ":" if raw.startswith(("[[", "((")) else INSIDE if self.is_clear(raw) else OUTSIDE
 
     def expand_variable(self, raw: str) -> str | None:
-        """Return the only value of the variable that an expansion names, or its default; None if it is not known."""
+        """Return the only value of the variable that an expansion names, or its default; None if it is not known.
+
+        An expansion of PYTHONPATH is returned as it is.
+        """
         match = re.fullmatch(programs.PARAMETER, raw)
         name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
         values = self.values.get(name, [])
@@ -273,14 +282,20 @@ class _Reader:
         self.plain = start.sure and self.surely_goes_on(start) and not is_diverted
 
     def add_constants(self, start: Start) -> None:
-        """Add the known values that a command of assignments alone gives to variables outside of the environment."""
+        """Keep the values that a command without a program, such as ``A=1 B=2``, assigns.
+
+        Values that are unknown, and variables that are in the environment, are left out.
+        """
         for name, value in start.variables.items():
             text = value or ""
             if is_known(text) and len(text) < _LONGEST and name not in self.result.environ:
                 self.constants[name] = text
 
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
-        """Return a command with expanded ``words``, which is sure outside of branches, lists and pipes (but to tee)."""
+        """Return the start of ``command``, with its ``words`` expanded.
+
+        It is sure to happen unless the command is in a branch, a list of commands or a pipe (other than to tee).
+        """
         marks = list[str]()
         for word in words:
             mark = word.expanded(self.expand)
@@ -293,7 +308,10 @@ class _Reader:
         return start
 
     def surely_goes_on(self, start: Start) -> bool:
-        """Tell whether a script surely goes on after a command, and its further lines keep their meaning."""
+        """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
+
+        Note a command that makes the script end at the first error, such as `set -e`.
+        """
         goes_on = programs.NEVER_FAILS if self.ends_on_error else programs.GOES_ON
         may_fail = self.ends_on_error and not all(map(is_known, start.words))
         is_edited = self.result.written & {*map(basename, start.own)} and not re.fullmatch(programs.WRITES, start.name)

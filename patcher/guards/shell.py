@@ -111,7 +111,7 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
 
 
 def _append(commands: list[ShellCommand], command: ShellCommand) -> None:
-    """Append ``command``; if it is a tee that ends a pipe, also mark the command before it."""
+    """Append ``command``; if it is a tee that ends a pipe, set ``after`` of the command before it to "tee"."""
     is_tee = command.before == "|" and [word.raw for word in command.words[:1]] == ["tee"]
     if is_tee and commands and command.after in ("\n", ";", "&"):
         commands[-1] = commands[-1]._replace(after="tee")

@@ -104,7 +104,7 @@ class RunFolder:
         return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), VARIABLE: str(self.package)}
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Return what this machine's processes have reported of their patched files so far, in order of process.
+        """Return what this machine's processes have reported of their patched files so far, sorted by process id.
 
         A receipt is one report of a process on one file. Returns () if the folder was removed.
         """
@@ -155,16 +155,16 @@ def _text_of(folder: Opened, name: str) -> str | None:
     return None
 
 
-def _create_locked(name: Path) -> int:
-    """Create the file ``name`` with its marker and an exclusive lock; return the descriptor that holds the lock.
+def _create_locked(path: Path) -> int:
+    """Create the marker file ``path`` with an exclusive lock; return the descriptor that holds the lock.
 
     The file appears complete and already locked. The kernel releases the lock when the process ends, even by SIGKILL.
     """
-    new = name.with_suffix(".new")
+    new = path.with_suffix(".new")
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.write(descriptor, _MARKER)
-    new.rename(name)
+    new.rename(path)
     return descriptor
 
 

@@ -172,7 +172,7 @@ class ChangeBuilder:
         """Return the sha256 of the file ``key`` to put into the registry, with which `status` compares the file.
 
         It is the digest after ``change``. If somebody edited the lines of a patch that stays in the file, it is the
-        digest in ``entry``, from the present registry, so that `status` still shows the edit.
+        digest in ``entry``, from the present registry (None: not in it), so that `status` still shows the edit.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):

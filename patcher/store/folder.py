@@ -100,7 +100,7 @@ class StoreFolder:
         """
         if not stat.S_ISDIR(status.st_mode):
             _refuse(self.path, Text("{store} is a link or a file, not a folder", STORE))
-        if reason := rights.distrust(status, os.stat(self.root)):
+        if reason := rights.distrust_reason(status, os.stat(self.root)):
             hint = Text("run rlpatch outside of the container")
             if rights.is_mapped("user", status.st_uid):
                 hint = Text(

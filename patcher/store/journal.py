@@ -212,7 +212,8 @@ def _restore(store: StoreFolder, move: Move) -> bool:
 def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderState | None]) -> None:
     """Remove temporary files beside the moved files, reset folder times to ``times``, and remove the journal last.
 
-    ``times`` has the states of folders by their path relative to the root. Raises OSError and Problem (ENVIRONMENT).
+    ``times`` maps folders, relative to the root, to their states (None: keep the times). Raises OSError and Problem
+    (ENVIRONMENT).
     """
     folders = {store.inside(move.path).parent for move in journal.moves}
     for folder in folders:

@@ -49,7 +49,7 @@ class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
 
 
 def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.silent) -> Outcome:
-    """Carry out all of ``edits`` or nothing, and return the outcome.
+    """Carry out all of ``edits`` or nothing, and return the outcome; first end interrupted transactions of their roots.
 
     If no file and no registry would change, nothing is written and no lock is taken. An added record replaces the
     record with the same id, or comes last. ``on_wait`` gets a line for each owner of a lock that is waited for,
@@ -100,7 +100,7 @@ def _failure(error: BaseException) -> Problem:
     return Problem(Kind.ROLLED_BACK, cause, where, Text("fix the cause of the error, then try again"))
 
 
-def take_marker(root: Path, run: str) -> None:
+def remove_marker(root: Path, run: str) -> None:
     """Remove the marker that ``run``, a command over several machines, put into the store of ``root``; ignore errors.
 
     A store that then has no patch is removed, too.
@@ -184,7 +184,10 @@ def _sweep(store: StoreFolder) -> None:
 
 
 def _edits_by_store(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
-    """Return one edit per root with its store, sorted by the root's resolved path."""
+    """Merge the edits of each root into one, also of links to it; return each with its store, sorted by the real root.
+
+    Two changes of one file both stay in the merged edit.
+    """
     by_root: dict[Path, tuple[StoreFolder, Edit]] = {}
     for edit in edits:
         store = StoreFolder(edit.root)
@@ -198,7 +201,8 @@ def _edits_by_store(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
 def _transact(drafts: Sequence[Draft]) -> list[Path]:
     """Carry out ``drafts``, or restore everything; the caller holds the locks. Return the files with new bytes.
 
-    Raises KeyboardInterrupt, or Problem for any other failure.
+    Raises KeyboardInterrupt, or Problem for any other failure. A failure after the first commit mark is ignored: the
+    transaction is then finished.
     """
     stores = [draft.store for draft in drafts]
     try:

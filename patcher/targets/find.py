@@ -47,10 +47,10 @@ def find(
     """Return the installed target of a project.
 
     `paths` are folders of which one holds the package, `python` an interpreter. Without both, the running interpreter
-    is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release; `projects` are
-    named in the error if this project is missing; `command` is the command typed; `again` returns the command line for
-    another `TARGET==VERSION`, for hints; `environment` is an earlier answer of `python`. Raises Problem (NO_TARGET,
-    VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped, or the interpreter fails.
+    is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release
+    (None: any); `projects` are named in the error if this project is missing; `command` is the command typed; `again`
+    returns the command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before
+    (None: ask it). Raises Problem (NO_TARGET, VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped.
     """
     searched: list[str] = []
     targets: list[Target] = []
@@ -117,9 +117,9 @@ def discover(
 ) -> Discovery:
     """Return all installed `projects` and every root with a store.
 
-    A project counts in each of `paths`; without them only in the first environment that has it. Parameters as for
-    `find`; `git=False` skips the version of checkouts, which takes 0.1 s. Raises Problem if one of `paths` or `python`
-    does not exist; a problem with a single target is returned.
+    A project counts in each of `paths`; without them only in the first environment that has it. `paths`, `python` and
+    `environment` are as in `find`. Without `git` the version of checkouts, which takes 0.1 s, is skipped. Raises
+    Problem if one of `paths` or `python` does not exist; a problem with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
@@ -196,7 +196,7 @@ def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Ite
         yield from (folder.parent for project in projects if folder.name == project.package)
 
 
-def _imported_target(project: Project, environment: Environment, git: bool = True) -> Target | None:
+def _imported_target(project: Project, environment: Environment, git: bool) -> Target | None:
     """Return the target that the interpreter of `environment` would import, None if it has no such package.
 
     Without `git` the version of a checkout is skipped.
@@ -226,7 +226,7 @@ def _imported_target(project: Project, environment: Environment, git: bool = Tru
     return target._replace(prefix=environment.prefix)
 
 
-def _target_in(project: Project, path: Path, folder: Path, git: bool = True) -> Target | None:
+def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target | None:
     """Return the target that `--path` leads to; None if the package is not there.
 
     `path` is the folder as typed, `folder` the same as `_folder` resolves it: site-packages, a checkout, or the package

@@ -55,12 +55,12 @@ class PatchedRoot(NamedTuple):
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b"rlpatch" in data}
 
     def states(self, record: Record) -> list[FileState]:
-        """Return the current state of each file of a record, compared with the store."""
+        """Return the state of each file that `record` lists, as it is now compared with the store."""
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
-            pristine, changed, leftovers = (None, "", None) if data is None else store.compare(path, data)
-            states.append(file_state(data, pristine, record.patch, str(path), changed, leftovers))
+            pristine, changed, in_place = (None, "", None) if data is None else store.compare(path, data)
+            states.append(file_state(data, pristine, record.patch, str(path), changed, in_place))
         return states
 
 

@@ -90,7 +90,7 @@ class Discovery(NamedTuple):
 
     @property
     def may_be_patched(self) -> bool:
-        """Whether any root has a store, or any file that recipes patch mentions rlpatch or cannot be read."""
+        """Tell whether any root has a store, or any file that recipes patch mentions rlpatch or cannot be read."""
         return bool(self.stores) or any(
             _may_be_marked(within(self.mirror, target.root) / file)
             for target in self.targets

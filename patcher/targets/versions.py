@@ -179,8 +179,9 @@ def decide(
 ) -> tuple[Source, tuple[Note, ...]]:
     """Return the version to believe ("" if there is none), and a note on each source that disagrees.
 
-    `recorded` is in order of trust. A git tag at HEAD beats all; sources older than the nearest tag below HEAD come
-    last. The first that is a real release wins. `placeholders` are versions to ignore.
+    `recorded` is in order of trust; None stands for a source without a version. A tag at HEAD of `git` (None: no
+    checkout) beats all; sources older than the nearest tag below HEAD come last. The first that is a real release wins.
+    `placeholders` are versions to ignore.
     """
     sources_found = [source for source in recorded if source is not None]
     ranked = _by_trust([source for source in sources_found if source.version not in placeholders], git)
@@ -208,7 +209,7 @@ def decide(
 
 
 def _by_trust(recorded: list[Source], git: Checkout | None) -> list[Source]:
-    """Return the versions in `recorded` and that of git, most trusted first.
+    """Return the versions in `recorded` and that of `git` (None: no checkout), most trusted first.
 
     A git tag at HEAD comes first. Without one, the version that `git describe` gives comes after `recorded`, but before
     those that are older than the nearest tag below HEAD.

@@ -36,9 +36,10 @@ def _worker_name(role: str, unit: str) -> str:
 
 
 def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
-    """Return the recipe that counts `unit` in `stage`, in AReaL's class for the actor or critic, for any engine.
+    """Return the recipe that counts `unit` in `stage`, in AReaL's class for the actor or critic.
 
-    `fingerprints` are those of the method that runs the stage.
+    Micro-batches are counted with FSDP alone, other units with any engine. `fingerprints` are those of the method that
+    runs the stage.
     """
     role = ROLES[stage][0]
     file = f"areal/trainer/ppo/{role}.py"

@@ -109,7 +109,7 @@ _SCHEDULE = Probe(members=(ScheduledLoop,), summary=training.summary)
 def _engine(stage: str) -> Recipe:
     """Return the recipe for the loops of `BaseTrainingEngine` in `stage`.
 
-    Role and training step come from its worker.
+    Role and training step come from the engine's worker.
     """
     update = stage in UPDATES
     releases = _WITH_CRITIC if ROLES[stage] == ("critic",) else RELEASES

@@ -113,7 +113,7 @@ class CompressedMetadata(StepMetadata, Compression):
             # Here: by the time that they are compressed, this may be the worker of another role.
             self.compress(traces, [self.watched(), *(trace + ".rlpatch.json" for trace in traces)])
 
-    def rename_traces(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
+    def update_trace_names(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
         """Put the ".gz" paths of compressed ``traces`` into their ``metadata_files``.
 
         A metadata file beside a trace is renamed like the trace. One that lists the traces of a later window keeps

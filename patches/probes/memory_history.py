@@ -32,7 +32,7 @@ class MemoryHistory(WindowTool):
         return torch.npu if "torch_npu" in sys.modules else torch.cuda
 
     def binding(self, name_format: str) -> Any:  # docstring goes in
-        """Return the private function of torch(_npu) called ``name_format % device``; None if it does not exist."""
+        """Return torch's private function ``name_format % DEVICE`` ("cuda" or "npu"); None if it does not exist."""
         import sys
 
         import torch
@@ -94,7 +94,7 @@ class MemoryHistory(WindowTool):
             sys._rlpatch_watches_memory = True  # type: ignore[attr-defined]
 
     def save_snapshot(self, name_part: str = "") -> None:  # docstring goes in
-        """Write NAME.MILLISECONDS.[name_part]memory.pickle; raise errors only if there is no name_part."""
+        """Save NAME.MILLISECONDS.[name_part]memory.pickle; with a ``name_part`` print errors instead of raising."""
         import pickle
         import time
 

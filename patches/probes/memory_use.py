@@ -70,7 +70,7 @@ class MemoryUse(Steerable):
         return int(pages[1]) * size >> 20, int(pages[2]) * size >> 20
 
     def device_memory(self) -> Any:  # docstring goes in
-        """Return MiB free on the device; allocated, reserved and peak allocated by this process; () if unknown."""
+        """Return the device's free MiB and this process's allocated, reserved and peak MiB; () if unknown."""
         import sys
 
         torch = sys.modules.get("torch")
@@ -143,7 +143,7 @@ class MemoryUse(Steerable):
         return available, total
 
     def memory_record(self, origin_us: int) -> Any:  # docstring goes in
-        """Empty the notes and return them for the file; times are us after ``origin_us``, "blocks" differences."""
+        """Remove all notes and return them as a record; times are us after ``origin_us``, "blocks" differences."""
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
         self.changed = False

@@ -31,7 +31,7 @@ class Pieces(CountedUnits):
     costs: list[float]  # seconds that a unit took to save, in the last pieces
 
     def read_settings(self) -> None:
-        """Read the longest pause allowed, in seconds, and derive from it how many units the first piece has."""
+        """Read the settings; from the longest pause allowed (seconds) derive how many units the first piece has."""
         super().read_settings()
         seconds = self.setting("RLPATCH_MAX_STALL", self.MAX_STALL, r"(?=.*[1-9])\d{1,9}(\.\d*)?")
         self.max_stall, self.costs = float(seconds), []
@@ -155,7 +155,7 @@ class SizeLimit(Recorder):
         return ""
 
     def add_trace_size(self, traces: Sequence[str], count: int) -> None:  # docstring goes in
-        """Add the bytes of ``traces``, files or folders, to the window's, and note them per unit of ``count``."""
+        """Add the bytes of ``traces`` (files, folders) to the window's, and note those per unit (of ``count``)."""
         import os
 
         walks = [step for trace in traces for step in os.walk(trace)]

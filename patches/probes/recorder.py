@@ -44,7 +44,7 @@ class WindowTool(Steerable):
         """Wait for the device."""
 
     def conflict(self) -> str:
-        """Say what keeps the tool from recording in this process; "" if nothing does."""
+        """Return what keeps the tool from recording in this process; "" if nothing does."""
         raise NotImplementedError
 
 

@@ -43,7 +43,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     def begin_rollout(self) -> None:
         """Count the rollout and start its units at ``FIRST``.
 
-        Read a trigger request, and place the window if this rollout is the chosen one.
+        Read a trigger request, place the window if this rollout is the chosen one, and write the state file.
         """
         self.rollout, self.unit = self.rollout + 1, self.FIRST
         self.poll(self.rollout)
@@ -79,7 +79,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         """
 
     def end_rollout(self, why: str) -> None:
-        """Close the window because the rollout has ended, or report that it was not reached.
+        """Close the window because the rollout has ended; end it with a report if it was not reached.
 
         ``why`` says what ended the rollout.
         """
@@ -101,7 +101,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
             self.finish("not recorded: the process ends before rollout %s" % max(self.rollout + 1, self.chosen))
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
-        """Report how many units of the window were recorded, its uncounted iterations and its ``traces``.
+        """End the window with a report: how many units were recorded, the uncounted iterations and the ``traces``.
 
         ``why`` says why it ended.
         """

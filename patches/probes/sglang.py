@@ -115,7 +115,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         return kind in ("decode", "prefill")
 
     def context_lengths(self, batch: Any) -> list[int]:  # docstring goes in
-        """Return the context of each request, in tokens, including this batch and outputs that come late."""
+        """Return each request's context in tokens, with this batch, and outputs that the scheduler gets late."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
             return list(lengths.tolist())
@@ -132,9 +132,9 @@ class SglangRollout(SglangWorker, RolloutUnits):
             self.hand_over("end_rollout", "the engine is idle")
 
     def receive(self, requests: Any) -> None:
-        """End the rollout if one of ``requests`` releases memory, and the window if one is for SGLang's profiler.
+        """End the rollout if one of ``requests`` releases memory.
 
-        Before that profiler starts, wait until the window is closed.
+        If one starts SGLang's own profiler, wait until the window is closed, and open none until one stops it.
         """
         for request in requests:
             name = type(request).__name__
@@ -172,7 +172,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
             getattr(self, event)(*args)
 
     def wait(self) -> None:
-        """Wait until the thread of the forward has done all that was handed over, for at most 60 seconds."""
+        """Wait until the thread that runs the forward has done all that was handed over; at most 60 seconds."""
         import threading
 
         if self.near:
@@ -241,7 +241,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound will do below ``threshold``, or if not ``exact``."""
+        """Return the longest context in tokens; an upper bound serves below ``threshold``, or if not ``exact``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not exact):
@@ -263,7 +263,7 @@ class ForwardThread:
     _rlpatch_stage_replica: Any
 
     def _rlpatch_stage_listen(self, replica: Any) -> None:
-        """Make the thread of the forward call the functions that are put into its queue.
+        """Let the thread that runs the forward also call functions that are put into its queue.
 
         Keep ``replica``, the number of the replica, for the recorder.
         """

@@ -86,7 +86,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         super().end_rollout(why)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
-        """Report how many units of the window were recorded, from which number on, and its ``traces``.
+        """End the window with a report: how many units were recorded, from which number on, and the ``traces``.
 
         ``why`` says why it ended.
         """

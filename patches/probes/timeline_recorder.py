@@ -173,7 +173,7 @@ class TimelineRecorder(MemoryUse):
     def step(self, number: Any, metrics: Any = None, stale: str = "", log: str = "log") -> Any:  # docstring goes in
         """Mark the end of training step ``number``, and return the span of what follows it, a phase called ``log``.
 
-        The metric named ``stale``, if ``metrics`` has it, is noted: how many steps older the trajectories' weights
+        If ``metrics`` has a metric named ``stale``, note it: how many steps older the weights of the trajectories
         were.
         """
         try:
@@ -271,7 +271,7 @@ class TimelineRecorder(MemoryUse):
             self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def watch(self) -> None:
-        """Write the queue to the file about twice a second as long as the timeline is on, in its own thread."""
+        """Write new records to the file about twice a second as long as the timeline is on, in its own thread."""
         import time
 
         while self.state == "on":
@@ -349,7 +349,7 @@ class TimelineRecorder(MemoryUse):
             self.lock.release()
 
     def new_rows(self, now: int) -> tuple[list[Any], list[Any]]:
-        """Return the spans that have ended, and those open for a second at ``now`` (ns), if not returned before."""
+        """Return new ended spans, and spans open for a second at ``now`` (ns) not yet returned as open."""
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         lasting = [row for row in list(self.open.values()) if row[4] < now - 10**9]
         begun = [row for row in lasting if row[0] not in self.reported]
@@ -371,7 +371,7 @@ class TimelineRecorder(MemoryUse):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now_ms: int) -> None:  # docstring goes in
-        """Open a file and write its header; above half the size limit, rename it PATH.old and open a new one."""
+        """Open the file, with a header, if none is open; above half the size limit rename it PATH.old before."""
         import json
         import os
         import zlib
@@ -607,7 +607,7 @@ class SglangTimeline(EngineTimeline):
             self.first.stop(e)
 
     def begins_rollout(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
-        """Tell whether ``batch`` begins a rollout: it prefills, nothing decodes, and its requests are all new."""
+        """Tell whether ``batch`` begins a rollout: it prefills alone, and has no request of the batch before."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False
@@ -624,7 +624,7 @@ class TrainerTimeline(TimelineRecorder):
     done: Any = None  # steps of the optimizer, when that work began
 
     def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
-        """Return a span of ``kind`` for a micro-batch; after an optimizer step, begin a training step first."""
+        """Begin and return the span of a micro-batch; after an optimizer step begin a training step before it."""
         try:
             done = trainer.state.global_step
             if self.work is None or done != self.done:
@@ -728,7 +728,7 @@ class LoopTimeline(TimelineRecorder):
         return self.span("work", "%s.%s" % (getattr(actor, "role", "actor"), method))
 
     def timed(self, method: str, args: Any) -> Any:
-        """Begin the span of ``method`` if the first of ``args`` is an actor with a role.
+        """Begin and return the span of ``method`` if the first of its ``args`` is an actor with a role.
 
         Return None for any other function.
         """

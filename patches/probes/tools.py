@@ -260,7 +260,7 @@ class Compression(Recorder):
                 if self.exits:
                     return
                 os.replace(new_path, trace + ".gz")
-            self.rename_traces(traces, metadata_files, new_path)
+            self.update_trace_names(traces, metadata_files, new_path)
             for trace in traces:
                 os.unlink(trace)
             self.say("compressed: %s" % ", ".join(trace + ".gz" for trace in traces))
@@ -270,7 +270,7 @@ class Compression(Recorder):
             with contextlib.suppress(OSError):
                 os.unlink(new_path)
 
-    def rename_traces(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
+    def update_trace_names(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
         """Hook: name the compressed ``traces`` in the step metadata; ``new_path`` is for a temporary file."""
 
 

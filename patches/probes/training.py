@@ -55,8 +55,8 @@ class TrainingSteps(CountedUnits, OneWorld):
     def enter(self, *call: Any) -> None:
         """Begin a call of the stage if its role was chosen.
 
-        ``call`` has the arguments of ``role_of_call``. A window of the call before, or of a rollout in the same
-        thread, is closed first.
+        ``call`` are the arguments by which ``role_of_call`` tells the role. A window of the call before, or of a
+        rollout in the same thread, is closed first.
         """
         import sys
         import threading
@@ -84,8 +84,8 @@ class TrainingSteps(CountedUnits, OneWorld):
         if is_first_call and self.done:  # a run that was resumed
             self.finish("not recorded: the first call is in training step %s already" % step)
 
-    def begin_step(self) -> None:  # place the window where the step is chosen; done after the last one
-        """Read a trigger request, and place the window if this training step is chosen.
+    def begin_step(self) -> None:
+        """Read a trigger request, place the window if this training step is chosen, and write the state file.
 
         Set ``done`` after the last chosen training step of all roles.
         """
@@ -112,7 +112,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.end_call(why)
 
     def end_call(self, why: str) -> None:
-        """Close the window because the call has ended, or report that it was not reached.
+        """Close the window because the call has ended; end it with a report if it was not reached.
 
         ``why`` says what ended the call.
         """
@@ -210,7 +210,7 @@ class TrainingSteps(CountedUnits, OneWorld):
                 self.call("end_loop", self.unit, self.ends, complete)
 
     def conclude(self, why: str, traces: Sequence[str]) -> None:
-        """Report how many units of the window were recorded, what ran between them, and its ``traces``.
+        """End the window with a report: how many units were recorded, what ran between them, and the ``traces``.
 
         ``why`` says why it ended.
         """

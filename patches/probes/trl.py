@@ -20,7 +20,7 @@ class TrainerSteps(TrainingSteps):
         return role
 
     def enter_step(self, role: str) -> bool:  # docstring goes in
-        """Begin a call in the log's next training step; return False if ``role`` is in that step already."""
+        """Begin the call of ``role`` in training step ``global_step`` + 1; return False if it was begun before."""
         step: int = self.worker.state.global_step + 1  # of those that a checkpoint has, too
         if self.calls.get(role) == step:
             return False
@@ -56,7 +56,7 @@ class TrainerUpdate(TrainerSteps):
     def prepared(self, batch: Any = None, training: bool = True) -> None:
         """Begin the micro-batch of ``batch``; the first one of a training step begins that, too.
 
-        Do nothing in an evaluation.
+        Do nothing if ``training`` is false: then it belongs to an evaluation.
         """
         if not training:  # an evaluation, which prepares its batches in the same place
             return

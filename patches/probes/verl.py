@@ -151,9 +151,9 @@ class WorkerUpdate(Trainer):
         self.looped = True
 
     def begin_batch(self, data: Any, goes_on: bool = False) -> None:
-        """Begin a call with ``data`` as its mini-batch, unless its mini-batches come out of a loop.
+        """Begin a call and its only mini-batch, with the input ``data``; do nothing in a loop over mini-batches.
 
-        With ``goes_on``, ``data`` belongs to the mini-batch that has begun, if there is one.
+        With ``goes_on``, do nothing, either, if a mini-batch has begun: ``data`` belongs to it.
         """
         if not (self.looped or (self.begun and goes_on)):
             self.enter(data)

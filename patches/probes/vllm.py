@@ -199,7 +199,7 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
-        """Return the kind of an iteration; a dummy batch (None) is "dummy", and begins a rollout if none runs."""
+        """Return the kind of an iteration; None is a "dummy" one, which begins a rollout if none is running."""
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()
@@ -234,7 +234,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound will do below ``threshold``, or if not ``exact``."""
+        """Return the longest context in tokens; an upper bound serves below ``threshold``, or if not ``exact``."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound
@@ -261,7 +261,7 @@ class ModelInputs(RolloutUnits):
         self.live = set()
 
     def prepare(self, inputs: Any) -> None:
-        """Keep the first of ``inputs``, the model input of the iteration about to run; None ends the rollout."""
+        """Keep ``inputs[0]``, the model input of the next iteration; if ``inputs`` is None, end the rollout."""
         if inputs is None:
             self.end_rollout("no request is left")
         else:

@@ -139,7 +139,10 @@ class WeightSync(OneWorld):
                 self.probe = self.recorder.dispatch(self.probe, worker, event, args)
 
         def sync(self, worker: Any, role: str, call: str, goes_on: Any = None) -> Any:  # docstring goes in
-            """Return a range for a sync's ``call``, None after the last sync; ``goes_on``: do more calls follow?"""
+            """Begin or continue a weight sync, and return a range for ``call``; None after the last chosen sync.
+
+            ``goes_on`` tells whether the sync has later calls (None: as said before).
+            """
             if self.probe is None:
                 return None
             if not (self.depth or self.goes_on):

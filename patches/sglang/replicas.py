@@ -37,7 +37,10 @@ def probe(summary: Callable[[Any], str]) -> Probe:
 
 
 def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
-    """Return the recipes that tell a process its replica number, which the `recorders` of a stage need."""
+    """Return the two recipes, for verl and for slime, that tell SGLang's processes the number of their replica.
+
+    They go in only beside all of `recorders`, which are of one stage.
+    """
     recorder = recorders[0]
     summary = recorder.probe.summary
     named = Recipe(

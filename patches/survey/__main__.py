@@ -34,9 +34,10 @@ AGAIN = "python -m patches.survey"
 )
 @click.option("--new", is_flag=True, help="Report on every release on the package index that rlpatch does not know.")
 def main(release: str | None, path: Path | None, table: bool, new: bool) -> None:
-    """Print what to add to rlpatch for a release or, with --new, for all unknown ones; --readme rewrites the tables.
+    """Print what to add to rlpatch for ``release``, downloaded or in the folder ``path``.
 
-    Exits with 1 if --new finds a release, and with the code of a problem if there is one.
+    With ``new`` (--new), do so for all unknown releases of the project ``release`` (None: of all), and exit with 1 if
+    there is any. With ``table`` (--readme), rewrite the tables of the documentation. Exits with a problem's code.
     """
     try:
         if table:
@@ -56,7 +57,7 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
 
 
 def _survey(target_and_version: str, path: Path | None) -> list[str]:
-    """Return the lines of the report on a release such as "vllm==0.33.0", downloaded or in the folder `path`.
+    """Return the lines of the report on a release such as "vllm==0.33.0", in the folder `path` (None: downloaded).
 
     Raises Problem if the project is unknown, no release is named, or it cannot be downloaded or read.
     """

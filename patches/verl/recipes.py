@@ -72,9 +72,9 @@ _VERSION = Insertion(
 
 
 def _lend_loops(method: str) -> Insertion:
-    """Return the line in `method` that lets an engine's loops count for the worker.
+    """Return the line in a worker's `method` that lets the worker's recorder count the micro-batches of its engine.
 
-    The worker knows role and training step, the engine has the loop over micro-batches.
+    The engine has the loop over micro-batches, but only the worker knows role and training step.
     """
     return Insertion(
         method,
@@ -86,7 +86,10 @@ def _lend_loops(method: str) -> Insertion:
 
 
 def engine_worker(stage: str, unit: str) -> Recipe:
-    """Return the recipe that counts `unit` in verl's `TrainingWorker`, which drives any engine, in `stage`."""
+    """Return the recipe that counts `unit` in `stage`, in verl's `TrainingWorker`, which drives engines of all kinds.
+
+    To count micro-batches, the recipes of the engines have to go in, too.
+    """
     updates = stage in UPDATES
     method = "train_mini_batch" if updates else "infer_batch"
     enter = Insertion(
@@ -213,7 +216,7 @@ def _engines(stage: str) -> tuple[_Engine, ...]:
 
 
 def _in_engine(engine: _Engine, stage: str) -> Recipe:
-    """Return the recipe for an engine's loop over the micro-batches in `stage`, which its worker counts."""
+    """Return the recipe for the loop over micro-batches of `engine` in `stage`; the engine's worker counts them."""
     method, file = "forward_backward_batch", f"verl/workers/engine/{engine.strategy}/transformer_impl.py"
     return Recipe(
         name=engine.class_name,
@@ -242,7 +245,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
 
 
 def _in_megatron(stage: str) -> Recipe:
-    """Return the recipe for Megatron's schedule of micro-batches in `stage`; MindSpeed's engines inherit it."""
+    """Return the recipe for Megatron's schedule of micro-batches in `stage`; it serves MindSpeed's engines, too."""
     method, file = "forward_backward_batch", "verl/workers/engine/megatron/transformer_impl.py"
     return Recipe(
         name=_MEGATRON_ENGINE,

@@ -102,9 +102,10 @@ _MEGATRON_CRITIC = _Worker(
 def _in_loops(
     worker: _Worker, stage: str, loops_of: Callable[[str], _Loops], *, role: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
-    """Return the recipe for a stage in the worker's method of that name; `role` is the probe class that tells the role.
+    """Return the recipe for `stage` in the worker's method of the same name (with `_` for `-`).
 
-    `loops_of` returns lines and windows for the name of the method, `fingerprints` are those of the method.
+    `loops_of` returns lines and windows for the name of the method, `role` is the probe class that tells the role of a
+    call, `fingerprints` are those of the method.
     """
     method = stage.replace("-", "_")
     loops = loops_of(method)

@@ -141,11 +141,11 @@ def forget(descriptor: int, *names: str) -> None:
         os.removexattr(descriptor, name)
 
 
-def plain_folder(descriptor: int, model: int | None = None) -> None:
+def plain_folder(descriptor: int, model: int | None) -> None:
     """Remove the access control lists that the new folder ``descriptor`` inherited.
 
-    With ``model``, the descriptor of another folder, copy the list of that folder instead, also as the default for
-    everything created in the new one. Raises OSError.
+    Unless ``model`` is None, copy the list of that open folder instead, also as the default for everything created in
+    the new one. Raises OSError.
     """
     forget(descriptor, ACL, _INHERITED)
     if model is not None:
@@ -319,7 +319,7 @@ def shared(root: os.stat_result) -> bool:
     return root.st_mode & 0o1022 == 0o020
 
 
-def distrust(store: os.stat_result, root: os.stat_result) -> str:
+def distrust_reason(store: os.stat_result, root: os.stat_result) -> str:
     """Return the reason not to trust a store; "" if only users who may change the root can have written it.
 
     ``store`` and ``root`` are the status of the two folders.

@@ -128,7 +128,7 @@ def executable(exe: str) -> str:
 
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
-    """Run the text of `locate` in the interpreter `program`, for `packages`; return exit code, stdout and stderr.
+    """Run the module `locate` in the interpreter `program`, for `packages`; return exit code, stdout and stderr.
 
     Raises Problem: ENVIRONMENT after `timeout` seconds, USAGE if the program cannot be started.
     """

@@ -30,7 +30,7 @@ def test_a_marker_that_is_taken_away_leaves_nothing(root: Path) -> None:
     before = picture(root)
     StoreFolder(root).mark(RUN, "one")
     for _ in range(2):
-        store.take_marker(root, RUN)
+        store.remove_marker(root, RUN)
         assert picture(root) == before
 
 
@@ -42,7 +42,7 @@ def test_a_marker_can_be_taken_away_while_others_hold_the_lock(root: Path) -> No
         if child == 0:
             StoreFolder(root).mark("another", "two")
             pending = StoreFolder(root).unfinished()
-            store.take_marker(root, "another")
+            store.remove_marker(root, "another")
             os._exit(0 if pending and not StoreFolder(root).unfinished() else 1)
         assert os.waitpid(child, 0)[1] == 0
 

@@ -367,7 +367,7 @@ def test_traces_that_were_compressed_are_renamed_unless_the_next_window_has_begu
     for file in (state, metadata):
         file.write_text(json.dumps({"traces": traces}))
     files = [str(file) for file in (state, tmp_path / "none", metadata)]
-    CompressedMetadata.__new__(CompressedMetadata).rename_traces(["a", "b"], files, str(tmp_path / "new"))
+    CompressedMetadata.__new__(CompressedMetadata).update_trace_names(["a", "b"], files, str(tmp_path / "new"))
     assert json.loads(state.read_text()) == {"traces": renamed}
     assert [file.name for file in tmp_path.iterdir() if file != state] == ["a.json.gz.rlpatch.json"] * (
         renamed != traces

@@ -75,8 +75,8 @@ def status(mode: int, uid: int, gid: int = 0) -> os.stat_result:
     ],
 )
 def test_a_store_is_believed_of_those_who_could_change_the_root(root, store, why: str) -> None:
-    assert bool(rights.distrust(store, root)) == bool(why)
-    assert why in rights.distrust(store, root)
+    assert bool(rights.distrust_reason(store, root)) == bool(why)
+    assert why in rights.distrust_reason(store, root)
 
 
 @pytest.mark.parametrize("name", ["link/inner", "link", "file", "file/inner", "gone", "gone/inner"])
