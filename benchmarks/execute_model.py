@@ -51,7 +51,7 @@ RECORDED = {
 
 
 def main() -> None:
-    """Patch a copy of the release and measure in the environment with torch."""
+    """Patch copies of a released worker, and print what each patch adds to a call of ``execute_model``."""
     from fixtures import environments
     from fixtures.releases import release
     from patches.vllm_ascend.recipes import V1

@@ -36,7 +36,7 @@ NEVER, WINDOW = "100000000:100000001", "30:60"
 
 
 def main() -> None:
-    """Patch a copy of the package and measure in the environment with the engine."""
+    """Patch a copy of vLLM, and print what the patch costs its engine on the CPU."""
     from fixtures import environments
     from fixtures.engines.drive import VARIABLES, write_model
     from fixtures.engines.overlay import overlay

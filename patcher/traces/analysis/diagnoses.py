@@ -126,7 +126,8 @@ def _with_label(profile: str | None, evidence: str) -> str:
 def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of one profile by itself, without its communication.
 
-    They are on idle time, copies, unaligned collectives, the slowest step, and computing.
+    They are on the device's idle time (without a device on the host's time), on copies, unaligned collectives, the
+    slowest step, and computing.
     """
     yield from host_bound.diagnoses(profile)
     yield from host_only.diagnoses(profile)
