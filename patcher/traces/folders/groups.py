@@ -70,7 +70,7 @@ class TraceGroup:
 
     @property
     def steps(self) -> tuple[int, ...] | None:
-        """Units that every worker recorded, of the workers whose units are known; None if there are none."""
+        """Numbers of the steps that every worker recorded, but for workers without numbers; None if all are without."""
         by_worker = self._steps()
         return tuple(sorted(set.intersection(*map(set, by_worker)))) if by_worker else None
 
