@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def measure(job: dict[str, Any]) -> None:
-    """Measure the workers in turn, in the environment with torch."""
+    """Print what each patched worker adds to a call, and a window to a rollout; runs in the environment with torch."""
     from fixtures.ascend import drive, standins
 
     modules = drive.prepare({"backend": "torch", "workers": job["files"]})
