@@ -203,7 +203,7 @@ def kernel_label(name: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
 def is_collective(name: str) -> bool:
-    """Tell whether a kernel communicates with other devices, by its name: that of a library for collectives."""
+    """Tell by its name whether a kernel communicates with other devices, as those of libraries for collectives do."""
     function = function_of(name)
     if _EXPERT.search(function) or _EXPERT_MANGLED.search(function) or _EXPERT_BARE.fullmatch(function):
         return True
