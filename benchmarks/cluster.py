@@ -146,7 +146,7 @@ def cpu_seconds(stat: bytes) -> float:
 
 
 def _noop(ray: Any, identity: str) -> Any:
-    """Start an actor whose method does nothing, on the node ``identity``, and return it."""
+    """Start an actor on the node ``identity``, and return it; ``noop`` does nothing, ``stat`` tells its CPU time."""
 
     class Plain:
         def noop(self) -> None:
@@ -160,7 +160,7 @@ def _noop(ray: Any, identity: str) -> Any:
 
 
 def install(folder: Path) -> Path:
-    """Write a package of the size of a worker into ``folder``."""
+    """Write a package vllm-ascend with a worker of the usual size into ``folder``, and return the folder."""
     worker = folder / WORKER
     worker.parent.mkdir(parents=True)
     for package in (worker.parent, worker.parent.parent):
@@ -173,7 +173,7 @@ def install(folder: Path) -> Path:
 
 
 def edit(site: Path) -> Edit:
-    """Return an edit that adds 300 lines."""
+    """Return an edit that adds 300 lines to the worker's file in ``site``, as a patch of vllm-ascend would."""
     before = (site / WORKER).read_bytes()
     change = Change(PurePosixPath(WORKER), before, before + b"# a line\n" * 300, before)
     record = Record(PatchId("vllm-ascend", "rollout"), "0.11.0rc1", (), (WORKER,), "2026-01-01", "0")

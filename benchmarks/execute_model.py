@@ -51,7 +51,7 @@ RECORDED = {
 
 
 def main() -> None:
-    """Patch a copy of the release and measure in the environment with torch."""
+    """Patch copies of a released worker, and print what each patch adds to a call of ``execute_model``."""
     from fixtures import environments
     from fixtures.releases import release
     from patches.vllm_ascend.recipes import V1
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def measure(job: dict[str, Any]) -> None:
-    """Measure the workers in turn, in the environment with torch."""
+    """Print what each patched worker adds to a call, and a window to a rollout; runs in the environment with torch."""
     from fixtures.ascend import drive, standins
 
     modules = drive.prepare({"backend": "torch", "workers": job["files"]})

@@ -23,7 +23,7 @@ _VARIABLE = "RLPATCH_RATIOS"
 
 
 def tell(name: str, ratio: float, most: float | None = None) -> None:
-    """Print a ratio, and whether it is at most ``most``; append it to the file that the environment names, if any."""
+    """Print a ratio, and whether it is at most ``most``; append it to the file in RLPATCH_RATIOS, if set."""
     bound = "" if most is None else f" (at most {most:g}{', MISSED' if ratio > most else ''})"
     print(f"  {name}: ratio {ratio:.3f}{bound}")
     if history_file := os.environ.get(_VARIABLE):
@@ -43,7 +43,10 @@ has to be a small one: a benchmark that has made a large file is not.
 
 
 def measured(command: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[float, float]:
-    """Return CPU seconds and peak MB of a process; other load changes these less than the wall time."""
+    """Run a command; return CPU seconds and peak MB, which other load changes less than the wall time.
+
+    Raises SystemExit if the command fails.
+    """
     watch = [sys.executable, "-I", "-S", "-c", _WATCH, *command]
     code, seconds, peak = subprocess.run(watch, check=True, capture_output=True, text=True, env=env).stdout.split()
     if code != "0":

@@ -37,7 +37,7 @@ WINDOWS = {
 
 
 def main() -> None:
-    """Patch copies of the package and measure in the environment with the engine."""
+    """Patch a copy of vLLM for each kind of window, and print how long its engine stalls while a trace is saved."""
     from fixtures import environments
     from fixtures.engines.drive import VARIABLES, write_model
     from fixtures.engines.overlay import overlay

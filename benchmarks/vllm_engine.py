@@ -36,7 +36,7 @@ NEVER, WINDOW = "100000000:100000001", "30:60"
 
 
 def main() -> None:
-    """Patch a copy of the package and measure in the environment with the engine."""
+    """Patch a copy of vLLM, and print what the patch costs its engine on the CPU."""
     from fixtures import environments
     from fixtures.engines.drive import VARIABLES, write_model
     from fixtures.engines.overlay import overlay
@@ -158,7 +158,7 @@ def _shuffled(variants: list[Any]) -> Iterator[Any]:
 
 
 def _calls(worker: Any, worker_class: Any, patched: Any, rate: Callable[[], float]) -> None:
-    """Measure the inserted line by itself: with a batch of the run before the window, and after it."""
+    """Print what a call of the inserted line costs by itself, before its window and after it, with a batch of a run."""
     batches: list[Any] = []
 
     def keeping(self: Any, scheduler_output: Any) -> Any:

@@ -173,10 +173,11 @@ _ROOM = 36
 
 
 def kernel_label(name: str) -> str:
-    """Return the name of a kernel without namespaces and parameters, with its short template arguments or its functor.
+    """Return a short label for a kernel: the last two parts of its C++ name (``a::b``), and its template arguments.
 
-    ``void at::native::elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(…)`` gives
-    ``elementwise_kernel<CUDAFunctor_add>``. A name that is not C++ stays as it is.
+    Long template arguments are replaced by a functor among them, or cut: ``void at::native::elementwise_kernel<4,
+    at::native::CUDAFunctor_add<float>, …>(…)`` gives ``elementwise_kernel<CUDAFunctor_add>``. ``native::`` and
+    parameters are left out. A name that is not C++ stays as it is.
     """
     text = name[:_LONGEST].replace("(anonymous namespace)::", "")
     function = function_of(text)
@@ -202,7 +203,7 @@ def kernel_label(name: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
 def is_collective(name: str) -> bool:
-    """Tell whether a kernel communicates with other devices, by its name: that of a library for collectives."""
+    """Tell by its name whether a kernel communicates with other devices, as those of libraries for collectives do."""
     function = function_of(name)
     if _EXPERT.search(function) or _EXPERT_MANGLED.search(function) or _EXPERT_BARE.fullmatch(function):
         return True

@@ -169,7 +169,7 @@ COVERED = 0.5
 
 
 def rate_words(rates: Iterable[OperatorRate], device: str, kernel_ns: int, least_covered: float = 0.0) -> Iterator[str]:
-    """Yield a sentence on the speed of matmuls (TFLOPS), and one on other operators (TB/s), with their roofline share.
+    """Yield texts on the speed of matmuls and attention (TFLOPS), and of other operators (TB/s), with roofline shares.
 
     Each says which share of ``kernel_ns``, the time of all kernels that compute, it covers; groups that cover a smaller
     share than ``least_covered`` are left out.

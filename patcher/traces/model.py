@@ -129,7 +129,7 @@ class RecordedUnit(UnitMetadata, Payload):
 
     @property
     def device_ns(self) -> int:
-        """Time on the device in ns: the sum of the parts, and the vendor's Stage."""
+        """Time on the device in ns: the sum of the parts, which torch_npu's table calls Stage."""
         return sum(self.parts.values())
 
 
@@ -560,7 +560,7 @@ class RankProfile(Payload):
 
     @property
     def free_share(self) -> float:
-        """Share of the vendor's Free in its Stage, 0 to 1: there copies are free time."""
+        """Share of the step time, 0 to 1, that torch_npu's table calls Free: idle time of all kinds, and copies."""
         return self.share(*FREE, "copy_ns")
 
     def sum_ns(self, *parts: str) -> int:
@@ -726,7 +726,7 @@ class Side(Payload):
 
     @property
     def captures(self) -> int:
-        """Number of windows."""
+        """Number of captures: recorded windows, or runs of a baseline."""
         return len(self.medians_ns)
 
 
@@ -842,7 +842,7 @@ class Comparison(Payload):
 
     @property
     def captures(self) -> int:
-        """Number of windows on both sides."""
+        """Number of captures on both sides: recorded windows, or runs of a baseline."""
         return self.before.captures + self.after.captures
 
     @property

@@ -220,7 +220,7 @@ def _units_by_number(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 
 
 def uncounted_total(metadata: Metadata, number: int) -> int:
-    """Return the uncounted iterations from the opening of the window to unit ``number``; 0 if unknown."""
+    """Return the uncounted iterations from the opening of the window to step ``number``; 0 if unknown."""
     units = listed_units(metadata.raw)
     return next((_number(unit.get("uncounted")) or 0 for unit in units if unit.get("number") == number), 0)
 

@@ -333,7 +333,7 @@ class _History:
         return [*((event, None) for event in self.first if event.address not in freed), *live.values()]
 
     def held_at_peak(self) -> list[tuple[_Event, int | None]]:
-        """Return what is live at the peak, with the unit that allocated it."""
+        """Return what is live at the peak, each with the step that allocated it, or None."""
         return self._live_after(self.peak_at)
 
     def left_behind(self) -> list[tuple[_Event, int | None]]:

@@ -78,14 +78,14 @@ def in_ms(ns: float) -> str:
 def short(name: str, room: int = _ROOM) -> str:
     """Return a name cut to ``room`` characters, with unprintable ones replaced by a question mark.
 
-    A kernel's name in C++ that is longer first loses namespaces and parameters.
+    A longer name of a kernel in C++ is first replaced by its `kernel_label`.
     """
     text = cut(kernel_label(name), room) if len(name) > room else name
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def shorten_distinct(names: Sequence[str], room: int = _ROOM) -> list[str]:
-    """Return names shortened to ``room`` characters; names that would look alike are cut where they differ."""
+    """Return names shortened to ``room`` characters, in order; names that would look alike keep what differs."""
     labels = Counter(kernel_label(name) for name in dict.fromkeys(names))
     names = [kernel_label(name) if len(name) > room and labels[kernel_label(name)] == 1 else name for name in names]
     shortened = [short(name, room) for name in names]

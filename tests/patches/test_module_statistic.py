@@ -31,7 +31,7 @@ def test_the_table_of_modules(npu_python: Path, tmp_path: Path) -> None:
     (path,) = report.traces(scenario)
     operators = [item for item in trace.read(path).ranges if item.kind == trace.OPERATOR]
     file = path / "ASCEND_PROFILER_OUTPUT" / "ascend_pytorch_profiler_0.db"
-    database.write(file, trace.marked(report.calls), operators, KERNELS)
+    database.write(file, trace.mstx_ranges(report.calls), operators, KERNELS)
 
     analyse = environments.environment(environments.MSPROF_ANALYZE).with_name("msprof-analyze")
     words = ("cluster", "-m", "module_statistic", "-d", path, "-o", tmp_path / "out")

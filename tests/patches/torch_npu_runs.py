@@ -621,7 +621,7 @@ def ranges(report: Report, scenario: Scenario, worker: Worker) -> list[trace.Ran
     if worker.backend == "npu":
         first, *_, last = report.events(scenario)
         calls = [call for call in report.calls if call["pid"] == first["pid"] and first["ns"] < call["ns"] < last["ns"]]
-        return [item for item in trace.marked(calls) if not item.name.startswith("ProfilerStep#")]
+        return [item for item in trace.mstx_ranges(calls) if not item.name.startswith("ProfilerStep#")]
     (path,) = report.traces(scenario)
     return [item for item in trace.read(path).ranges if item.kind == trace.RANGE and ":" not in item.name]
 

@@ -98,7 +98,7 @@ class HostActivities:
         return UNKNOWN
 
     def _searched_threads(self, gap: Idle) -> list[int]:
-        """Return the thread that called for the task after a gap, then for a long gap the main one."""
+        """Return the thread that enqueued the task after a gap, then for a gap of 100 µs or more the main one."""
         thread = self.trace.tasks.thread[self.cuts.order[gap.place]]
         return [thread, self.main] if thread != self.main and gap.ns >= LATE_NS else [thread]
 

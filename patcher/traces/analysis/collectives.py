@@ -137,7 +137,7 @@ def slow_collectives(profile: RankProfile) -> Diagnosis | None:
 
 
 def _faster_neighbour(collectives: Iterable[Collective], worst: Collective) -> Collective | None:
-    """Return the fastest comparable collective with at least the bytes of ``worst``; None if that is ``worst``."""
+    """Return the fastest collective of the same kind and group that is at least as large; None if it is ``worst``."""
     alike = [
         collective
         for collective in collectives

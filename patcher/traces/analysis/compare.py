@@ -280,7 +280,7 @@ def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
             "no kernel ran on a device in {captures}, but kernels ran in the other traces", _capture_names(on_host)
         )
     for name, side in ((Text("before"), before), (Text("after"), after)):
-        yield from _failed_checks(name, side, _carries_none)
+        yield from _failed_checks(name, side, _prevents_comparison)
     stages = [{profile.stage for profile in side} - {""} for side in (before, after)]
     marks = [{mark_name(profile.marks) or Text("none") for profile in side} for side in (before, after)]
     windows = [{_window_text(profile) for profile in side} for side in (before, after)]
@@ -314,13 +314,13 @@ def _failed_checks(name: str, side: Profiles, is_counted: Callable[[model.Check]
             yield Text("{side}, {captures}: {failed_check}", name, _capture_names(profiles), evidence)
 
 
-def _carries_none(check: model.Check) -> bool:
+def _prevents_comparison(check: model.Check) -> bool:
     """Tell whether a failure of the check withdraws communication and dispatch, so that nothing can be compared."""
     return {"communication", "dispatch"} <= set(check.withdraws)
 
 
 def _window_text(profile: model.RankProfile) -> str:
-    """Return the recording window of a profile as text, else the range of its step numbers; "" without numbers."""
+    """Return the recording window of a profile as text, else the range of its step numbers; "" if marks give none."""
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
     numbers = [unit.number for unit in profile.units]
@@ -368,7 +368,7 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
             if profile.uncounted:
                 whose = Text("{side}, {profile}", side, profile.label or profile.source)
                 yield Text("{side}: {sentence}.", whose, uncounted_phrase(profile.uncounted))
-        yield from _failed_checks(side, profiles, lambda check: not _carries_none(check))
+        yield from _failed_checks(side, profiles, lambda check: not _prevents_comparison(check))
 
 
 def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:

@@ -94,9 +94,9 @@ def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Itera
 def _without_cold_starts(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
 ) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses; a slow step that starts the profiler is a note if a warning is about all steps.
+    """Yield the diagnoses; that of a slow step that starts the profiler becomes a note if a warning is on all steps.
 
-    Only steps without a device count: their time includes the profiler's start.
+    Only profiles without a device count: there, the time of a step includes the profiler's start.
     """
     cold = {profile.source for profile in profiles if profile.on_host and _is_first_slowest(profile)}
     about_all = any(diagnosis.severity == "warning" and diagnosis.id in _OF_MEDIANS for diagnosis in diagnoses)
@@ -126,7 +126,8 @@ def _with_label(profile: str | None, evidence: str) -> str:
 def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of one profile by itself, without its communication.
 
-    They are on idle time, copies, unaligned collectives, the slowest step, and computing.
+    They are on the device's idle time (without a device on the host's time), on copies, unaligned collectives, the
+    slowest step, and computing.
     """
     yield from host_bound.diagnoses(profile)
     yield from host_only.diagnoses(profile)

@@ -174,10 +174,11 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 
 
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
-    """Explain why a ``slow`` step took longer than the ``typical`` one with as many operators: larger inputs, if any.
+    """Explain by their inputs why a ``slow`` step took longer than the ``typical`` one with as many operators.
 
-    If other inputs are not larger, only the evidence is told; if all are the same, what to suspect. All texts are "" if
-    no sizes are known. ``longer_by_operator`` maps the name of each operator to the ns by which it took longer.
+    Larger inputs are the cause. Other inputs that are not larger are evidence without a cause; with the same inputs,
+    other load on the CPU is suspected. All texts are "" if no sizes are known. ``longer_by_operator`` maps the name of
+    an operator to the ns by which it took longer.
     """
     for name, _ in longer_by_operator.most_common():
         new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
@@ -325,10 +326,10 @@ def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
 def _places_or_frame(
     steps: Sequence[model.HostStep], least: float, half: float
 ) -> tuple[list[tuple[model.HostPlace, int]], list[tuple[str, float]]]:
-    """Return the places without operators with their typical ns, longest first, and the longest parts of the first.
+    """Return the places without operators with their typical ns, longest first, and what runs in the first of them.
 
-    Places below ``least`` ns are left out. If no place has ``half`` of the time, but a frame around several does, that
-    frame is the only place, and only then there are parts: those of `_typical_frame`.
+    Places below ``least`` ns are left out. If no place has ``half`` ns, but a frame around several does, that frame is
+    the only place, and what runs in it comes with its mean ns; in all other cases, that list is empty.
     """
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
     if places and places[0][1] >= half:

@@ -75,7 +75,7 @@ def lanes(
 def _streams_and_launches(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
     """Return stream → its spans in the window, and the launches in the window as spans of 1 ns.
 
-    Neighbours too near to be told apart are merged. A span is marked as foreign if another step launched it.
+    Neighbours too near to be told apart are merged. A span is ``own`` if the window's step launched it.
     """
     tasks, texts = window.trace.tasks, window.trace.names.texts
     streams: dict[str, list[model.Span | None]] = {}

@@ -31,7 +31,7 @@ NEARLY_ALL = 0.8
 
 
 def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
-    """Return a diagnosis of idle time whose headline names the place with over half of this time.
+    """Return a diagnosis of idle time whose headline and culprit name the place with over half of this time.
 
     Without such a place, it names the call, frame or operator that keeps the host for over half of this time. In both
     cases, the saving is at most the time there. Without either, or without a ``profile``, the diagnosis is unchanged.
@@ -135,7 +135,7 @@ def _exposed_and_waiting(diagnosis: model.Diagnosis) -> tuple[int, int]:
 
 
 def _of_source(diagnoses: Sequence[model.Diagnosis], source: str) -> list[model.Diagnosis]:
-    """Return the diagnoses of one profile, of all, and those without a saving."""
+    """Return the diagnoses of one profile, those of no single profile, and all without a saving."""
     return [diagnosis for diagnosis in diagnoses if diagnosis.source in (source, "") or not diagnosis.saving_ns]
 
 

@@ -72,8 +72,9 @@ def match_collectives(profiles: Sequence[RankProfile]) -> Meetings:
 def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) -> tuple[Rank, ...]:
     """Return for each rank, summed over ``meetings``, how long it waited, and how long other ranks waited for it.
 
-    A meeting is one collective with all its ranks. The profilers of the ranks start at different times, which lengthens
-    the first meeting of the recording. So that counts at most as much as the longest first meeting of a later step.
+    A meeting is one collective with all its ranks; others wait for a rank only if it alone came last. The profilers
+    start at different times, which lengthens the first meeting of the recording. So its waits count at most as much as
+    those in the first meeting of any later step. The result is sorted by rank.
     """
     usual = _longest_first_waits(meetings, profiles)
     sums = count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))

@@ -67,7 +67,8 @@ class Split(NamedTuple):
 def split(trace: RankTrace) -> Split:
     """Split a trace at the marks of its steps into segments, and find the segment to which each task belongs.
 
-    A task belongs to the segment in which the host enqueued it. Without a mark the whole trace is one step.
+    A segment reaches from its mark to the next one. A task belongs to the segment in which the host enqueued it, or if
+    that is unknown, in which it begins. Without a mark the whole trace is one step.
     """
     family, marks, uncounted = step_marks(trace)
     order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
@@ -137,7 +138,7 @@ def _numbered_steps(marks: Sequence[Mark]) -> list[Mark]:
 
 
 def _covered(marks: Sequence[Mark]) -> int:
-    """Return the ns of marks that don't overlap."""
+    """Return the total length of marks in ns; they must not overlap."""
     return sum(mark.end - mark.begin for mark in marks)
 
 

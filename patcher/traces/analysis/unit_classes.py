@@ -152,6 +152,7 @@ def _classes_on_host(
 def _forward_bounds(operators: Sequence[OutermostOperator]) -> tuple[int, int, int]:
     """Return the indices of the first and last operator of the forward pass, and of the last one of sampling.
 
+    The forward pass reaches from the first to the last matrix multiplication; without any, it has all operators.
     Without sampling, the third index equals the second. ``operators`` are those of a step by begin.
     """
     matmuls = [place for place, operator in enumerate(operators) if operator.family == GEMM]

@@ -70,7 +70,7 @@ class TraceGroup:
 
     @property
     def steps(self) -> tuple[int, ...] | None:
-        """Units that every worker recorded, of the workers whose units are known; None if there are none."""
+        """Numbers of the steps that every worker recorded, but for workers without numbers; None if all are without."""
         by_worker = self._steps()
         return tuple(sorted(set.intersection(*map(set, by_worker)))) if by_worker else None
 
@@ -177,10 +177,10 @@ def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
 
 
 def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
-    """Group traces by run and window, oldest first.
+    """Return groups of the traces of all ranks that lie in one folder and recorded the same window, oldest first.
 
     A second trace of a worker begins another group, unless it is the next part of a window that was saved in several.
-    Traces of other tools, or without a rank, stay alone.
+    Each trace of another tool, or without a rank, is a group by itself.
     """
     groups: dict[object, list[list[RecordedTrace]]] = {}
     for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):

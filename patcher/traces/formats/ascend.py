@@ -57,7 +57,7 @@ _WORKING = re.compile(r"AI_?C|AI_?V|MIX|DSA|DVPP|JPEG|VPC|KERNEL|FFTS|FUSION|VEC
 def kind_of(task_type: str) -> str | None:
     """Return COPY or COMPUTE for CANN's type of a task; None for a type that only orders tasks, such as events.
 
-    ``SDMA`` alone belongs to a collective, whose time is in a row of its own. An unknown type counts as COMPUTE.
+    None, too, for ``SDMA`` alone: its collective has a row of its own. An unknown type counts as COMPUTE.
     """
     if _COPIES.search(task_type):
         return COPY

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def rows(file: Path) -> Iterator[Mapping[str, str]]:
-    """Yield each row of a CSV table as column head → cell; nothing without the file."""
+    """Yield each row of a CSV table as column head → cell; nothing without the file. Short rows lack the last heads."""
     cells_of_rows = cells(file)
     heads = next(cells_of_rows, [])
     for row in cells_of_rows:

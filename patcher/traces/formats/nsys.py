@@ -305,7 +305,7 @@ def _check_whole(*values: object) -> None:
 
 @contextmanager
 def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
-    """Turn errors of SQLite, and values of another type, into a Problem (TRACE) about the part named ``what``."""
+    """Turn errors of SQLite and values of another type in the block into a Problem (TRACE) about the part ``what``."""
     import sqlite3
 
     try:

@@ -84,7 +84,7 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield the times that have a heat map: of steps and of computing, or without a device the time on the host."""
+    """Yield the times with a heat map: of steps on the device, else on the host, and computing if ranks communicate."""
     if not any(profile.total_ns for profile in profiles):
         about = Text("Host time of each step, because no device events were found in the trace.")
         yield Text("Step time on the host"), about, lambda unit: unit.host_ns
@@ -96,10 +96,10 @@ def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
 
 
 def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
-    """Draw maps of the steps of all ranks, whose colours show the difference from the median of the ranks in a step.
+    """Draw maps whose colours show how far the time of a rank's step is from the median of the ranks in that step.
 
-    Each map is of one measure, such as computing time. None for fewer than 3 ranks or 3 steps. ``limits`` bounds the
-    columns; a column may then hold several steps.
+    Each map is of one measure, such as computing time. If ``limits`` has too few columns, one has several steps, and
+    shows the largest deviation. None for fewer than 3 ranks or 3 steps; of many ranks, only the slowest are drawn.
     """
     chosen = _chosen(profiles)
     numbers = sorted({unit.number for profile in chosen for unit in profile.units})
@@ -127,7 +127,8 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
 def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
     """Draw the heat map of one measure: a row for each profile, a column for each group of step numbers in ``columns``.
 
-    A cell shows the step of its group that differs most from the median of all ranks.
+    The colour of a cell is how far the profile's time is from the median of all ``profiles`` in the same step. Of the
+    steps in a group, the one with the largest deviation counts; a profile without any of them has no cell.
     """
     title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
@@ -173,7 +174,7 @@ def shade(change: float) -> str:
 
 
 def _heat_map_legend() -> Markup:
-    """Return the legend of a heat map: the deviation from the median for each colour."""
+    """Return the legend of the heat maps: by how many percent a time of each colour differs from the ranks' median."""
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
     swatches = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),

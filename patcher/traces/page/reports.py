@@ -70,6 +70,7 @@ def _header(profiles: Sequence[RankProfile]) -> Content:
 def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
     """Return the tiles of a profile: number of steps, times, and shares of the time; a sentence without steps.
 
+    Without work on a device, the tiles are only the number of steps and their time on the host.
     ``is_slowest_of_many`` adds a heading that names the profile as the slowest rank.
     """
     units = profile.units
@@ -99,7 +100,7 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
 
 
 def _spread_tiles(profile: RankProfile) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of two tiles: the 95th percentile, and how many times the median the slowest step takes.
+    """Yield (value, caption) of two tiles: the 95th percentile of step times, and the slowest step over the median.
 
     Nothing for a single step.
     """

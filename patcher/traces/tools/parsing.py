@@ -238,7 +238,7 @@ def lock_folders(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 
 
 def _lock_file(folder: Path) -> TextIO:
-    """Open the lock file of a folder for reading and writing, and create it, with ``.rlpatch``, if missing.
+    """Open the lock file of a folder for reading and writing; create it, and ``.rlpatch`` around it, if missing.
 
     Raises OSError if that fails, or for a link or a special file.
     """

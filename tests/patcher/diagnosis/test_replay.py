@@ -51,12 +51,12 @@ BATCHES = [(48, 16, 512, 60), (60, 4, 512, 30), (120, 32, 2048, 80), (40, 64, 10
 @pytest.mark.parametrize(("count", "at_once", "budget", "median"), BATCHES)
 def test_a_replay_takes_what_the_requests_take(seed: int, count: int, at_once: int, budget: int, median: int) -> None:
     of = requests(seed, count, median)
-    rollout = iterations(rollouts.scheduled(of, at_once, budget))
+    rollout = iterations(rollouts.schedule(of, at_once, budget))
     replayed = requests_of(rollout, at_once)
     assert len(replayed) == pytest.approx(count, rel=0.06)
     assert sum(request.output for request in replayed) == pytest.approx(sum(request.output for request in of), rel=0.02)
     for setting in (at_once // 4, at_once // 2, at_once, 2 * at_once):
-        truth = seconds(np.array(rollouts.scheduled(of, setting, budget), dtype=float)).sum()
+        truth = seconds(np.array(rollouts.schedule(of, setting, budget), dtype=float)).sum()
         assert seconds(scheduled(replayed, Scheduler(setting, budget))).sum() == pytest.approx(truth, rel=ERROR)
 
 
@@ -64,12 +64,12 @@ def test_a_replay_takes_what_the_requests_take(seed: int, count: int, at_once: i
 def test_the_scheduler_repeats_known_requests_exactly(count: int, at_once: int, budget: int, median: int) -> None:
     of = requests(5, count, median)
     rows = scheduled([Request(*request) for request in of], Scheduler(at_once, budget))
-    assert rows.tolist() == [list(map(float, row[:3])) for row in rollouts.scheduled(of, at_once, budget)]
+    assert rows.tolist() == [list(map(float, row[:3])) for row in rollouts.schedule(of, at_once, budget)]
 
 
 def test_requests_that_come_alone_are_told_exactly() -> None:
     of = [rollouts.Request(90, 30), *requests(1, 20, 40)]
-    rollout = iterations(rollouts.scheduled(of, 1, 10**6))
+    rollout = iterations(rollouts.schedule(of, 1, 10**6))
     assert [request[:2] for request in requests_of(rollout, 1)] == of
 
 
@@ -85,8 +85,8 @@ def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
 
 def test_less_is_estimated_and_more_is_bounded() -> None:
     of = requests(3, 64, 60)
-    by_name = by_setting(iterations(*[rollouts.scheduled(of, 16)] * 2))
-    truth = {setting: 2 * seconds(np.array(rollouts.scheduled(of, setting), dtype=float)).sum() for setting in (8, 32)}
+    by_name = by_setting(iterations(*[rollouts.schedule(of, 16)] * 2))
+    truth = {setting: 2 * seconds(np.array(rollouts.schedule(of, setting), dtype=float)).sum() for setting in (8, 32)}
     fewer, more = by_name[MAX_NUM_SEQS, 8], by_name[MAX_NUM_SEQS, 32]
     assert fewer.seconds is not None
     assert fewer.seconds == pytest.approx(truth[8], rel=ERROR)
@@ -103,7 +103,7 @@ def test_less_is_estimated_and_more_is_bounded() -> None:
 
 
 def test_more_places_than_requests_change_nothing() -> None:
-    rollout = iterations(rollouts.scheduled(requests(3, 20, 60), 64))
+    rollout = iterations(rollouts.schedule(requests(3, 20, 60), 64))
     more = by_setting(rollout)[MAX_NUM_SEQS, 40]
     assert more.seconds == more.least_seconds == more.most_seconds == pytest.approx(rollout.seconds.sum())
 
@@ -115,7 +115,7 @@ def cached(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 def later(rows: Sequence[tuple[int, ...]], times: int = 12) -> list[tuple[int, ...]]:
     """Three requests at once, and then one after the other."""
-    return [*rollouts.scheduled(requests(3, 3, 60)), *[row for _ in range(times) for row in rows]]
+    return [*rollouts.schedule(requests(3, 3, 60)), *[row for _ in range(times) for row in rows]]
 
 
 def longer(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -126,7 +126,7 @@ def longer(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("changed", [cached, later, longer])
 def test_what_cannot_be_replayed_says_why(changed: object) -> None:
     assert callable(changed)
-    rows = rollouts.scheduled(requests(3, 48 if changed is cached else 1, 60))
+    rows = rollouts.schedule(requests(3, 48 if changed is cached else 1, 60))
     for what_if in what_ifs(iterations(changed(rows))):
         assert (what_if.seconds, what_if.least_seconds, what_if.most_seconds) == (None, None, None)
         assert what_if.because
@@ -134,14 +134,14 @@ def test_what_cannot_be_replayed_says_why(changed: object) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_iterations(count: int) -> None:
-    rows = rollouts.scheduled(requests(0, 1, 10))[:count]
+    rows = rollouts.schedule(requests(0, 1, 10))[:count]
     few = iterations(rows) if count else iterations([(1, 1, 1)]).chosen(np.zeros(1, dtype=bool))
     assert (replay(few) is None) == (count == 0)
     list(what_ifs(few))
 
 
 def test_without_contexts_nothing_is_replayed() -> None:
-    rows = [(count, tokens, 0) for count, tokens, *_ in rollouts.scheduled(requests(3, 8, 60))]
+    rows = [(count, tokens, 0) for count, tokens, *_ in rollouts.schedule(requests(3, 8, 60))]
     assert {what_if.because for what_if in what_ifs(iterations(rows))} == {"the timeline has no context lengths"}
     assert {what_if.least_seconds for what_if in what_ifs(iterations(rows))} == {None}
 
@@ -152,10 +152,10 @@ def test_what_grows_less_than_the_requests_is_fitted_at_each_load() -> None:
         return seconds_each
 
     of = requests(3, 120, 60)
-    rollout = iterations(rollouts.scheduled(of, 16))
+    rollout = iterations(rollouts.schedule(of, 16))
     rows = np.stack([rollout.requests, rollout.tokens, rollout.context], axis=1)
     fewer = by_setting(replace(rollout, seconds=took(rows)))[MAX_NUM_SEQS, 8]
-    truth = took(np.array(rollouts.scheduled(of, 8), dtype=float)).sum()
+    truth = took(np.array(rollouts.schedule(of, 8), dtype=float)).sum()
     assert fewer.seconds == pytest.approx(truth, rel=ERROR / 2)
 
 
