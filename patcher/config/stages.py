@@ -114,7 +114,7 @@ class RolloutStage(WindowedStage):
     at_tail: int = option(
         Number(1),
         WINDOW,
-        "Start counting when the number of requests drops from more than N to N or fewer.",
+        "Start counting after the first iteration with at most N requests, once there were more.",
         default=0,
         shown="",
     )

@@ -84,8 +84,8 @@ def loads(stage: StageDiagnosis) -> Table:
         for part in stage.by_load
     ]
     about = Text(
-        "The prediction error compares the time predicted from the recorded iterations with the time measured"
-        " at that load level."
+        "The prediction error is the difference between the time that the recorded iterations predict for a load"
+        " level and the time measured there."
     )
     return Table("diagnosed_loads", Text("Time by load level"), columns, rows, about)
 

@@ -142,9 +142,10 @@ class _Reader:
         replace(self, plain=plain, constants=constants).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
-        """Read the file ``word`` once, as Python or as a shell script; ``plain`` if it surely runs, without arguments.
+        """Read the file that ``word`` names in the launch's folders, once, as Python or as a shell script.
 
-        A file that is missing, too large, or written by the launch itself counts as hidden.
+        With ``plain`` it surely runs, and has no arguments. A file that is missing, too large, or written by the launch
+        itself is noted as hidden: what it holds is unknown. Missing ones that only set up the environment are not.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not path:

@@ -224,10 +224,10 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
 
 
 def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
-    """Yield the activities that take more than a tenth of the run, as causes without the excesses of single steps.
+    """Yield a cause for each activity that takes over a tenth of the steps' critical paths, with its time there.
 
-    Polls, weight syncs, rewards and driver gaps are left out, because `_recurring_costs` yields them. So is unrecorded
-    time. ``paths`` has the sums of each step's critical path.
+    The excesses of single steps do not count. Polls, weight syncs, rewards and driver gaps are left out, because
+    `_recurring_costs` yields them. So is unrecorded time. ``paths`` has the sums of each step's critical path.
     """
     whole = sum(path.total for path in paths)
     spent = defaultdict[Activity, dict[int, int]](dict)

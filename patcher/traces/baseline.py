@@ -71,7 +71,7 @@ def read(file: Path) -> list[RankProfile]:
     """
     with reading(file) as stream:
         text = stream.read(_LARGEST + 1)
-    why = Text("rlpatch did not write the file, or the file is incomplete")
+    why = Text("the file does not come from rlpatch, or it is incomplete")
     try:
         content: Any = json.loads(text) if len(text) <= _LARGEST else None
         if content["format"] != FORMAT:

@@ -696,10 +696,10 @@ class LoopTimeline(TimelineRecorder):
                 self.timeline.end_step()
 
     def called(self, group: Any, method: str, rollout: Any = None) -> Any:
-        """Begin a driver's call of ``method`` on a group of actors, and return an object that ends it.
+        """Begin a driver's call of ``method`` on a group of actors; it ends when the returned object is dropped.
 
         With ``rollout``, the call trains on the rollout of that number, and the first call for a rollout ends the
-        step before. A call of "update_weights" ends its step.
+        step before. A step ends when its call of "update_weights" does.
         """
         if rollout is not None and rollout != self.trained:
             if self.trained is not None or self.waiting is None:

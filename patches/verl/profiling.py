@@ -107,13 +107,13 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         "mstx_profile.py and nvtx_profile.py, from 0.6.0",
         releases=">=0.6.0.dev0,<0.7.1.dev0" if ranks_needed else ">=0.7.1.dev0",
         armed=Text(
-            "the configuration lists training steps, but no role of this run has its profiler enabled with a tool and"
-            " ranks, so nothing is recorded"
+            "the configuration lists training steps to profile, but nothing is recorded: no role of this run has an"
+            " enabled profiler with both a tool and ranks"
         )
         if ranks_needed
         else Text(
-            "the configuration lists training steps, but no role of this run has its profiler enabled with a tool, so"
-            " nothing is recorded"
+            "the configuration lists training steps to profile, but nothing is recorded: no role of this run has an"
+            " enabled profiler with a tool"
         ),
         code=("global_profiler.steps", "!check_this_rank" if ranks_needed else "check_this_rank"),
     )

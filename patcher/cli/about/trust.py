@@ -16,7 +16,9 @@ from patcher.options.headings import OUTPUT
 FILE = click.Argument(["file"], required=False, type=click.Path(path_type=Path), metavar="[FILE]")
 _HINT = Text("name the configuration file: rlpatch trust FILE")
 REMOVE = options.switch(
-    OUTPUT, "Stop trusting the configuration: rlpatch no longer starts its interpreters.", "--remove"
+    OUTPUT,
+    "Withdraw the trust: rlpatch no longer starts the Python interpreters that the configuration names.",
+    "--remove",
 )
 
 

@@ -215,7 +215,7 @@ def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
     yield from (title, head)
     for at, (gap, row) in enumerate(zip(profile.gaps[:SHOWN], rows, strict=False)):
         # A step with more than half of the idle time is named.
-        main_step: str = Text("idle mostly in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
+        main_step: str = Text("most of the idle time is in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         main_step = f"#{gap.unit}" if gap.units == 1 else main_step
         entry = [
             row,

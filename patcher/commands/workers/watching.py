@@ -192,7 +192,7 @@ def _worker_row(row: WorkerProgress) -> WorkerRow:
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """Return the report of a watch: the table and the lines below it, warnings, and a problem if not all have saved."""
-    text = Text("skipped a file in the folder of the status files, because no worker wrote it")
+    text = Text("skipped a file in the folder of the status files: it does not come from a worker")
     notes = [Message("warning", text, Text("{file}: {reason}", skipped.file, skipped.why)) for skipped in data.skipped]
     if data.earlier:
         text = Text("skipped {count} processes that ended and were replaced by new ones", data.earlier)

@@ -79,7 +79,7 @@ def _upper_bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence
     """Yield upper bounds in ns on the time of a message of ``sizes[index]``, derived from messages of similar size.
 
     A message of size s that took t gives the bound t * max(1, size / s). Its own size comes first, then the nearest
-    ones, until these sizes hold 9 messages. ``times`` maps a size in bytes to the measured ns.
+    ones, until these sizes hold 9 messages. ``sizes`` ascend, in bytes; ``times`` maps each to the measured ns.
     """
     size, count, low, high = sizes[index], 0, index, index + 1
     while count < NEAREST and (low >= 0 or high < len(sizes)):

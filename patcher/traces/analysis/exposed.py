@@ -299,8 +299,8 @@ def _straggler_text(
         )
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
-        "{rank} arrives last in {count} of {total} collectives; the other ranks wait for it, on average {time} each per"
-        " step.",
+        "{rank} arrives last in {count} of {total} collectives; on average, each of the other ranks waits {time} per"
+        " step for it.",
         last,
         slow.last,
         slow.collectives,

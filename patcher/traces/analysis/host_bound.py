@@ -196,7 +196,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(
-            "{module} takes {host_time} on the host, but its kernels take only {kernel_time}",
+            "{module} takes {host_time} on the host, its kernels only {kernel_time}",
             host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
         )
         for row in rows

@@ -99,10 +99,10 @@ class Replays:
 
 
 def captured_sets(trace: RankTrace) -> tuple[CapturedSet, ...]:
-    """Return the graphs that were captured during a trace, grouped by their batch size in tokens.
+    """Return the graphs that were captured during a trace, in order; consecutive ones of a batch size form a set.
 
-    Graphs with a single launch are left out, because their replay looks like any other launch. A graph whose size is
-    unknown gets that of the graph before it; if all sizes are unknown, the result is empty.
+    Graphs with a single launch are left out, because their replay looks like any other launch. A graph whose size (in
+    tokens) is unknown gets that of the graph before it, or else the first known one; the result is empty if none is.
     """
     around = {thread: host_thread(trace, thread) for thread in {launches.thread for launches in trace.captured}}
     graphs = [tuple(_captured_calls(trace, around[launches.thread], launches)) for launches in trace.captured]

@@ -68,7 +68,11 @@ class _Budget:
         self.bytes -= len(data)
         if self.bytes < 0:
             raise sqlite3.DataError(
-                Text("the database has more than {limit:,} bytes of text, too much for the size of the file", self.most)
+                Text(
+                    "reading the database yields more than {limit:,} bytes of text, more than a file of this size"
+                    " should hold",
+                    self.most,
+                )
             )
         return data.decode("utf-8", "replace")
 

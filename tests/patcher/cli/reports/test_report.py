@@ -192,7 +192,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
     result = typed("report", tmp_path, "-v")
     assert result.exit_code == 0
     assert (
-        "rank 1 arrives last in 1 of 1 collectives; the other ranks wait for it, on average 60.00 ms each per step"
+        "rank 1 arrives last in 1 of 1 collectives; on average, each of the other ranks waits 60.00 ms per step for it"
         in " ".join(result.stdout.split())
     )
     (first, second) = (line.split() for line in result.stdout.splitlines() if line.startswith(("     0 ", "     1 ")))

@@ -588,7 +588,7 @@ def test_the_slow_rank_is_the_finding_of_all() -> None:
     slow = found.findings[0]
     assert (slow.id, slow.severity, slow.source, slow.culprit) == ("slow-rank", "problem", "/traces/rank0", "rank 1")
     assert (
-        "rank 1 arrives last in 1 of 2 collectives; the other ranks wait for it, on average 30.00 ms each per step"
+        "rank 1 arrives last in 1 of 2 collectives; on average, each of the other ranks waits 30.00 ms per step for it"
         in slow.evidence
     )
     assert (slow.saving_ns, slow.parts) == (30 * MS, {"waiting": 30 * MS, "transfer": 20 * MS})
@@ -705,7 +705,7 @@ def test_times_of_ranks_are_of_a_unit() -> None:
     ]  # fmt: skip
     slow = report(*made).findings[0]
     assert (slow.id, slow.saving_ns) == ("slow-rank", 17 * MS)
-    assert "on average 17.00 ms each" in slow.evidence
+    assert "waits 17.00 ms per step for it" in slow.evidence
 
 
 def test_waiting_is_never_more_than_the_exposed_communication() -> None:
