@@ -82,15 +82,26 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
         yield from _indented(leading.evidence)
     if leading is None or leading.id in _OF_KERNELS:
         yield from _indented(_families(focus))
+    yield from _indented(*_places_and_advice(report, focus, leading))
+    yield from _indented(_slow_steps(report, leading), _little_to_gain(focus, leading), _certainty(focus, leading))
+    yield Text("  {line}", _next_command(report, focus, command))  # not wrapped, for a command is copied whole
+
+
+def _places_and_advice(
+    report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None
+) -> Iterator[str]:
+    """Yield where the time of ``focus`` goes, what to do about the ``leading`` finding, and the finding beside it.
+
+    A text may be "".
+    """
     kernel = _longest_kernel(focus, leading) if leading is not None and leading.id != "copies" else ""
+    slow_step = leading is not None and leading.id == "outlier"
     at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
     late = slow_launchers(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
     computing = leading is not None and leading.id == "compute"
     warning = _largest_warning(report, focus) if computing else ""
     named = late or at_one_place or slow_step or (computing and (kernel or warning))
-    yield from _indented(kernel, late, "" if named else _largest_idle_time(focus), _to_do(leading), warning)
-    yield from _indented(_slow_steps(report, leading), _little_to_gain(focus, leading), _certainty(focus, leading))
-    yield Text("  {line}", _next_command(report, focus, command))  # not wrapped, for a command is copied whole
+    yield from (kernel, late, "" if named else _largest_idle_time(focus), _to_do(leading), warning)
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:

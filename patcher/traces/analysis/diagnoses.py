@@ -160,18 +160,9 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     if profile.on_host:
         evidence = Text("Step {number} took {time} on the host, {times:.1f} times as long as the median step.", *values)
     cold = Text("{sentence}.", cold_start_phrase([slowest.number])) if slowest.number in profile.cold else ""
-    advice: str = Text(
-        "check what is special about this step: its requests, a copy, garbage collection, another process"
-    )
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
     headline = _slow_steps_headline(profile, alike, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
-    if profile.on_host:
-        more, cause, better = host_only.excess(profile, slowest.number, usual.number)
-        advice = better or advice
-    else:
-        more, cause = _why_slower(profile, slowest, usual)
-        if _longer_part(slowest, usual) == "communication_ns":
-            advice = Text("compare the ranks in this step: the last one to enter a collective keeps the others waiting")
+    more, cause, advice = _about_slow_step(profile, slowest, usual)
     if cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     evidence = sentences(evidence, more, cold)
@@ -183,6 +174,19 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis(
         "outlier", severity, evidence, saving, _EXACT, advice, profile.source, parts=longer, headline=headline
     )
+
+
+def _about_slow_step(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> tuple[str, str, str]:
+    """Return why the step ``slowest`` takes longer than ``usual``: evidence and cause ("" if unknown), and advice."""
+    advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
+    if profile.on_host:
+        more, cause, better = host_only.excess(profile, slowest.number, usual.number)
+        return more, cause, better or advice
+    if _longer_part(slowest, usual) == "communication_ns":
+        advice = Text("compare the ranks in this step: the last one to enter a collective keeps the others waiting")
+    return *_why_slower(profile, slowest, usual), advice
 
 
 def _decode_steps(units: Sequence[model.RecordedUnit]) -> list[model.RecordedUnit]:
