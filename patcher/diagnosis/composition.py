@@ -90,7 +90,7 @@ def estimate_composition(recorded: RecordedIterations, features: Floats, seconds
     """
     recorded_alone = fit(recorded)
     coefficients = fit_to_timeline(recorded, recorded_alone, features, seconds)
-    by_iteration = predicted_shares(coefficients, features, seconds, recorded.stretched)
+    by_iteration = shares_without_profiler(features @ coefficients, seconds, recorded.stretched)
     half_widths = _half_widths(recorded, recorded_alone, features, seconds)
     return Composition(coefficients, by_iteration, weighted(by_iteration, seconds), half_widths)
 
@@ -135,7 +135,7 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
     weights[len(recorded.features) :] *= huber_weights(seconds / predicted - 1)
     all_features = np.concatenate([recorded.features, features])
     for _ in range(_ROUNDS):
-        divided = predicted_shares(coefficients, features, seconds, recorded.stretched) * seconds[:, None]
+        divided = shares_without_profiler(features @ coefficients, seconds, recorded.stretched) * seconds[:, None]
         class_seconds = np.concatenate([recorded.class_seconds, divided])
         coefficients = np.stack([nonnegative(all_features, column, weights) for column in class_seconds.T], axis=1)
     return coefficients
@@ -186,11 +186,6 @@ def huber_weights(relative_residuals: Floats) -> Floats:
     return weights
 
 
-def predicted_shares(coefficients: Floats, features: Floats, seconds: Floats, stretched: NDArray[np.bool_]) -> Floats:
-    """Return the predicted share of each class in iterations of ``seconds``: shape (iterations, classes)."""
-    return shares_without_profiler(features @ coefficients, seconds, stretched)
-
-
 def shares_without_profiler(class_seconds: Floats, seconds: Floats, stretched: NDArray[np.bool_]) -> Floats:
     """Return the share of each class in iterations or micro-batches that take ``seconds`` without a profiler.
 
@@ -222,7 +217,7 @@ def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: F
     def shares_by(sample: RecordedIterations) -> Floats:
         """Return each class's share of the time, by a model fitted to ``sample`` alone."""
         coefficients = fit_to_timeline(sample, fit(sample), features, seconds)
-        return weighted(predicted_shares(coefficients, features, seconds, recorded.stretched), seconds)
+        return weighted(shares_without_profiler(features @ coefficients, seconds, recorded.stretched), seconds)
 
     generator = np.random.default_rng(0)
     fitted = recorded.features @ coefficients

@@ -46,7 +46,7 @@ class Joined:
     class_seconds: NDArray[np.float64]
     window: NDArray[np.int64]
     windows: tuple[DiagnosedWindow, ...]
-    on_device: bool = False
+    on_device: bool
 
     def recorded(self, features: NDArray[np.float64]) -> RecordedIterations:
         """Return the recorded iterations with their ``features``, those of all iterations of the engine."""

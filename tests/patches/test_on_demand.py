@@ -342,18 +342,24 @@ def test_a_training_stage(waiting: dict[str, Any], tmp_path: Path) -> None:
     assert [(one["step"], one["request"]) for one in facts(tmp_path)] == [(3, "a1"), (5, "b2")]
 
 
+@pytest.fixture
+def at_exit(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the probes register to be called when the process ends."""
+    registered: list[Any] = []
+    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
+    monkeypatch.setattr(atexit, "register", registered.append)
+    return registered
+
+
 @pytest.mark.parametrize(("ranks", "said"), [("0", ["micro-batch 0:1 3"]), ("1", [])])
 def test_a_training_step_that_was_asked_for_and_never_came_is_said(
     ranks: str,
     said: list[str],
     waiting: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    at_exit: list[Any],
     console: Console,
 ) -> None:
-    at_exit: list[Any] = []
-    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
-    monkeypatch.setattr(atexit, "register", at_exit.append)
     stage = Stage(**waiting)
     ask(tmp_path, "update-policy", at=3, window="0:1", ranks=ranks)
     stage.update()
@@ -431,12 +437,9 @@ def test_a_request_that_is_not_served_when_the_process_ends_is_said(
     said: str,
     waiting: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    at_exit: list[Any],
     console: Console,
 ) -> None:
-    at_exit: list[Any] = []
-    monkeypatch.setattr(util, "Finalize", lambda _, function, arguments, **_more: partial(function, *arguments))
-    monkeypatch.setattr(atexit, "register", at_exit.append)
     worker = V1Worker(**waiting, **STATES)
     if at == 0:
         ask(tmp_path, at=at, window="9:12")
