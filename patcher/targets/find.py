@@ -78,7 +78,9 @@ def find(
 
 
 def _select_version(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
-    """Return the target with `version` (None: any); `again` is as in `find`.
+    """Return the target with `version` (None: any).
+
+    `again` returns the command line for another `TARGET==VERSION`, for hints.
 
     Raises Problem: VERSION if no target has it, USAGE if targets in several folders have it.
     """
@@ -117,9 +119,10 @@ def discover(
 ) -> Discovery:
     """Return all installed `projects` and every root with a store.
 
-    A project counts in each of `paths`; without them only in the first environment that has it. `paths`, `python` and
-    `environment` are as in `find`. Without `git` the version of checkouts, which takes 0.1 s, is skipped. Raises
-    Problem if one of `paths` or `python` does not exist; a problem with a single target is returned.
+    `paths` are folders to look into, `python` is an interpreter (None of both: the environments around), `environment`
+    its answer from before. A project counts in each of `paths`, else only in the first environment that has it. Without
+    `git` the version of checkouts, which takes 0.1 s, is skipped. Raises Problem if one of `paths` or `python` does not
+    exist; a problem with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
@@ -159,7 +162,8 @@ def _places(
 ) -> Iterator[_Place]:
     """Yield the places to search in order; an interpreter that does not answer is added to `searched` as text.
 
-    `paths`, `python` and `environment` are as in `find`; without `git` the version of checkouts is skipped.
+    They are the folders `paths`, else the interpreter `python`, whose answer from before may be `environment`, else the
+    environments of the running interpreter, the shell and PATH. Without `git` the version of checkouts is skipped.
     Raises Problem (USAGE) if both `paths` and `python` are given.
     """
     if paths and python is not None:

@@ -333,7 +333,8 @@ class _Comparison:
     def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
-        The activities are empty unless the verdict is ``limited``. ``regular_us`` is that of `verdict`.
+        The activities are empty unless the verdict is ``limited``. ``regular_us`` has (distance in steps, regular
+        microseconds) of the other steps: their lengths without what only some steps have.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()

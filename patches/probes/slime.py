@@ -23,7 +23,7 @@ class ModelSteps(WithoutProfiler):
     def contents(self, batch: Any) -> Mapping[str, object]:
         """Return "sequences" and "tokens" of slime's next micro-batch.
 
-        Read any other batch as the base class does.
+        Any other batch is described by its "input_ids", or by {} if it has none.
         """
         import contextlib
 

@@ -191,7 +191,7 @@ def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Probl
 
 
 def _resolved_candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
-    """Return the candidate for a target, with the configuration that `request` comes to in it.
+    """Return the candidate for a target, with the configuration that follows from `request` and the target.
 
     If torch or torch_npu can only be assumed, a note says so. Raises Problem (USAGE) as `_checked_config`.
     """

@@ -213,9 +213,10 @@ class _Reader:
         return number
 
     def _category_by_pattern(self, category: str, name: str) -> int:
-        """Return the number of an event's category, as `_category_of` does, for a trace read with a ``mark_pattern``.
+        """Return the number of the category in which rlpatch reads an event, for a trace read with a ``mark_pattern``.
 
-        A range of the host whose name matches the pattern is an annotation, so that it can mark a step.
+        A range of the host whose name matches the pattern is an annotation, so that it can mark a step; for any other
+        event ``category`` and ``name`` decide as without a pattern.
         """
         host = category.lower() == "python_function" or _CATEGORIES.get(category.lower()) == _OPERATOR
         if host and self.mark_pattern and self.mark_pattern.search(name):
