@@ -82,7 +82,8 @@ class SearchOptions:
     def find_target(self, word: str, command: str) -> Target:
         """Return the installed target that `word` names, as NAME or NAME==VERSION, without importing recipes.
 
-        `command` is the rlpatch command that was typed, for messages. Raises Problem as `Search.find`.
+        `command` is the rlpatch command that was typed, for messages. Raises Problem (NO_TARGET, VERSION, ENVIRONMENT,
+        USAGE).
         """
         name, version = _parsed(word)
         known_projects = projects.projects()

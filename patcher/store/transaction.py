@@ -161,8 +161,8 @@ def _reason(error: BaseException) -> str:
 def _hold_locks(stores: Sequence[StoreFolder], wait: float, on_wait: OnWait, *, make: bool) -> Iterator[None]:
     """Hold the locks of all stores for the body of a ``with`` statement; then remove stores that are empty.
 
-    With ``make``, missing stores are created; else raises _Gone for a missing store. Raises Problem and OSError like
-    `lock.hold`.
+    With ``make``, missing stores are created; else raises _Gone for a missing store. Raises Problem (ENVIRONMENT)
+    if a lock is not free after ``wait`` seconds, and OSError. ``on_wait`` gets a line for each owner waited for.
     """
     with contextlib.ExitStack() as stack:
         for store in sorted(stores, key=lambda store: str(store.root)):  # two commands must not cross

@@ -119,10 +119,10 @@ def discover(
 ) -> Discovery:
     """Return all installed `projects` and every root with a store.
 
-    `paths` are folders to look into, `python` is an interpreter (None of both: the environments around), `environment`
-    its answer from before. A project counts in each of `paths`, else only in the first environment that has it. Without
-    `git` the version of checkouts, which takes 0.1 s, is skipped. Raises Problem if one of `paths` or `python` does not
-    exist; a problem with a single target is returned.
+    `paths` are folders to look into, `python` is an interpreter, whose answer from before may be `environment`. Without
+    both, the running interpreter, the shell's environment and PATH are searched. A project counts in each of `paths`,
+    else only in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s, is
+    skipped. Raises Problem if one of `paths` or `python` does not exist; a problem with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
@@ -233,9 +233,9 @@ def _imported_target(project: Project, environment: Environment, git: bool) -> T
 def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target | None:
     """Return the target that `--path` leads to; None if the package is not there.
 
-    `path` is the folder as typed, `folder` the same as `_folder` resolves it: site-packages, a checkout, or the package
+    `path` is the folder as typed, `folder` the same with links resolved: site-packages, a checkout, or the package
     itself. An editable install whose metadata is in the folder counts, too. Raises Problem (NO_TARGET) for a package
-    folder without `__init__.py`.
+    folder without `__init__.py`. Without `git` the version of a checkout is skipped.
     """
     given = f"--path {path}"
     packages = [root / project.package for root in dict.fromkeys((folder / project.checkout, folder))]

@@ -211,7 +211,7 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
 
 
 def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
-    """Return the configuration that `request` comes to in a target.
+    """Return the configuration that follows from `request` and a target.
 
     Raises Problem (USAGE) if the request does not fit the target, or if its folder for traces is unusable: inside a
     package or a store, or below a file.
