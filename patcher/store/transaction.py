@@ -116,8 +116,8 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
     """End the interrupted transactions of ``roots``, and return what became of each (empty: none was interrupted).
 
     Each root is then exactly as before or as after. Only these roots are visited, whatever paths a journal names. Roots
-    without an interrupted transaction are neither locked nor written. ``on_wait`` gets a
-    line for each owner of a lock that is waited for, at most ``wait`` seconds.
+    without an interrupted transaction are neither locked nor written. ``on_wait`` gets a line for each owner of a lock
+    that is waited for, at most ``wait`` seconds.
 
     Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among ``roots``, or whose backup
     is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.

@@ -47,10 +47,10 @@ def find(
     """Return the installed target of a project.
 
     `paths` are folders of which one holds the package, `python` an interpreter. Without both, the running interpreter
-    is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release
-    (None: any); `projects` are named in the error if this project is missing; `command` is the command typed; `again`
-    returns the command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before
-    (None: ask it). Raises Problem (NO_TARGET, VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped.
+    is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release (None: any);
+    `projects` are named in the error if this project is missing; `command` is the command typed; `again` returns the
+    command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before (None: ask
+    it). Raises Problem (NO_TARGET, VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped.
     """
     searched: list[str] = []
     targets: list[Target] = []

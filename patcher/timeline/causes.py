@@ -378,7 +378,7 @@ class _Comparison:
         return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
     def _is_clear(self, activity: Activity) -> bool:
-        """Tell whether an activity's excess cannot be chance, however much the lengths of whole steps vary."""
+        """Tell whether an activity's excess is no chance: over 12 standard deviations, and over 30 % of the step."""
         excess = self.excesses[activity]
         return excess > max(CLEAR_SPREADS * self.usual_times[activity][1], CLEAR * self.step.total)
 

@@ -227,7 +227,7 @@ def _times_by_name(side: Profiles, field: str) -> dict[str, int]:
 
 
 def _release(profile: model.RankProfile) -> str:
-    """Return the target and its release as far as the metadata says."""
+    """Return the target and its release as far as the metadata says; "" without metadata."""
     return f"{profile.metadata.target} {profile.metadata.release}".strip() if profile.metadata else ""
 
 

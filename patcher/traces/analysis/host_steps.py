@@ -198,7 +198,7 @@ def _host_step(
 
 
 def _frames_around(frames: NestedRanges, operators: Sequence[_Stretch]) -> set[int]:
-    """Return the names, as numbers, of the ``frames`` around all ``operators``: those of the step itself."""
+    """Return the names, as numbers, of the ``frames`` around all ``operators`` of a step; none without operators."""
     if not operators:
         return set()
     end = max(last for _, last, _, _ in operators)

@@ -200,8 +200,8 @@ class _Reader:
     def _number_with_shapes(self, name: str, args: Args) -> int:
         """Return the number of an operator's name for calls with the same shapes and types of inputs, added if new.
 
-        It is the number of the plain name beyond 20,000 different shapes, for texts of over 2000 bytes, and without
-        types.
+        Calls of operators in `CONCRETE` also need the same values. It is the number of the plain name beyond 20,000
+        different shapes, for texts of over 2000 bytes, and without types.
         """
         concrete = bytes(args.concrete) if name in CONCRETE else b""
         key = name, bytes(args.dims), bytes(args.kinds), concrete
