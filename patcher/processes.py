@@ -59,9 +59,9 @@ def running(
 
 
 def _matching_process(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
-    """Return the process if it matches `declared` or has loaded code from `packages`, else None.
+    """Return the process if it has loaded code from `packages`, or if it matches `declared` and may have; else None.
 
-    `process` is its folder below /proc. `packages` are the folders whose code changed; () skips the check of code.
+    `process` is its folder below /proc. `packages` are the folders whose code changed; with () matching is enough.
     """
     command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")

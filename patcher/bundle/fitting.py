@@ -55,8 +55,8 @@ def _public(version: str) -> str:
 def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
     """Return the change of a file; None if it is missing or differs from the file that was planned for.
 
-    Lines of `patch` that are already in the file do not count as a difference. Raises Problem as `Target.read` and
-    `markers.strip`.
+    Lines of `patch` that are already in the file do not count as a difference. Raises Problem if the file cannot be
+    read, or if somebody edited lines of rlpatch.
     """
     path = PurePosixPath(file.path)
     if not target.exists(path):

@@ -153,7 +153,10 @@ class _Reader(NamedTuple):
         raise self._wrong(cause, name, "rlpatch config -h")
 
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield each option in a table as (option, words), such as ("--decode", ("--decode", "30:60"))."""
+        """Yield each option in a table as (option, words), such as ("--decode", ("--decode", "30:60")).
+
+        Raises Problem (USAGE) for an unknown key or an unfit value.
+        """
         for key, value in table.items():
             name = flag(key)
             if name not in _KNOWN:
@@ -177,6 +180,7 @@ class _Reader(NamedTuple):
         """Return the path `text` below the configuration's folder, unless it is absolute, and with ~ expanded.
 
         `key` is its key in the file, `name` its option. A bare name of an interpreter stays unchanged: it is on PATH.
+        Raises Problem (USAGE) if ~ names a user who does not exist.
         """
         try:
             path = Path(text).expanduser()

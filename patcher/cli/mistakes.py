@@ -92,7 +92,7 @@ def _options_first(words: Words) -> Words:
 
 
 def _join_versions(words: Words) -> Words:
-    """Return the words with each target and its version joined by `==`, such as `vllm@0.9.1` or `vllm 0.9.1`."""
+    """Return the words with each target and its version joined by `==`: `vllm@0.9.1` becomes `vllm==0.9.1`."""
     names = {versions.normalise(project.name) for project in projects.projects()}
     joined: list[str] = []
     for word in words:
@@ -156,7 +156,10 @@ _OPTIONS = {
 
 
 def _translate_names(words: Words) -> Words:
-    """Return the words with rlpatch's names in place of those of frameworks' profilers, for stages and options."""
+    """Return the words with rlpatch's names in place of those of frameworks' profilers, for stages and options.
+
+    Only commands that plan a patch (apply, run, diff, bundle) are changed.
+    """
     if words[:1] and words[0] not in ("apply", "run", "diff", "bundle"):
         return words
     return [

@@ -103,7 +103,7 @@ class Nodes:
         """Commit `work`, pairs of search and edit, on all nodes or none; with `dry_run` only check it.
 
         Nodes without a change take no part. `verb` says in the report what was done to the files, such as "patched".
-        Raises Problem as `changing.change`; with `dry_run` the report has the problems instead.
+        Raises Problem if a node cannot change its files; with `dry_run` the report has the problems instead.
         """
         edits = self._edits(work)
         if dry_run:

@@ -247,7 +247,7 @@ class RecoveredRoots(NamedTuple):
 def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
     """Complete or roll back the interrupted command of each root in `discovery`, and report the outcome.
 
-    Raises Problem: INTERRUPTED after Ctrl-C, otherwise as `patcher.store.transaction.recover`.
+    Raises Problem: INTERRUPTED after Ctrl-C, ENVIRONMENT (lock, damaged store), ROLLBACK_INCOMPLETE.
     """
     step = StepResult()
     try:

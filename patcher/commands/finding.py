@@ -82,7 +82,8 @@ class SearchOptions:
     def find_target(self, word: str, command: str) -> Target:
         """Return the installed target that `word` names, as NAME or NAME==VERSION, without importing recipes.
 
-        `command` is the rlpatch command that was typed, for messages. Raises Problem as `Search.find`.
+        `command` is the rlpatch command that was typed, for messages. Raises Problem (NO_TARGET, VERSION, ENVIRONMENT,
+        USAGE).
         """
         name, version = _parsed(word)
         known_projects = projects.projects()
@@ -162,7 +163,7 @@ def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: b
 def report_nothing(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> StepResult:
     """Return a report that no patch of `names` was found, with warnings of targets that cannot be patched.
 
-    `is_elsewhere` is as in `nothing_found`.
+    `is_elsewhere` tells that another place has such a patch; then the report says that none was found here.
     """
     warnings = StepResult.noted((problem.note for problem in discovery.problems), "warning")
     text, detail = nothing_found(names, discovery, is_elsewhere=is_elsewhere)

@@ -77,9 +77,9 @@ class Interpolation:
     def check(self, length: Floats) -> list[tuple[LoadCheck, NDArray[np.bool_]]]:
         """Check the predicted against the measured seconds of micro-batches; return a check and a mask for each third.
 
-        The thirds are short, medium and long ones, as in `by_length`; those without any are left out. ``length`` has
-        the seconds of all micro-batches. The predictions are scaled to the same sum, because the profiler slows all of
-        them down. If all recorded micro-batches are equally long, so are all predictions.
+        The thirds, of the range of lengths, are short, medium and long micro-batches; an empty one is left out.
+        ``length`` has the seconds of all micro-batches. The predictions are scaled to the same sum, because the
+        profiler slows all of them down. If all recorded micro-batches are equally long, so are all predictions.
         """
         total = max(float(length.sum()), 1e-12)
         several = np.ptp(self.length) > 0

@@ -85,7 +85,10 @@ def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion
 
 
 def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
-    """Start ``command`` as `_spawn` in a process group of its own, which the terminal does not stop; return its id."""
+    """Start ``command`` in a process group of its own, which the terminal does not stop; return its process id.
+
+    ``mask`` has the signals that the command blocks. Raises OSError.
+    """
     handlers = [signal.signal(number, signal.SIG_IGN) for number in _TERMINAL]
     try:
         return _spawn(command, environ, mask, setpgroup=0)
@@ -95,7 +98,7 @@ def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Colle
 
 
 def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int], **more: Any) -> int:
-    """Start ``command`` with the signal ``mask`` and return its process id; raises OSError.
+    """Start ``command`` with the signals of ``mask`` blocked, and return its process id; raises OSError.
 
     A script without an interpreter line is run by /bin/sh. ``more`` is for `os.posix_spawn`.
     """
@@ -160,8 +163,8 @@ def _accompany(pid: int, companion: Companion) -> int:
     """Wait until the process ``pid``, which leads its group, ends; return its status as ``os.waitpid`` gives it.
 
     Signals to this process are passed on: to that group if this process's whole group got them, else to ``pid`` alone.
-    The first SIGINT goes to ``companion`` instead. If ``companion`` wants the command to end, send the group the
-    signals in `_ENDING` in turn, with the pause named there after each.
+    The first SIGINT goes to ``companion`` instead. If ``companion`` wants the command to end, send the group
+    SIGINT, SIGTERM and SIGKILL, 30 seconds apart, until it has ended.
     """
     witness, interrupted, ending, due = _Witness(), False, iter(_ENDING), 0.0
     while True:

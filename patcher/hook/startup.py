@@ -109,8 +109,9 @@ def install() -> None:
 def _planned_bytes(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
     """Return the bytes to import for ``path``; None if Python should read the disk.
 
-    ``read`` is the loader's original ``get_data``. A planned file has planned bytes and leaves a receipt; Ray's module
-    `RAY` has those of `_with_run_hook`. Raises ImportError if a file would be unpatched though its run forbids that.
+    ``read`` is the loader's original ``get_data``. A planned file has planned bytes, and its import leaves a receipt;
+    the module of Ray that names its hook is changed to name rlpatch's. Raises ImportError if a file would be unpatched
+    though its run forbids that.
     """
     # py_compile writes for everybody what it reads.
     if getattr(loader, "name", "") == "<py_compile>":

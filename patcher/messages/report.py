@@ -130,8 +130,8 @@ class CommandResult:
         """Print the report, as JSON or as lines, and return the exit code of the process.
 
         With `quiet` the lines and all notes but `Warned` ones are left out, with `verbose` details are added. `color`
-        None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit code is
-        that of `_report_unwritten`. A closed pipe is no failure.
+        None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit code
+        stays if it tells of a change or a problem, and is that of ENVIRONMENT otherwise. A closed pipe is no failure.
         """
         verbose = verbose or self.tells_all
         if color is None and (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"):

@@ -15,7 +15,8 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
     """Carry out ``edits``, all or nothing, and return the messages, such as "patched x.py" for the ``verb`` "patched".
 
     ``on_wait`` gets a line for each process whose lock is waited for. After success, Ctrl-C is ignored, since nothing
-    is left to stop. Raises Problem like `transaction.commit`.
+    is left to stop. Raises Problem: ENVIRONMENT (permissions, lock, damaged store), FOREIGN_EDIT (a file is not as
+    planned), ROLLED_BACK or INTERRUPTED (everything as before), ROLLBACK_INCOMPLETE.
     """
     with interrupts.deferred():
         outcome = store.commit(edits, on_wait=on_wait)

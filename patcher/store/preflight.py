@@ -124,8 +124,8 @@ def not_as_planned(path: Path) -> Problem:
 def _require_replaceable(store: StoreFolder, path: Path, state: PathState, file: PathState) -> None:
     """Raise Problem (ENVIRONMENT) unless this user may replace the file at ``path`` and remove its bytecode.
 
-    ``state`` and ``file`` are those that `current_states` returns. A replacement must keep the rights, and
-    the file must not be a mount nor the bytecode folder a link.
+    ``state`` and ``file`` are those that `current_states` returns. A replacement must keep the rights, and the file
+    must not be a mount nor the bytecode folder a link.
     """
     plain = rights.replacement(state, file, resolved(path), store.root)
     if lost := rights.unkept_rights(plain, file, path):

@@ -116,7 +116,8 @@ def recover(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.s
     """End the interrupted transactions of ``roots``, and return what became of each (empty: none was interrupted).
 
     Each root is then exactly as before or as after. Only these roots are visited, whatever paths a journal names. Roots
-    without an interrupted transaction are neither locked nor written. ``wait`` and ``on_wait`` are as in `commit`.
+    without an interrupted transaction are neither locked nor written. ``on_wait`` gets a line for each owner of a lock
+    that is waited for, at most ``wait`` seconds.
 
     Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among ``roots``, or whose backup
     is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
@@ -160,8 +161,8 @@ def _reason(error: BaseException) -> str:
 def _hold_locks(stores: Sequence[StoreFolder], wait: float, on_wait: OnWait, *, make: bool) -> Iterator[None]:
     """Hold the locks of all stores for the body of a ``with`` statement; then remove stores that are empty.
 
-    With ``make``, missing stores are created; else raises _Gone for a missing store. Raises Problem and OSError like
-    `lock.hold`.
+    With ``make``, missing stores are created; else raises _Gone for a missing store. Raises Problem (ENVIRONMENT)
+    if a lock is not free after ``wait`` seconds, and OSError. ``on_wait`` gets a line for each owner waited for.
     """
     with contextlib.ExitStack() as stack:
         for store in sorted(stores, key=lambda store: str(store.root)):  # two commands must not cross

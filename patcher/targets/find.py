@@ -47,10 +47,10 @@ def find(
     """Return the installed target of a project.
 
     `paths` are folders of which one holds the package, `python` an interpreter. Without both, the running interpreter
-    is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release
-    (None: any); `projects` are named in the error if this project is missing; `command` is the command typed; `again`
-    returns the command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before
-    (None: ask it). Raises Problem (NO_TARGET, VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped.
+    is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release (None: any);
+    `projects` are named in the error if this project is missing; `command` is the command typed; `again` returns the
+    command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before (None: ask
+    it). Raises Problem (NO_TARGET, VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped.
     """
     searched: list[str] = []
     targets: list[Target] = []
@@ -78,7 +78,9 @@ def find(
 
 
 def _select_version(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
-    """Return the target with `version` (None: any); `again` is as in `find`.
+    """Return the target with `version` (None: any).
+
+    `again` returns the command line for another `TARGET==VERSION`, for hints.
 
     Raises Problem: VERSION if no target has it, USAGE if targets in several folders have it.
     """
@@ -117,9 +119,10 @@ def discover(
 ) -> Discovery:
     """Return all installed `projects` and every root with a store.
 
-    A project counts in each of `paths`; without them only in the first environment that has it. `paths`, `python` and
-    `environment` are as in `find`. Without `git` the version of checkouts, which takes 0.1 s, is skipped. Raises
-    Problem if one of `paths` or `python` does not exist; a problem with a single target is returned.
+    `paths` are folders to look into, `python` is an interpreter, whose answer from before may be `environment`. Without
+    both, the running interpreter, the shell's environment and PATH are searched. A project counts in each of `paths`,
+    else only in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s, is
+    skipped. Raises Problem if one of `paths` or `python` does not exist; a problem with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
@@ -159,7 +162,8 @@ def _places(
 ) -> Iterator[_Place]:
     """Yield the places to search in order; an interpreter that does not answer is added to `searched` as text.
 
-    `paths`, `python` and `environment` are as in `find`; without `git` the version of checkouts is skipped.
+    They are the folders `paths`, else the interpreter `python`, whose answer from before may be `environment`, else the
+    environments of the running interpreter, the shell and PATH. Without `git` the version of checkouts is skipped.
     Raises Problem (USAGE) if both `paths` and `python` are given.
     """
     if paths and python is not None:
@@ -229,9 +233,9 @@ def _imported_target(project: Project, environment: Environment, git: bool) -> T
 def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target | None:
     """Return the target that `--path` leads to; None if the package is not there.
 
-    `path` is the folder as typed, `folder` the same as `_folder` resolves it: site-packages, a checkout, or the package
+    `path` is the folder as typed, `folder` the same with links resolved: site-packages, a checkout, or the package
     itself. An editable install whose metadata is in the folder counts, too. Raises Problem (NO_TARGET) for a package
-    folder without `__init__.py`.
+    folder without `__init__.py`. Without `git` the version of a checkout is skipped.
     """
     given = f"--path {path}"
     packages = [root / project.package for root in dict.fromkeys((folder / project.checkout, folder))]

@@ -55,7 +55,7 @@ class PatchedRoot(NamedTuple):
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b"rlpatch" in data}
 
     def states(self, record: Record) -> list[FileState]:
-        """Return the state of each file that `record` lists, as it is now compared with the store."""
+        """Return the state of each file that `record` lists, by comparing its present bytes with those in the store."""
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)

@@ -93,7 +93,7 @@ def satisfies(present: str, expected: str) -> bool:
 
 
 def is_placeholder(version: str) -> bool:
-    """Tell whether a version names no real release: unparsable, 0.0.0, a build without tags, or `+empty`."""
+    """Tell whether a version names no real release: unparsable, 0.0.0, a build without tags, `+empty`, `+unknown`."""
     if _PLAIN.fullmatch(version) and re.search(r"^[\d.]*[1-9]", version):
         return False
     have = parse_version(version)

@@ -333,7 +333,8 @@ class _Comparison:
     def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
-        The activities are empty unless the verdict is ``limited``. ``regular_us`` is that of `verdict`.
+        The activities are empty unless the verdict is ``limited``. ``regular_us`` has (distance in steps, regular
+        microseconds) of the other steps: their lengths without what only some steps have.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
@@ -377,7 +378,7 @@ class _Comparison:
         return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
     def _is_clear(self, activity: Activity) -> bool:
-        """Tell whether an activity's excess cannot be chance, however much the lengths of whole steps vary."""
+        """Tell whether an activity's excess is no chance: over 12 standard deviations, and over 30 % of the step."""
         excess = self.excesses[activity]
         return excess > max(CLEAR_SPREADS * self.usual_times[activity][1], CLEAR * self.step.total)
 

@@ -557,10 +557,11 @@ class Reader:
                 self.stale[span.id] = float(age)
 
     def _add_iterations(self, columns: list[list[int]] | None, now: int) -> None:
-        """Add the engine iterations in ``columns`` (as in `Block`) of a block written at ``now`` (microseconds).
+        """Add the engine iterations of a block that was written at ``now`` (microseconds).
 
-        Columns are None if they could not be decoded; this, or values out of range, counts as one loss. Columns after
-        the third that have another length become zeros.
+        ``columns`` has ids, starts and lengths, then amounts such as requests; all but the lengths are differences. A
+        column of amounts with another length becomes zeros. None (it could not be decoded), or values out of range,
+        count as one loss.
         """
         if columns is None or len(columns) < 3:
             self.losses.lines += 1

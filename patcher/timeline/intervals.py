@@ -58,7 +58,7 @@ def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *,
 
 
 def uncovered(union: Sequence[TimeRange], low: int, high: int) -> list[TimeRange]:
-    """Return the ranges of ``low`` to ``high`` outside of ``union``, a result of `covered`."""
+    """Return the ranges of ``low`` to ``high`` outside of ``union``, which is sorted, without overlaps."""
     edges = [TimeRange(low, low), *union, TimeRange(high, high)]
     return [TimeRange(before.end, after.start) for before, after in pairwise(edges) if after.start > before.end]
 

@@ -311,7 +311,7 @@ def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     """Return the parts of the weight sync in seconds, the longest first; each as long as in its slowest process.
 
-    ``by_process`` is a result of `sync_by_process`. Parts of length 0 are left out.
+    ``by_process`` maps the name of a part to process index → microseconds. Parts of length 0 are left out.
     """
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))

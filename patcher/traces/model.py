@@ -90,12 +90,12 @@ class RecordedUnit(UnitMetadata, Payload):
 
     On the device it reaches from its first kernel on the busiest compute stream to the first kernel of the next step;
     the last one ends with its last kernel. The first one also has a time before that, ``lead_in_ns``, from its mark or
-    its first task on; that is no part of ``device_ns``. ``begin_ns`` is where it begins on the trace's clock, that
-    time included. ``host_ns`` is how long its mark is
-    on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
-    ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``classes`` maps classes of
-    work to ns; they add up to the step's time, on the host if nothing ran on a device. ``requests``, ``tokens`` and
-    ``context`` may be from its mark, where there is no metadata beside the trace.
+    its first task on; that is no part of ``device_ns``. ``begin_ns`` is where it begins on the trace's clock, that time
+    included. ``host_ns`` is how long its mark is on the host, up to uncounted iterations within it. ``kernels`` counts
+    the tasks that it launched, wherever they ran. ``phases`` is the time of these in forward, backward and optimizer,
+    if it trains. ``classes`` maps classes of work to ns; they add up to the step's time, on the host if nothing ran on
+    a device. ``requests``, ``tokens`` and ``context`` may be from its mark, where there is no metadata beside the
+    trace.
     """
 
     KEYS = (

@@ -38,7 +38,7 @@ class Life(NamedTuple):
 
     @property
     def silent(self) -> bool:
-        """Tell whether a worker on another host may have ended, judged by the age of its state alone."""
+        """Tell whether a worker on another host may have ended, because it has not written for over an hour."""
         return self.alive is None and self.age > SILENT_S
 
     @property

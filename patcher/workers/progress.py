@@ -79,9 +79,9 @@ def collect(
 ) -> RunProgress:
     """Return the progress, at ``now`` in seconds since 1970, of the workers in ``folder`` for which ``wanted`` is true.
 
-    A worker that is gone or silent, with a newer one in its place, is of an earlier run and is only counted. Workers on
-    demand are measured by ``requested``, or else by the request in ``folder``. Raises OSError if the folder cannot be
-    read.
+    A worker that is gone or silent, with a newer one in its place, is of an earlier run and is only counted. For
+    workers on demand it is the progress with the request ``requested``, or else with that in ``folder``. Raises OSError
+    if the folder cannot be read.
     """
     states = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]

@@ -86,7 +86,7 @@ class Worker(WorkerState):
 
     @property
     def turn(self) -> int | None:
-        """Return the number of the present training step, or else of the present rollout."""
+        """Return the number of the present training step, or else of the present rollout; None if both are unknown."""
         return self.rollout if self.step is None else self.step
 
     @property

@@ -37,7 +37,7 @@ class VersionedSteps(TrainingSteps):
     def contents(self, batch: Any) -> Mapping[str, object]:
         """Return "sequences" and "tokens" of a packed micro-batch.
 
-        Read any other batch as the base class does.
+        Any other batch is described by its "input_ids", or by {} if it has none.
         """
         import contextlib
 

@@ -37,7 +37,7 @@ class Recorded(CountedUnits):
             self.begin_recording()
 
     def close(self, why: str) -> None:
-        """End the ranges, then close the window."""
+        """End the ranges, then close the window for the reason ``why``."""
         try:
             self.end_recording()
         finally:

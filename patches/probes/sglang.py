@@ -241,7 +241,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound serves below ``threshold``, or if not ``exact``."""
+        """Return the longest context in tokens; an upper bound will do below ``threshold`` or without ``exact``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not exact):
@@ -274,7 +274,7 @@ class ForwardThread:
         self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
 
     def _rlpatch_stage_next(self, take: Any) -> Any:
-        """Take items from a queue by ``take`` until one is a batch, and return it; call the items before it."""
+        """Take items from a queue by ``take`` until one is a batch, and return it; call the functions before it."""
         item = take()
         while callable(item):  # a batch is a tuple
             item()

@@ -16,14 +16,17 @@ class ModelSteps(WithoutProfiler):
     """
 
     def role_of_call(self, model: Any, prefix: str = "") -> str:
-        """Return the role for which ``model`` computes: the prefix of its results, or what its first chunk says."""
+        """Return the role for which ``model`` computes: the prefix of its results, or what its first chunk says.
+
+        The worker also gets the configuration of the model's first chunk.
+        """
         self.worker.tf_config = model[0].config  # what Megatron's schedule goes by
         return prefix.rstrip("_") or getattr(model[0], "role", "actor")
 
     def contents(self, batch: Any) -> Mapping[str, object]:
         """Return "sequences" and "tokens" of slime's next micro-batch.
 
-        Read any other batch as the base class does.
+        Any other batch is described by its "input_ids", or by {} if it has none.
         """
         import contextlib
 

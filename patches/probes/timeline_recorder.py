@@ -479,7 +479,7 @@ class EngineTimeline(TimelineRecorder):
     def begin_iteration(self, begins_rollout: bool, *amount: int) -> Any:  # docstring goes in
         """Begin an iteration and return its span (None: not recorded).
 
-        ``amount`` is requests, tokens, sum and maximum of contexts; with ``begins_rollout`` it begins one.
+        ``amount`` is requests, tokens, sum and maximum of contexts; with ``begins_rollout``, a rollout is counted.
         """
         self.rollout += begins_rollout
         span = self.span("iteration", "", None, (*amount, self.cpu_clock() // 1000, self.rollout))
@@ -624,7 +624,7 @@ class TrainerTimeline(TimelineRecorder):
     done: Any = None  # steps of the optimizer, when that work began
 
     def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
-        """Begin and return the span of a micro-batch; after an optimizer step begin a training step before it."""
+        """Begin and return the span of a micro-batch; the first after an optimizer step begins a training step."""
         try:
             done = trainer.state.global_step
             if self.work is None or done != self.done:

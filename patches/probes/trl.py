@@ -43,7 +43,7 @@ class TrainerUpdate(TrainerSteps):
     def contents(self, batch: Any) -> Mapping[str, object]:
         """Return "sequences" and "padded" shape [sequences, tokens] of a batch, prompt and completion together.
 
-        Read a batch without them as the base class does.
+        Any other batch is described by its "input_ids", or by {} if it has none.
         """
         import contextlib
 

@@ -234,7 +234,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound serves below ``threshold``, or if not ``exact``."""
+        """Return the longest context in tokens; an upper bound will do below ``threshold`` or without ``exact``."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound

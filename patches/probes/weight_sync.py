@@ -141,7 +141,7 @@ class WeightSync(OneWorld):
         def sync(self, worker: Any, role: str, call: str, goes_on: Any = None) -> Any:  # docstring goes in
             """Begin or continue a weight sync, and return a range for ``call``; None after the last chosen sync.
 
-            ``goes_on`` tells whether the sync has later calls (None: as said before).
+            ``goes_on`` tells whether the sync has later calls (None: as the call before told).
             """
             if self.probe is None:
                 return None

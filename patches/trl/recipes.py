@@ -115,7 +115,7 @@ def _update_probe() -> Probe:
     )
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> Any:
-        """Return the constants of any training stage. Raises Problem (USAGE) for a mini-batch above 0."""
+        """Return the recorder's compile-time constants by name. Raises Problem (USAGE) for a mini-batch above 0."""
         window = config.stage.window
         if window.unit == MINI and any(first > 0 for first, _ in window.all):
             cause = Text("--{unit} {window}: a training step of TRL has only one mini-batch, number 0", MINI, window)

@@ -174,7 +174,8 @@ def _diagnose_command(
 ) -> CommandResult:
     """Return a result whose `then` runs the command of `launch` and diagnoses it meanwhile.
 
-    The run gets patched `targets` with a timeline and windows on demand. Raises Problem as `running.run`.
+    The run gets patched `targets` with a timeline and windows on demand. Raises Problem if no command is typed, or if
+    its program cannot be run.
     """
     from patcher.commands.diagnosis import following, reading
     from patcher.commands.diagnosis.beside import DiagnosisBeside

@@ -48,7 +48,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
 
     The release is `RELEASE`, downloaded, or a copy of the installation below `path`. The diff shows only call sites
     unless `every_line`. A failed command, or a tree that differs afterwards, is a problem of the result. Raises Problem
-    as `SearchOptions.find`, or ENVIRONMENT if the download fails.
+    if `path` has no such installation, or if the download fails.
     """
     steps: list[Step] = []
     problems: tuple[Problem, ...] = ()

@@ -214,7 +214,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
     """Yield (file, "LINE CODE") for each call that a patch of `stage` would insert into a method of the target.
 
     The inserted definitions are left out. `unit` is what the window counts, such as "decode"; "whole" for no window.
-    Raises Problem as `plan.apply`.
+    Raises Problem if no code to patch is found, or if a file cannot be read.
     """
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)

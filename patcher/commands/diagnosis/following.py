@@ -122,7 +122,10 @@ class Follower:
             self.say(self.trouble)
 
     def notes(self) -> Iterator[str]:
-        """Yield reasons why the diagnosis lacks windows: an error, no worker, no request yet, or nothing recorded."""
+        """Yield reasons why the diagnosis lacks windows, such as an error, no worker, no request yet, or no answer.
+
+        Workers that failed are left out: `failure_notes` has a sentence on them.
+        """
         if self.trouble:
             yield self.trouble
         with contextlib.suppress(OSError):

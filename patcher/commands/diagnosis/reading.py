@@ -60,7 +60,8 @@ def _diagnose_with_steps(
 ) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes`, with each stage's part of the training steps if they are known.
 
-    Add a note to `result` on each process that failed to record. Raises Problem as `diagnose_processes`.
+    Add a note to `result` on each process that failed to record. Raises Problem (NO_TRACE) without an engine or a
+    trainer among the processes.
     """
     diagnosis = diagnose_processes(folder, processes, display, result, replays=True)
     for note, process in failure_notes(folder, processes):
@@ -109,7 +110,8 @@ def diagnose(
 ) -> CommandResult:
     """Return the result of `rlpatch diagnose` on the run `number` (None: the newest) in `folder`; write `output`.
 
-    `width` is the columns of the terminal, None without one. Raises Problem as `read`.
+    `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline of an engine
+    or a trainer, TRACE if no file can be read, USAGE if there is no such run.
     """
     result = CommandResult("diagnose")
     diagnosis = read(folder, number, display, result)

@@ -60,7 +60,8 @@ class TrainingRequests:
     def notes(self) -> Iterator[str]:
         """Yield a sentence on each worker that was asked for a window and recorded nothing, with the reason.
 
-        Raises OSError if the workers' states cannot be read.
+        Workers that failed are left out: `failure_notes` has a sentence on them. Raises OSError if the workers' states
+        cannot be read.
         """
         for name, asked in self.asked.items():
             for row in self._workers(name, asked.request) if asked.request is not None else ():
@@ -71,8 +72,8 @@ class TrainingRequests:
     def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Look at the workers of stage ``name``; if none of them is recording, request the windows that are lacking.
 
-        ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows. Sets `pending` and
-        `has_new_windows` as `look` describes; in a look with new windows nothing is requested.
+        ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows. Sets `pending` if
+        the stage may still be recorded, `has_new_windows` if it has; in a look with new windows nothing is requested.
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._workers(name, asked.request)

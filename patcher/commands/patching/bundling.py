@@ -49,7 +49,8 @@ def bundle(
 ) -> CommandResult:
     """Plan the targets `words` at each of `places`, and write all plans to the archive `output`.
 
-    The places may have different releases. With any problem nothing is written. Raises Problem as `archive.write`.
+    The places may have different releases. With any problem nothing is written. Raises Problem: USAGE if `output` is a
+    folder or no bundle, ENVIRONMENT if it cannot be written.
     """
     plans, step = _plan_everywhere(words, places, request)
     if step.problems:

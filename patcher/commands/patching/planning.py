@@ -119,7 +119,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
     def planned(candidate: Candidate) -> Planned:
-        """Plan a candidate on top of earlier plans for its root, and keep the planned files for later plans."""
+        """Plan a candidate on top of earlier plans for its root; keep the planned files for later. Raises Problem."""
         before = ahead.setdefault(candidate.target.root, {})
         target = candidate.target._replace(ahead=before)
         records = StoreFolder(candidate.target.folder).records()
@@ -191,7 +191,7 @@ def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Probl
 
 
 def _resolved_candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
-    """Return the candidate for a target, with the configuration that `request` comes to in it.
+    """Return the candidate for a target, with the configuration that follows from `request` and the target.
 
     If torch or torch_npu can only be assumed, a note says so. Raises Problem (USAGE) as `_checked_config`.
     """
@@ -211,7 +211,7 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
 
 
 def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
-    """Return the configuration that `request` comes to in a target.
+    """Return the configuration that follows from `request` and a target.
 
     Raises Problem (USAGE) if the request does not fit the target, or if its folder for traces is unusable: inside a
     package or a store, or below a file.

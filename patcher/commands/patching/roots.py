@@ -138,7 +138,7 @@ def elsewhere_line(root: PatchedRoot) -> str:
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
     """Return the roots with patches of the targets `names` (none: of any), and everything that the search discovered.
 
-    Raises Problem as `named_projects` and `Search.discover`.
+    Raises Problem if a name is no target or has a version, or if the place to search does not exist.
     """
     names_of_projects = named_projects(names, search)
     discovery = search.discover()

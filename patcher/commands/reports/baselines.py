@@ -26,8 +26,9 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` store the run there.
 
-    `force`, `fail_above` and the written files are as in `reporting.compare`. The run is not stored if it is slower, if
-    the comparison is refused or undecided, or if the result has problems. All stored runs but the newest
+    `options` name the files to write. With `force`, sides that are not comparable are compared, too; being slower by
+    more than `fail_above` percent (None: no limit) is a problem of the result. The run is not stored if it is slower,
+    if the comparison is refused or undecided, or if the result has problems. All stored runs but the newest
     `baseline.KEEP` are deleted. Without a baseline, the run becomes its first one. Raises Problem: NO_TRACE if there is
     no baseline and no `update`, NOT_COMPARABLE for other ranks than those of the baseline.
     """

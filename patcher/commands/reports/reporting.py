@@ -36,8 +36,8 @@ class ReadOptions(NamedTuple):
     """Choices for reading traces and for writing the result.
 
     `units` is the half-open range of unit numbers to read (None: all), `marks` matches the names of ranges that mark
-    units, `page` is the HTML file, `csv` the folder of CSV files. Without `classes` no unit is divided
-    among classes of kernels, which only `--json` and a diagnosis show.
+    units, `page` is the HTML file, `csv` the folder of CSV files. Without `classes` no unit is divided among classes of
+    kernels, which only `--json` and a diagnosis show.
     """
 
     units: tuple[int, int] | None = None

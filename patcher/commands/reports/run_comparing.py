@@ -94,7 +94,7 @@ def compare_runs(
 
     Each side is one folder. Runs that are not comparable are a problem of the result, unless `force`; then no file is
     written. Raises Problem: NOT_COMPARABLE for a run without steps; USAGE for several folders on a side, a range
-    without steps, or an option for traces alone, such as `fail_above`. Otherwise raises as `timelines.timeline`.
+    without steps, or an option for traces alone, such as `fail_above`. NO_TRACE or TRACE without a readable timeline.
     """
     result = CommandResult("compare")
     _refuse_trace_options(before, after, options, fail_above)

@@ -172,7 +172,9 @@ def _seconds_since_write(folder: Path) -> float:
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
     """Return the run that `options` choose, joined from its processes, with only the chosen steps.
 
-    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem as `timeline`.
+    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
+    without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen or the chosen steps don't
+    exist.
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
@@ -186,7 +188,8 @@ def chosen_run(
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
     """Return the run with this `number` in `folder` (None: the only run), or the `newest` run, and its processes.
 
-    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem as `timeline`.
+    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
+    without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if there are several for None.
     """
     paths = files.paths(folder)
     if not paths:

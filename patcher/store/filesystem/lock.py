@@ -85,10 +85,11 @@ def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Cal
 def _acquire(
     folder: Path, signature: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]
 ) -> int:
-    """Return the descriptor that holds the lock of the store ``folder``; wait for it as `hold` says.
+    """Return the descriptor that holds the lock of the store ``folder``; wait up to ``wait`` seconds for it.
 
-    ``prepare``, ``wait``, ``on_wait`` and errors are those of `hold`; ``signature`` is the text that identifies this
-    process.
+    ``prepare`` is called before each attempt and creates the folder; ``on_wait`` gets one message for each owner that
+    is waited for. ``signature`` identifies this process. Raises Problem (ENVIRONMENT) with the owner's name after
+    ``wait`` seconds, KeyboardInterrupt between two attempts, and OSError.
     """
     deadline = time.monotonic() + wait
     owner = ""

@@ -191,7 +191,8 @@ def _recorded_unit(
     """Return the record of a step: its times, kernels and contents.
 
     ``segment`` is the step's stretch of the trace. ``parts`` has the ns of each of ``PARTS``, in that order. ``phases``
-    maps forward, backward and optimizer to ns, ``contents`` is the result of `_step_contents`.
+    maps forward, backward and optimizer to ns, ``contents`` has what the step contains, such as requests, by field of
+    the result.
     """
     step = segment.step
     fields = {**contents, **dict(zip(model.PARTS, parts, strict=True))}

@@ -227,7 +227,7 @@ def _times_by_name(side: Profiles, field: str) -> dict[str, int]:
 
 
 def _release(profile: model.RankProfile) -> str:
-    """Return the target and its release as far as the metadata says."""
+    """Return the target and its release as far as the metadata says; "" without metadata."""
     return f"{profile.metadata.target} {profile.metadata.release}".strip() if profile.metadata else ""
 
 
@@ -394,7 +394,7 @@ _HOST_TIMES = operator.attrgetter("ns"), operator.attrgetter("idle_ns")
 
 
 def _load_difference(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield one sentence if the load of the median steps, such as requests, differs by over 10 % between the sides."""
+    """Yield one sentence if the sides' medians of a load, such as requests, differ by over 10 %; else nothing."""
     differing = []
     for name in CONTENTS:
         sides = [[getattr(unit, name) for profile in side for unit in profile.units] for side in (before, after)]

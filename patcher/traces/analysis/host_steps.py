@@ -158,7 +158,8 @@ def _host_step(
     """Return where the time of step ``number`` goes on the host: operators, places without any, and torch.compile.
 
     ``window`` is its begin and end in ns, ``within`` has the outermost operators that overlap it, of all threads, by
-    begin. ``covering_ranges`` is the result of `_covering_ranges`, ``texts`` the names by number.
+    begin. ``covering_ranges`` has the ranges that may tell what runs between operators: "ranges", "frames" and
+    "collectives". ``texts`` are the names by number.
     """
     begin, end = window
     operators, count = Counter[str](), Counter[str]()
@@ -197,7 +198,7 @@ def _host_step(
 
 
 def _frames_around(frames: NestedRanges, operators: Sequence[_Stretch]) -> set[int]:
-    """Return the names, as numbers, of the ``frames`` around all ``operators``: those of the step itself."""
+    """Return the names, as numbers, of the ``frames`` around all ``operators`` of a step; none without operators."""
     if not operators:
         return set()
     end = max(last for _, last, _, _ in operators)
@@ -214,9 +215,9 @@ def _place_of_gap(
     """Return the frame or range that covers most of a stretch without an operator, else the operators around it.
 
     A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
-    is begin and end in ns, ``covering_ranges`` the result of `_covering_ranges`. ``neighbours`` are the names of the
-    operators before and after, "" at the edge of the step; ``texts`` has the names by number. A frame of a library
-    comes with its caller.
+    is begin and end in ns, ``covering_ranges`` has the "ranges", "frames" and "collectives" to look at. ``neighbours``
+    are the names of the operators before and after, "" at the edge of the step; ``texts`` has the names by number. A
+    frame of a library comes with its caller.
     """
     collective, frame, inside = (
         covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")

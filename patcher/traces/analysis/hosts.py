@@ -148,9 +148,9 @@ class HostSums:
         """Count the calls of a thread's operators with their host time, and the ``tasks`` that each launched.
 
         A task counts for the innermost operator around its launch; host time excludes nested operators. The time of a
-        task is also added to its phase of training, as `_phases_of_operators` tells from ``phase_names`` and
-        ``thread_phase``. Without an operator around it, the phase is ``thread_phase``, or unknown if that is 0
-        (forward).
+        task is also added to its phase of training: the latest one that ``phase_names`` (number of a name → phase)
+        gives to the operator or one around it, at least ``thread_phase``. Without an operator around it, the phase is
+        ``thread_phase``, or unknown if that is 0 (forward).
         """
         sums, counted = self.operator_calls, self._begin_in_chosen(operators)
         phases = _phases_of_operators(operators, phase_names, thread_phase)

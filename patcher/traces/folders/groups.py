@@ -52,7 +52,7 @@ class TraceGroup:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Ranks that left a trace."""
+        """Ranks that left a trace, in ascending order."""
         return tuple(sorted({trace.rank for trace in self.traces if trace.rank is not None}))
 
     @property
@@ -70,7 +70,7 @@ class TraceGroup:
 
     @property
     def steps(self) -> tuple[int, ...] | None:
-        """Numbers of the steps that every worker recorded, but for workers without numbers; None if all are without."""
+        """Numbers of the steps that every worker with numbers recorded, ascending; None if no worker has numbers."""
         by_worker = self._steps()
         return tuple(sorted(set.intersection(*map(set, by_worker)))) if by_worker else None
 

@@ -131,7 +131,7 @@ class _Export:
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) if a table is computed (a view, say) or lacks a column, or if `_TEXTS` is missing."""
+        """Raise Problem (TRACE) if a table is computed (a view, say), or if a column or the texts' table is missing."""
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
             raise _unreadable(
@@ -184,7 +184,7 @@ class _Export:
         return traces
 
     def _add_calls(self, db: sqlite3.Connection, table: str) -> None:
-        """Link tasks with the CUDA calls that launched them, and add the calls of 20 µs or more."""
+        """Link tasks with the CUDA calls in ``table`` that launched them, and add the calls of 20 µs or more."""
         by_process, calls = self._traces_of(), {id(trace): HostCalls() for trace in self.by_place.values()}
         texts = _texts(db, "nameId", table, f"end - start >= {LONG_CALL}")
         launching = {id(trace): set(trace.tasks.key) for trace in self.by_place.values()}
@@ -207,7 +207,7 @@ class _Export:
                 _add_range(trace, row)
 
     def _ranges(self, db: sqlite3.Connection, table: str) -> Iterator[_Row]:
-        """Yield the ranges of NVTX that have ended: those pushed in a thread and those started in a process."""
+        """Yield the ranges of NVTX in ``table`` that have ended: those pushed in a thread or started in a process."""
         columns = self.tables[table]
         text = f"text, {'textId' if 'textId' in columns else 'NULL'}, {'domainId' if 'domainId' in columns else '0'}"
         texts = _texts(db, "textId", table) if "textId" in columns else {}

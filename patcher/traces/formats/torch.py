@@ -200,8 +200,8 @@ class _Reader:
     def _number_with_shapes(self, name: str, args: Args) -> int:
         """Return the number of an operator's name for calls with the same shapes and types of inputs, added if new.
 
-        It is the number of the plain name beyond 20,000 different shapes, for texts of over 2000 bytes, and without
-        types.
+        Calls of operators in `CONCRETE` also need the same values. It is the number of the plain name beyond 20,000
+        different shapes, for texts of over 2000 bytes, and without types.
         """
         concrete = bytes(args.concrete) if name in CONCRETE else b""
         key = name, bytes(args.dims), bytes(args.kinds), concrete
@@ -213,9 +213,10 @@ class _Reader:
         return number
 
     def _category_by_pattern(self, category: str, name: str) -> int:
-        """Return the number of an event's category, as `_category_of` does, for a trace read with a ``mark_pattern``.
+        """Return the number of the category in which rlpatch reads an event, for a trace read with a ``mark_pattern``.
 
-        A range of the host whose name matches the pattern is an annotation, so that it can mark a step.
+        A range of the host whose name matches the pattern is an annotation, so that it can mark a step; for any other
+        event ``category`` and ``name`` decide as without a pattern.
         """
         host = category.lower() == "python_function" or _CATEGORIES.get(category.lower()) == _OPERATOR
         if host and self.mark_pattern and self.mark_pattern.search(name):
