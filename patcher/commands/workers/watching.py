@@ -140,23 +140,26 @@ def _poll(
     """Read the workers' state every `POLL_S` seconds until all have saved or never will; return the last state.
 
     Ends also at the timeout, at Ctrl-C, and with `options.once` after the first time; `ended` of the state says why.
-    `collect` reads the progress of the workers, `show` displays each new state.
+    `collect` reads the progress of the workers, `show` displays each new state. Raises KeyboardInterrupt at a second
+    Ctrl-C.
     """
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
-        collected = collect()
-        data = _data(folder, collected)
-        remaining = until - time.monotonic()
-        ended = stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
-        if collected.settled and not _absent(data, options):
-            ended = SAVED if collected.complete else UNSAVED
         try:
+            collected = collect()
+            data = _data(folder, collected)
+            remaining = until - time.monotonic()
+            ended = stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
+            if collected.settled and not _absent(data, options):
+                ended = SAVED if collected.complete else UNSAVED
             show(data)
             if ended:
                 return replace(data, ended=ended)
             time.sleep(min(POLL_S, remaining))
         except KeyboardInterrupt:  # where they stand now is the last that is shown
+            if stopped:
+                raise
             stopped = STOPPED
 
 

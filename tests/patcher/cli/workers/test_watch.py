@@ -21,6 +21,7 @@ from click.testing import Result
 from patcher.commands.reports import timelines
 from patcher.commands.workers import watching
 from patcher.messages import tables
+from patcher.workers import progress
 from tests.patcher.cli.pseudo_terminal import read, shown, start
 from tests.patcher.workers import maker
 from tests.patcher.workers.maker import Saved, here
@@ -328,6 +329,23 @@ def test_on_a_terminal_the_table_is_drawn_again_only_where_it_changed(saved: Sav
     assert "stopped by Ctrl-C; the run goes on" in after
     assert "30 still recording" in after
     assert live.partition("more lines")[0].count("\n") <= 24
+
+
+@pytest.mark.parametrize(("presses", "shown_at_the_end"), [(1, True), (2, False)])
+def test_ctrl_c_while_files_are_read_shows_the_state_once_more(
+    run: Run, saved: Saved, monkeypatch: pytest.MonkeyPatch, presses: int, shown_at_the_end: bool
+) -> None:
+    saved.state()
+    collect, interrupts = progress.collect, iter([KeyboardInterrupt] * presses)
+
+    def interrupted(*arguments: Any) -> Any:
+        for interrupt in interrupts:
+            raise interrupt
+        return collect(*arguments)
+
+    monkeypatch.setattr(progress, "collect", interrupted)
+    done = run("watch", saved.path, code=130)
+    assert ("rank 0: recording" in done.stderr) == shown_at_the_end
 
 
 def test_a_window_that_was_not_recorded_counts_no_units(run, tmp_path: Path) -> None:
