@@ -231,7 +231,7 @@ class _Comparison:
     def steps_with_rare_phase(self) -> Mapping[str, Sequence[tuple[int, StepTimes]]]:
         """Return each rare phase of this step → the other steps with this phase, as (distance in steps, step).
 
-        A phase is rare if fewer than half of the other steps have it.
+        A phase is rare if fewer than half of the other steps have it, or none. Earlier steps have negative distances.
         """
         phases = self.step.phases
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
@@ -462,7 +462,8 @@ class _Comparison:
     def _responsible_process(self, activity: Activity, excess: float) -> ProcessRank:
         """Return the rank or replica that causes at least half of an activity's ``excess`` (microseconds), else NOBODY.
 
-        Its usual delay is subtracted, so a permanent straggler does not count.
+        Its usual delay is subtracted, so a permanent straggler does not count. The only trainer or replica of a run is
+        always named, a driver or reward worker never.
         """
         shares = self.step.by_process[activity]
         top = max(shares, key=lambda process: shares[process])

@@ -489,8 +489,8 @@ def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("ph
 def _growth_rate(values: Sequence[int]) -> float | None:
     """Return by how many bytes ``values`` (bytes, one per step) grow per step: the median slope over all pairs.
 
-    None unless they grow for sure: 85 % of the pairs must rise, and the whole growth must be beyond chance. So a single
-    jump is no growth.
+    None for too few values, and unless they grow for sure: 85 % of the pairs must not fall, and the whole growth must
+    be beyond chance. So a single jump is no growth.
     """
     if len(values) < FEWEST:
         return None

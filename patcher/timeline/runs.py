@@ -263,9 +263,9 @@ def _position(process: Process) -> tuple[object, ...]:
 def _is_continued(earlier: Sequence[Process], later: Sequence[Process]) -> bool:
     """Tell whether two groups of processes with the same run name belong to one run, although they did not overlap.
 
-    On a common machine they do if they share a parent process, which is Ray's raylet. Without a common machine, they do
-    if no process of the earlier group has ended and at most one group has a driver. They do not if both have a process
-    with the same pid, because the pid was then used again.
+    They never do if both have a process with the same pid on one machine, because the pid was then used again.
+    Otherwise, on a common machine they do if they share a parent process, which is Ray's raylet. Without a common
+    machine, they do if no process of the earlier group has ended and at most one group has a driver.
     """
     if {_place(process, process.head.pid) for process in earlier} & {
         _place(process, process.head.pid) for process in later

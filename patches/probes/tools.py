@@ -238,7 +238,7 @@ class Compression(Recorder):
         packer.join(10)
 
     def pack(self, traces: Sequence[str], metadata_files: Sequence[str]) -> None:  # docstring goes in
-        """Compress ``traces`` to PATH.gz, name these in ``metadata_files``, delete the originals; stop at exit."""
+        """In a thread of low priority, turn ``traces`` into PATH.gz, named in ``metadata_files``; stop at exit."""
         import contextlib
         import gzip
         import os

@@ -127,7 +127,10 @@ class LoggedSteps(MovedWindow, Trainer):
             super().begin_step()
 
     def place_window(self) -> None:
-        """Place the part of the window that this call can still reach; none if the window is over."""
+        """Set where the recording window begins and opens: from the present unit on at the earliest.
+
+        A call may go on with the unit numbers of the call before. ``open_at`` is None if the window is over.
+        """
         super().place_window()
         if self.unit < self.end:
             self.first = max(self.first, self.unit)

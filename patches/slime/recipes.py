@@ -44,9 +44,11 @@ _DYNAMIC = Note(Text("with use_dynamic_batch_size, micro-batches differ in size:
 
 
 def _micro_lines(method: str, schedule: str, count: str, *, last: bool) -> tuple[Insertion, Insertion]:
-    """Return the lines that count the micro-batches in `method`, around the statement `schedule` that runs them.
+    """Return the insertions that count the micro-batches in `method`.
 
-    `count` is the code for the number of micro-batches; with `last`, the call of the stage ends after them.
+    One is around the statement `schedule`, which runs them, one in the nested function `forward_step`, which Megatron
+    calls for each. `count` is the code for the number of micro-batches; with `last`, the call of the stage ends after
+    them.
     """
     last_one = ", last=True" * last
     return (

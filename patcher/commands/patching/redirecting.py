@@ -89,7 +89,10 @@ def _unsupported(
 
 
 def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
-    """Return the names of the projects that can record `request`, among the engines and trainers of `upstreams`."""
+    """Return the names of the other projects that can record `request`.
+
+    These are engines that one of `upstreams` uses, and trainers that use one of `upstreams` as an engine.
+    """
     names = {upstream.project.name for upstream in upstreams}
     engines = [projects.upstream(name) for upstream in upstreams for name in upstream.engines]
     trainers = [trainer for trainer in projects.upstreams() if not names.isdisjoint(trainer.engines)]

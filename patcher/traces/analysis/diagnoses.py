@@ -61,7 +61,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.straggler(profiles):
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
-    diagnoses = [*_without_cold_starts(diagnoses, profiles)]
+    diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
             "The report covers {count} of {total} ranks. The time that they wait for the missing ranks is unknown."
@@ -91,12 +91,13 @@ def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Itera
             yield dataclasses.replace(diagnosis, same_as="slow-rank")
 
 
-def _without_cold_starts(
+def _with_cold_starts_as_notes(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
 ) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses; that of a slow step that starts the profiler becomes a note if a warning is on all steps.
+    """Yield all diagnoses; that of a slow step becomes a note if this step started the profiler.
 
-    Only profiles without a device count: there, the time of a step includes the profiler's start.
+    This applies to profiles of a host without a device, where the time of a step includes the profiler's start, and
+    only if another diagnosis warns about the median step.
     """
     cold = {profile.source for profile in profiles if profile.on_host and _is_first_slowest(profile)}
     about_all = any(diagnosis.severity == "warning" and diagnosis.id in _OF_MEDIANS for diagnosis in diagnoses)

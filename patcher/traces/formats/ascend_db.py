@@ -221,7 +221,7 @@ class DatabaseTrace(RankTrace):
                 self.add_operator(text, begin, end, thread, backward=bool(forward))
 
     def _add_ranges(self, db: sqlite3.Connection) -> None:
-        """Add the ranges of mstx: marks of steps, and modules if the domain is ``Module``."""
+        """Add the ranges of mstx: the marks of steps, those of the domain ``Module`` as modules, others as frames."""
         texts = database.texts(db, "SELECT message FROM MSTX_EVENTS UNION SELECT domainId FROM MSTX_EVENTS")
         times = "startNs IS NOT NULL AND endNs IS NOT NULL"
         rows = db.execute(f"SELECT startNs, endNs, globalTid, message, domainId FROM MSTX_EVENTS WHERE {times}")  # noqa: S608
