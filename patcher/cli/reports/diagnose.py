@@ -87,7 +87,7 @@ OPTIONS = Group(
         type=click.Path(path_type=Path),
         default="rlpatch_traces",
         metavar="DIR",
-        help="The folder for the timeline and the traces of the command. Default: rlpatch_traces.",
+        help="Write the timeline and the traces of the command to this folder. Default: rlpatch_traces.",
     ),
     Option(
         ["-o", "--output", "page"],
