@@ -225,11 +225,11 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
     label = model.FREE.get(part, model.PARTS[part])
     share = percent(min(excess / whole, 1), 0)
-    most = Text("{share} of the difference is in this part of the step: {part}.", share, label)
+    most = Text("{share} of the additional time is in this part of the step: {part}.", share, label)
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
-        most = sentences(most, Text("Most of this difference is at one place: {place}.", place_in_words(gap)))
+        most = sentences(most, Text("Most of this additional time is at one place: {place}.", place_in_words(gap)))
     if slowest.kernels != usual.kernels:
         kernels = Text(
             "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels

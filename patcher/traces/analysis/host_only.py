@@ -135,7 +135,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     whole = slow.ns - typical.ns
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
-        took = Text("torch.compile takes {time} of the difference.", in_ms(compiling))
+        took = Text("torch.compile takes {time} of the additional time.", in_ms(compiling))
         return HostExcess(took, Text("torch.compile compiles during this step"), _RECOMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
@@ -145,7 +145,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
-    sentence = Text("Largest parts of the difference: {names}.", joined(COMMA, named)) if named else ""
+    sentence = Text("Largest parts of the additional time: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
@@ -165,7 +165,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
-    evidence: str = Text("For {time} of the difference, no operator runs: {place}.", in_ms(ns), place_words(place))
+    evidence: str = Text("For {time} of the additional time, no operator runs: {place}.", in_ms(ns), place_words(place))
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
         see = Text("To see what Python does during this time, record again with {command}.", _STACKS)

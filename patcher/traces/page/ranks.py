@@ -180,7 +180,7 @@ def _heat_map_legend() -> Markup:
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
     swatches = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),
-        ("s0", Text("within ±{share}", percent(STEPS[0], 0))),
+        ("s0", Text("within ±{share} of the median", percent(STEPS[0], 0))),
         *((f"more s{step}", f"+{least}") for step, least in steps),
     ]
     items = [tag("li", svg.icon(svg.swatch(kind)), what) for kind, what in swatches]
