@@ -79,7 +79,10 @@ OPTIONS = Group(
         ["--tool"],
         heading=READ,
         type=click.Choice((TorchNpuSettings.TOOL, TorchSettings.TOOL)),
-        help="The profiler that records the windows. Default: the one of the target's environment.",
+        help=(
+            "Record the windows with this profiler. Default: torch_npu.profiler if the target's environment has"
+            " torch_npu, otherwise torch.profiler."
+        ),
     ),
     Option(
         ["--save-path"],
