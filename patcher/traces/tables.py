@@ -110,7 +110,7 @@ def units(profile: RankProfile) -> Table:
         Column("host_ns", Text("host ms"), MS, TERMINAL),
         Column("kernels", Text("kernels"), COUNT, TERMINAL),
         *(Column(name, name, COUNT, TERMINAL, optional=True) for name in counted),
-        Column("padded", Text("padded to"), LABEL, optional=True),
+        Column("padded", Text("padded shape"), LABEL, optional=True),
         *(Column(part, shown=CSV) for part in (*PARTS, LEAD_IN)),
     )
 

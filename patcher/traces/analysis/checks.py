@@ -227,7 +227,9 @@ def _host_time_check(profile: RankProfile) -> Check:
     return _check(
         "host",
         wrong,
-        Text("no step, or hardly any, takes more than {times:.0f} times as long on the host as on the device", LONGER),
+        Text(
+            "hardly any time is in steps that take over {times:.0f} times as long on the host as on the device", LONGER
+        ),
         ("compute", "lead-in"),
     )
 

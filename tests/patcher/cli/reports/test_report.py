@@ -557,7 +557,7 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     )
     typed("report", trace, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    for said in ("All steps", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
+    for said in ("All steps", "sequences", "padded shape", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
                  "4 iterations right before #30, #31, #32, #33 were not counted as steps."):  # fmt: skip
         assert said in page, said
 
