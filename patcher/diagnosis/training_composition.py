@@ -142,7 +142,8 @@ def _record_command(stage: TrainerStage) -> str:
     "" if the stage has no micro-batches.
     """
     windows = PlannedWindows(tuple(next_micro_batches(stage))).option
-    window = ("--stage", stage.stage, "--micro-batch", windows, "--training-steps", "3")
+    role = ("--role", stage.role) if stage.role else ()
+    window = ("--stage", stage.stage, *role, "--micro-batch", windows, "--training-steps", "3")
     command = CommandLine("run", stage.package or "verl", "--timeline", *window, "--", "bash", "run.sh")
     return str(command) if windows else ""
 

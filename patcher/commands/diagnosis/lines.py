@@ -168,13 +168,13 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
     for stage in recordable:
         for part in stage.by_load:
             if part.why:
-                yield Detail("  {load}: {reason}", LOADS[part.load], part.why)
+                yield Detail("  {stage}, {load}: {reason}", stage.stage, LOADS[part.load], part.why)
         if stage.record:
-            yield Detail("  record the missing windows: {command}", stage.record)
+            yield Detail("  record the missing windows of {stage}: {command}", stage.stage, stage.record)
     if next_command is not None:
         yield Text("next: {command}", next_command)
     for window in diagnosis.windows:
-        yield Detail("  {window}: {command}", window.window or window.stage, window.report)
+        yield Detail("  {window}: {command}", f"{window.stage} {window.window}".rstrip(), window.report)
 
 
 def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:

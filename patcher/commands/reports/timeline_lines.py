@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -20,6 +20,9 @@ SHOWN = 40
 
 PLACES, MEMORY = 3, 12
 """Devices and hosts of each kind, and further lines on memory, that are shown without -v."""
+
+RECORDED = 3
+"""Most recorded windows that are listed without -v."""
 
 PATH = 6
 """Most rows of the critical path in the terminal."""
@@ -100,7 +103,8 @@ def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> I
         [column.unit.missing if value is None else column.unit.text(value) for value in values]
         for column, values in columns
     ]
-    yield from terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
+    table = terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
+    yield from filter(str.strip, table)
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
     yield Text("  role columns: mean busy share of the role's processes; tail, sync: seconds")
@@ -259,14 +263,22 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
             "    to record this window in the present run, if it was patched with --on-demand: {command}",
             window.trigger,
         )
-    for recorded in timeline.recorded:
+    yield from _recorded_lines(timeline.recorded)
+
+
+def _recorded_lines(recorded: Sequence[model.RecordedWindow]) -> Iterator[str]:
+    """Yield the windows that were recorded, with the commands for their reports; many of them for -v only."""
+    are_many = len(recorded) > RECORDED
+    if are_many:
         yield from wrapped(
-            Text(
-                "window recorded {start:,.1f} s after the start of the timeline: {title}; report: {command}",
-                recorded.start,
-                recorded.title,
-                recorded.report,
-            ),
-            "  ",
-            "    ",
+            Text("{count} windows were recorded in this run; -v lists the commands for their reports", len(recorded))
         )
+    for window in recorded:
+        text = Text(
+            "window recorded {start:,.1f} s after the start of the timeline: {title}; report: {command}",
+            window.start,
+            window.title,
+            window.report,
+        )
+        lines = wrapped(text, "  ", "    ")
+        yield from map(Detail, lines) if are_many else lines

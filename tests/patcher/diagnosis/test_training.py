@@ -199,6 +199,22 @@ def test_without_a_window_the_stage_has_its_seconds(units: bool, tmp_path: Path)
     assert stage.seconds + stage.between_seconds == pytest.approx(seconds, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("update-policy", "--stage update-policy --micro-batch"),
+        ("compute-log-prob", "--stage compute-log-prob --role actor --micro-batch"),
+        ("compute-ref-log-prob", "--stage compute-log-prob --role ref --micro-batch"),
+    ],
+)
+def test_the_command_for_missing_windows_names_the_role(name: str, options: str, tmp_path: Path) -> None:
+    simulation = SimulatedTrainer()
+    for number in range(2):
+        simulation.call(dynamic(number), name)
+    simulation.write_timeline(tmp_path)
+    assert options in stage_of(tmp_path, name).record
+
+
 def test_ranks_are_told_together_and_stages_apart(tmp_path: Path) -> None:
     first, second = SimulatedTrainer(0), SimulatedTrainer(1, pid=816, rank=1)
     for simulation in (first, second):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fixtures.timeline.scene import Injected, Scene, drawn, fault, joined
 from patcher.commands.reports import timeline_lines
-from patcher.timeline import costs, page, perfetto
+from patcher.messages import Detail
+from patcher.timeline import costs, model, page, perfetto
 from patcher.timeline.lengths import brief, seconds
 
 
@@ -41,6 +43,12 @@ def test_all_that_is_shown_of_a_run_can_be_shown_while_it_goes_on(tmp_path: Path
     run = joined(tmp_path)
     lines = [str(line) for line in timeline_lines.report(run, 100)]
     assert any(line.startswith("trend: ") for line in lines)
+    for count, without_details in ((3, 3), (4, 0)):
+        recorded = [model.RecordedWindow(Path(f"/traces/{number}"), "decode", 1, 2, 0) for number in range(count)]
+        lines = timeline_lines.report(replace(run, recorded=(*recorded,)), 100)
+        of_windows = [line for line in lines if "window recorded" in line]
+        assert len(of_windows) == count
+        assert sum(not isinstance(line, Detail) for line in of_windows) == without_details
     assert "step-13" in page.page(run)
     assert json.loads("".join(perfetto.trace(run)))["traceEvents"]
 
