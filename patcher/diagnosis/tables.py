@@ -84,8 +84,8 @@ def loads(stage: StageDiagnosis) -> Table:
         for part in stage.by_load
     ]
     about = Text(
-        "The prediction error is the difference between the time that the recorded iterations predict for a load"
-        " level and the time measured there."
+        "The prediction error of a load level is the difference between its measured time and the time predicted from"
+        " the recorded iterations alone."
     )
     return Table("diagnosed_loads", Text("Time by load level"), columns, rows, about)
 

@@ -115,8 +115,8 @@ def replay(iterations: Iterations) -> Replayed | None:
         )
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(
-            "a first-come, first-served replay reproduces only {share:.0f} % of the iterations. Likely reasons:"
-            " prefix caching, speculative decoding, preemption, or a scheduler with another order",
+            "replaying the requests first come, first served reproduces only {share:.0f} % of the iterations. Likely"
+            " reasons: prefix caching, speculative decoding, preemption, or a scheduler with another order",
             100 * agreement,
         )
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
@@ -175,8 +175,8 @@ def _estimate(
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
     least, most = sorted((cost_model.flat(rows), cost_model.proportional(rows)))
     because = Text(
-        "estimated by replay, as a range: no iteration that the replay is based on had more than {peak:.0f} requests,"
-        " and each further request may add no time, or as much time as a request at full load",
+        "estimated by replay, as a range: the iterations that the replay is based on had at most {peak:.0f} requests."
+        " Each further request may add no time at all, or at most the time of a request at full load",
         cost_model.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

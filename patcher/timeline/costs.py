@@ -53,15 +53,15 @@ ADVICE = {
     "trainer": Text("record this micro-batch with the command proposed below"),
     "unit": Text("record one micro-batch of this stage: rlpatch apply with --micro-batch and --training-steps"),
     "generate": Text(
-        "let vLLM generate (use_vllm=True) if transformers does so now; if vLLM does, record its decode steps: rlpatch"
-        " apply vllm with --decode"
+        "if transformers generates now, let vLLM generate instead (use_vllm=True); if vLLM generates already, record"
+        " its decode steps: rlpatch apply vllm with --decode"
     ),
     "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
     "host": Text(
-        "check with `top` what else runs on this host, whether this run has more busy threads than cores"
-        " (OMP_NUM_THREADS), and whether a container limit or `taskset` leaves it fewer cores"
+        "find out with `top` what else runs on this host; then compare the busy threads of this run (OMP_NUM_THREADS)"
+        " with the cores that a container limit or `taskset` leaves it"
     ),
     "replica": Text("check this replica's host, and how the requests are distributed over the replicas"),
 }
@@ -208,7 +208,7 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
             title = Text("waiting for the last replica")
             if often:
                 title = Text(
-                    "waiting for the last replica: replica {number} in {count} of {total} steps",
+                    "waiting for the last replica: it was replica {number} in {count} of {total} steps",
                     number,
                     count,
                     affected,
@@ -217,7 +217,10 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
             title = Text("waiting for the last rank")
             if often:
                 title = Text(
-                    "waiting for the last rank: rank {number} in {count} of {total} steps", number, count, affected
+                    "waiting for the last rank: it was rank {number} in {count} of {total} steps",
+                    number,
+                    count,
+                    affected,
                 )
         total = sum(waits.values())
         numbers = tuple(step.step for step in steps if waits.get(step.step, 0) > LEAST * step.seconds)

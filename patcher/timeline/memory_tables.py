@@ -81,8 +81,8 @@ def peak_line(peak: MemoryPeak) -> Text:
     """Return a line on a peak: host or device, step, phase, memory in use and in all, and holders."""
     values = (peak.place, moment(peak.step, peak.phase), size(peak.used), size(peak.total), holders(peak))
     if peak.of == "host":
-        return Text("host {host}, {step}: {used} of {total} in use: {holders}", *values)
-    return Text("device {device}, {step}: {used} of {total} in use: {holders}", *values)
+        return Text("host {host}, {step}: {used} of {total} of memory in use, held by {holders}", *values)
+    return Text("device {device}, {step}: {used} of {total} of memory in use, held by {holders}", *values)
 
 
 def change_line(change: MemoryChange) -> Text:

@@ -449,8 +449,8 @@ def _why_not_at_equal_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
         return Text("the change at the same number of tokens is unknown, because an engine wrote no timeline file")
     if len({(step.decode_tokens, step.prefill_tokens) for step in steps}) == 1:
         return Text(
-            "all steps have the same number of tokens, so there is nothing to adjust: the measured change is also the"
-            " change at the same number of tokens"
+            "all steps have the same number of tokens, so the measured change needs no adjustment for the number of"
+            " tokens"
         )
     return Text(
         "the change at the same number of tokens is unknown: either all steps of a side have the same number of"

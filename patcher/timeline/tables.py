@@ -77,8 +77,8 @@ def drivers(change: Trend) -> Text:
     """
     if not change.drivers:
         return Text(
-            "the number of tokens, the number of decode steps, and the time per decode step do not change with the"
-            " duration of the steps"
+            "no correlation was found between the duration of the steps and the number of tokens, the number of"
+            " decode steps, or the time per decode step"
         )
     texts = (
         Text(

@@ -273,7 +273,7 @@ class Collector:
         ordered = sorted(rollouts, key=lambda rollout: steps[rollout.step].seconds)
         typical = ordered[len(ordered) // 2]
         why = Text(
-            "{median:,.1f} ms per decode step, the median of step {step}", typical.median_us / 1000, typical.step
+            "{median:,.1f} ms per decode step (median in training step {step})", typical.median_us / 1000, typical.step
         )
         yield self._decode_window(Text("typical decode"), typical, typical.usual, why)
         slowest = max(rollouts, key=lambda rollout: rollout.slowest.us / max(rollout.median_us, 1))

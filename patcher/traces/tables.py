@@ -110,7 +110,7 @@ def units(profile: RankProfile) -> Table:
         Column("host_ns", Text("host ms"), MS, TERMINAL),
         Column("kernels", Text("kernels"), COUNT, TERMINAL),
         *(Column(name, name, COUNT, TERMINAL, optional=True) for name in counted),
-        Column("padded", Text("padded to"), LABEL, optional=True),
+        Column("padded", Text("padded shape"), LABEL, optional=True),
         *(Column(part, shown=CSV) for part in (*PARTS, LEAD_IN)),
     )
 
@@ -344,8 +344,8 @@ def rates(profile: RankProfile) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "The rates are computed from shapes: a multiply-add counts as two operations, and each tensor is read or"
-        " written once. More than 100 % of the roofline means that data was in a cache."
+        "The rates are computed from shapes: a multiply-add counts as two operations, and each tensor counts as read"
+        " or written once. More than 100 % of the roofline means that data was in a cache."
     )
     if not any(rate.bound for rate in profile.rates):
         about = sentences(about, Text("No roofline is known for {device}.", profile.device or Text("this device")))

@@ -126,7 +126,11 @@ def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
         return Text("baseline {folder}: 1 run, median step time {time}", folder, first)
     last = in_ms(max(medians_ns))
     return Text(
-        "baseline {folder}: {count} runs, median step time {first} to {last}", folder, len(medians_ns), first, last
+        "baseline {folder}: {count} runs, median step time {shortest} to {longest}",
+        folder,
+        len(medians_ns),
+        first,
+        last,
     )
 
 

@@ -79,7 +79,10 @@ OPTIONS = Group(
         ["--tool"],
         heading=READ,
         type=click.Choice((TorchNpuSettings.TOOL, TorchSettings.TOOL)),
-        help="The profiler that records the windows. Default: the one of the target's environment.",
+        help=(
+            "Record the windows with this profiler. Default: torch_npu.profiler if the target's environment has"
+            " torch_npu, otherwise torch.profiler."
+        ),
     ),
     Option(
         ["--save-path"],
@@ -87,7 +90,7 @@ OPTIONS = Group(
         type=click.Path(path_type=Path),
         default="rlpatch_traces",
         metavar="DIR",
-        help="The folder for the timeline and the traces of the command. Default: rlpatch_traces.",
+        help="Write the timeline and the traces of the command to this folder. Default: rlpatch_traces.",
     ),
     Option(
         ["-o", "--output", "page"],

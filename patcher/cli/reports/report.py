@@ -74,8 +74,10 @@ READING = Group(
         heading=READ,
         callback=_marks_pattern,
         metavar="REGEX",
-        help="The steps are the host ranges whose names match this regular expression. The pattern's group"
-        " `number` gives the step numbers.",
+        help=(
+            "Take as steps the outermost host ranges whose names match this regular expression; its group `number`,"
+            " if any, gives the step number. Default: ProfilerStep and the marks of the engines."
+        ),
     ),
     Option(
         ["-o", "--output", "page"],

@@ -71,7 +71,8 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
         why = Text("several traces have the same rank, or a trace has no rank")
         result.note(
-            Text("cannot tell which rank waits for which: the traces are not the ranks of one recording window"), why
+            Text("cannot tell which rank waits for which: the traces are not from the ranks of one window"),
+            why,
         )
     result.data = trace_report
     result.lines += lines.report(trace_report, _typed())
@@ -272,14 +273,14 @@ def _profile_reader(
     tables = formats.read_step_table(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
-        cause = Text("--marks {pattern} matches the name of no host range in {trace}", marks.pattern, path.name)
+        cause = Text("--marks {pattern} matches none of the names of host ranges in {trace}", marks.pattern, path.name)
         raise Problem(
             Kind.USAGE,
             cause,
             str(path),
             Text(
-                "to find a range for --marks, look at the operators in the --json output, or at all ranges in a trace"
-                " viewer"
+                "to find the name of a range for --marks, look at the operators in the --json output, or at all"
+                " ranges in a trace viewer"
             ),
         )
     if tables:

@@ -267,7 +267,7 @@ def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
         path = surveyed.unread[0].path
         cause = Text("none of the files in this folder can be read as a timeline")
         return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
-    hint = Text("after a second, run {command}", CommandLine("timeline", str(folder)))
+    hint = Text("wait a second, then run {command}", CommandLine("timeline", str(folder)))
     return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
 
 

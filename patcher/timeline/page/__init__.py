@@ -90,7 +90,7 @@ def _newest(timeline: RunTimeline, step_count: int) -> RunTimeline:
     if len(timeline.steps) <= step_count:
         return timeline
     note = Text(
-        "this page shows the newest {count} of {total} steps; `rlpatch timeline --steps A:B` shows others",
+        "this page shows the newest {count} of {total} steps; `rlpatch timeline --steps A:B` shows other steps",
         step_count,
         len(timeline.steps),
     )

@@ -227,7 +227,9 @@ def _host_time_check(profile: RankProfile) -> Check:
     return _check(
         "host",
         wrong,
-        Text("no step, or hardly any, takes more than {times:.0f} times as long on the host as on the device", LONGER),
+        Text(
+            "hardly any time is in steps that take over {times:.0f} times as long on the host as on the device", LONGER
+        ),
         ("compute", "lead-in"),
     )
 
@@ -315,9 +317,9 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
     for segment, following in itertools.pairwise(segments):
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
-    wrong = Text("step marks overlap on the host; number of overlaps: {count}", marks) if marks else ""
+    wrong = Text("number of step marks that overlap on the host with the next one: {count}", marks) if marks else ""
     wrong = (
-        Text("steps begin on the device before the previous step begins there; number of such steps: {count}", device)
+        Text("number of steps that begin on the device before the previous step begins there: {count}", device)
         if device
         else wrong
     )

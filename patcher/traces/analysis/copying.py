@@ -71,8 +71,8 @@ def advice_on_many(profile: model.RankProfile) -> str:
     if copies < max(_MANY * count, NOTABLE * launches):
         return ""
     return Text(
-        "avoid copies between host and device, such as those of .item(), nonzero() and torch.tensor(…, device=…), or"
-        " combine them: {copies:,} of {launches:,} launches per step are such copies, and each can block the host",
+        "avoid or combine copies between host and device, such as those of .item(), nonzero() and torch.tensor(…,"
+        " device=…): they are {copies:,} of {launches:,} launches per step, and each can block the host",
         copies // count,
         launches // count,
     )

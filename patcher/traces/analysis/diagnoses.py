@@ -64,7 +64,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
-            "The report covers {count} of {total} ranks. The time that they wait for the missing ranks is unknown."
+            "The report covers {count} of {total} ranks. How long these ranks waited for the missing ones is unknown."
             " Missing: {ranks}.",
             len(profiles), len(profiles) + len(missing), listed(missing),
         )  # fmt: skip
@@ -186,7 +186,7 @@ def _about_slow_step(
         more, cause, better = host_only.excess(profile, slowest.number, usual.number)
         return more, cause, better or advice
     if _longer_part(slowest, usual) == "communication_ns":
-        advice = Text("compare the ranks in this step: the last one to enter a collective keeps the others waiting")
+        advice = Text("find out which rank enters the collectives in this step last, because the others wait for it")
     return *_why_slower(profile, slowest, usual), advice
 
 
@@ -226,11 +226,11 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
     label = model.FREE.get(part, model.PARTS[part])
     share = percent(min(excess / whole, 1), 0)
-    most = Text("{share} of the difference is in this part of the step: {part}.", share, label)
+    most = Text("{share} of the additional time is in this part of the step: {part}.", share, label)
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
-        most = sentences(most, Text("Most of this difference is at one place: {place}.", place_in_words(gap)))
+        most = sentences(most, Text("Most of this additional time is at one place: {place}.", place_in_words(gap)))
     if slowest.kernels != usual.kernels:
         kernels = Text(
             "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels
@@ -257,7 +257,7 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
     whole = sum(kernel.ns for kernel in kernels) or 1
     largest = zip(kernels[:3], shorten_distinct([kernel.name for kernel in kernels[:3]]), strict=True)
     longest = joined(COMMA, (Text("{name} ({share})", name, percent(kernel.ns / whole, 0)) for kernel, name in largest))
-    advice = Text("make kernels faster or fewer: fusion, another precision, larger batches")
+    advice = Text("make the kernels faster or fewer: try fusion, another precision or larger batches")
     evidence: str = Text("{share} of the time is computing.", percent(share))
     if longest:
         evidence = sentences(evidence, Text("Longest kernels: {longest}.", longest))

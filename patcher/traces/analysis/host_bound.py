@@ -23,7 +23,7 @@ _ON_GPUS = Text("use CUDA graphs (without enforce_eager), asynchronous schedulin
 _ON_NPUS = Text("use ACL graphs, TASK_QUEUE_ENABLE=2 or asynchronous scheduling, or bind the processes to CPU cores")
 _IN_TRAINING = Text("use larger micro-batches, torch.compile, or fewer and larger operators, as in fused optimizers")
 _BESIDE_GRAPHS = Text(
-    "graphs already launch {share} of the kernels: make the host's work between them faster, or hide it with"
+    "graphs already launch {share} of the kernels: speed up the host's work between the graphs, or hide it with"
     " asynchronous scheduling"
 )
 _MOSTLY_GRAPHS = 0.5
@@ -103,8 +103,8 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         advice = copying.advice_on_many(profile) or advice
         if latency > late and profile.prompt_share is not None and profile.prompt_share < _MOSTLY_PROMPT:
             advice = Text(
-                "find out why most kernels start over 20 µs after their launch although the device is idle: another"
-                " process on the device, clock frequency"
+                "find out why most kernels start over 20 µs after their launch although the device is idle; possible"
+                " reasons: another process on the device, a low clock frequency"
             )
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
@@ -136,8 +136,8 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     """
     if gap.part == "free_latency_ns":
         return Text(
-            "find out why {kernel} starts so long after its launch: first use, another process on the device, clock"
-            " frequency",
+            "find out why {kernel} starts so long after its launch; possible reasons: first use of the kernel,"
+            " another process on the device, a low clock frequency",
             host_name(gap.after),
         )
     if gap.call and WAITS.search(gap.call):

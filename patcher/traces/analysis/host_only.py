@@ -135,7 +135,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     whole = slow.ns - typical.ns
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
-        took = Text("torch.compile takes {time} of the difference.", in_ms(compiling))
+        took = Text("torch.compile takes {time} of the additional time.", in_ms(compiling))
         return HostExcess(took, Text("torch.compile compiles during this step"), _RECOMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
@@ -145,7 +145,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
-    sentence = Text("Largest parts of the difference: {names}.", joined(COMMA, named)) if named else ""
+    sentence = Text("Largest parts of the additional time: {names}.", joined(COMMA, named)) if named else ""
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
@@ -155,8 +155,8 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     more = _excess_by_inputs(slow, typical, longer_by_operator)
     if not more.evidence:
         unknown = Text(
-            "This step ran as many operators as the median step: its inputs were larger, or another"
-            " process held the CPU core."
+            "This step ran as many operators as the median step, so its inputs were larger, or another process held"
+            " the CPU core."
         )
         see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
         more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
@@ -165,7 +165,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
-    evidence: str = Text("{time} of the difference passes without an operator: {place}.", in_ms(ns), place_words(place))
+    evidence: str = Text("For {time} of the additional time, no operator runs: {place}.", in_ms(ns), place_words(place))
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
         see = Text("To see what Python does during this time, record again with {command}.", _STACKS)
@@ -400,8 +400,8 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if _communicates(place):
         return Text(
-            "compare the ranks: the last one to enter a collective keeps the others waiting; then send fewer and"
-            " larger messages, or overlap them with computing"
+            "find out which rank enters collectives last, because the others wait for it; then send fewer and larger"
+            " messages, or overlap communication with computing"
         )
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
@@ -411,8 +411,8 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("call gc.freeze() after everything is loaded, or gc.collect() between the steps")
     if _BLOCKS.search(place.inside):
         return Text(
-            "the host waits in this call: find out which thread, process or machine is late, or do other work in the"
-            " meantime"
+            "the host waits in this call: find out which thread, process or machine it waits for, or let the host do"
+            " other work in the meantime"
         )
     if place.inside:
         return Text("make this code faster, or move it to another process or thread")
@@ -500,9 +500,13 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     headline = _dominant_operator(profile, whole)
     if trend := _trend(profile.host_steps):
         first, last = trend
-        headline = Text("No device data; steps take longer and longer, from {first} to {last}", *map(in_ms, trend))
+        headline = Text(
+            "No device data; steps take longer and longer, from {first_time} to {last_time}", *map(in_ms, trend)
+        )
         if first > last:
-            headline = Text("No device data; steps take less and less time, from {first} to {last}", *map(in_ms, trend))
+            headline = Text(
+                "No device data; steps take less and less time, from {first_time} to {last_time}", *map(in_ms, trend)
+            )
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)

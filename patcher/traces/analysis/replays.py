@@ -236,7 +236,7 @@ def _why_unmatched(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: S
         is_named = all(call.kernel for call in graph if not call.copy)
         if not is_named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
             return Text(
-                "the captured kernels have no names, and kernels of a replayed graph overlap, so they cannot be"
-                " matched by their order"
+                "the captured kernels have no names, and the kernels of a replay overlap, so neither names nor order"
+                " show which of them belong together"
             )
     return ""

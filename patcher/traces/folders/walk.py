@@ -189,7 +189,7 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
             )
     elif _folder_kind(trace) == CANN:
         cause, hint = (
-            Text("{folder} has not been exported by msprof yet", trace.name),
+            Text("msprof has not exported the data in {folder} yet", trace.name),
             f"msprof --export=on --output={shlex.quote(str(trace))}",
         )
     return Problem(Kind.NO_TRACE, cause, str(trace), hint)

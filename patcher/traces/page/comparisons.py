@@ -58,8 +58,8 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """
     first, second = comparison.median_ns
     median = Text("median step (host time)") if comparison.clock == "host" else Text("median step")
-    yield duration(first), Text("before: {median} of {count} steps", median, len(comparison.before.units_ns))
-    yield duration(second), Text("after: {median} of {count} steps", median, len(comparison.after.units_ns))
+    yield duration(first), Text("before: {median}, {count} steps", median, len(comparison.before.units_ns))
+    yield duration(second), Text("after: {median}, {count} steps", median, len(comparison.after.units_ns))
     if comparison.change:
         low, estimate, high = comparison.change
         yield signed(estimate), Text("change of the median step time")

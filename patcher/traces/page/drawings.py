@@ -39,7 +39,9 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     about = (
         about
         if profile.total_ns
-        else Text("No device events were found in the trace; the line in the drawing is the time on the host.")
+        else Text(
+            "No device events were found in the trace, so the drawing shows only the time on the host, as a line."
+        )
     )
     if each > 1:
         about = Text("There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each, about)

@@ -112,8 +112,8 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
         for measure in _measures(chosen)
     ]
     about = Text(
-        "One row per rank, one column per step. The colour shows how far a time is from the median of all ranks"
-        " in that step; point at a cell for the numbers."
+        "One row per rank, one column per step. The colour shows how much longer or shorter the rank's time is than"
+        " the median of all ranks in the same step; point at a cell for the numbers."
     )
     if each > 1:
         several = Text(
@@ -158,7 +158,9 @@ def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int
         svg.shape("text", numbers[0], x=_LEFT + (every * at + 0.5) * wide, y=height + 14, text_anchor="middle")
         for at, numbers in enumerate(columns[::every])
     ]
-    label = Text("{title} of {count} ranks: deviation from the median of each step", title_of_all, len(profiles))
+    label = Text(
+        "{title} of {count} ranks: deviation from the median of all ranks in each step", title_of_all, len(profiles)
+    )
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
 
@@ -178,7 +180,7 @@ def _heat_map_legend() -> Markup:
     steps = [(step + 1, percent(least, 0)) for step, least in enumerate(STEPS)]
     swatches = [
         *((f"less s{step}", f"\N{MINUS SIGN}{least}") for step, least in reversed(steps)),
-        ("s0", Text("within ±{share}", percent(STEPS[0], 0))),
+        ("s0", Text("within ±{share} of the median", percent(STEPS[0], 0))),
         *((f"more s{step}", f"+{least}") for step, least in steps),
     ]
     items = [tag("li", svg.icon(svg.swatch(kind)), what) for kind, what in swatches]

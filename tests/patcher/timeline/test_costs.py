@@ -159,19 +159,19 @@ def test_waiting_for_the_last_rank_names_it_if_it_mostly_is_the_same() -> None:
         return step(number, causes, imbalance=(Imbalance("ranks", done, seconds),))
 
     found = said([uneven(1, 0), uneven(2, 1), uneven(3, 1), uneven(4, 2), uneven(5, 0, 0.1)])
-    assert [*found] == ["waiting for the last rank: rank 1 in 2 of 3 steps"]
+    assert [*found] == ["waiting for the last rank: it was rank 1 in 2 of 3 steps"]
     (rank,) = found.values()
     assert (rank.seconds, rank.steps) == (3.1, (2, 3, 4))
     assert [*said([uneven(1, 0), uneven(2, 1), uneven(3, 2)])] == ["waiting for the last rank"]
     assert [*said([uneven(1, 0), uneven(2, 1)])] == ["waiting for the last rank"]
     alone = said([uneven(1, 0), uneven(2, 1, 4, (cause(3, rank=1),)), uneven(3, 1)])
-    assert alone["waiting for the last rank: rank 1 in 2 of 2 steps"].seconds == 2
+    assert alone["waiting for the last rank: it was rank 1 in 2 of 2 steps"].seconds == 2
     nobodys = said([uneven(1, 0), uneven(2, 1, 4, (cause(3),)), uneven(3, 1)])
-    assert nobodys["waiting for the last rank: rank 1 in 2 of 2 steps"].seconds == 5
-    assert nobodys["waiting for the last rank: rank 1 in 2 of 2 steps"].advice == ADVICE["rank"]
+    assert nobodys["waiting for the last rank: it was rank 1 in 2 of 2 steps"].seconds == 5
+    assert nobodys["waiting for the last rank: it was rank 1 in 2 of 2 steps"].advice == ADVICE["rank"]
     replicas = Imbalance("replicas", ((0, 1.0), (1, 3.0)), 1.0)
     assert [*said([step(1), step(2, imbalance=(replicas,)), step(3, imbalance=(replicas,))])] == [
-        "waiting for the last replica: replica 1 in 2 of 2 steps"
+        "waiting for the last replica: it was replica 1 in 2 of 2 steps"
     ]
     other = Imbalance("replicas", ((0, 3.0), (1, 1.0)), 1.0)
     assert [*said([step(1), step(2, imbalance=(replicas,)), step(3, imbalance=(other,))])] == [

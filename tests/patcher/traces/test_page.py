@@ -422,7 +422,9 @@ def test_what_ran_on_no_device_has_the_columns_of_the_host():
     none: dict[str, Any] = dict.fromkeys(PARTS, 0)
     units = tuple(replace(unit(30 + at), **none) for at in range(3))
     text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
-    assert "No device events were found in the trace; the line in the drawing is the time on the host." in text
+    assert (
+        "No device events were found in the trace, so the drawing shows only the time on the host, as a line." in text
+    )
     assert "host ms/step" in text
     assert "ms of kernels per step" not in text
 

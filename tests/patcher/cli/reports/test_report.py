@@ -145,7 +145,8 @@ def test_the_units_of_foreign_traces_are_named(tmp_path: Path, form: str, marks:
 
 
 @pytest.mark.parametrize(
-    ("marks", "says"), [("(", "not a valid regular expression"), ("nothing", "matches the name of no host range in")]
+    ("marks", "says"),
+    [("(", "not a valid regular expression"), ("nothing", "matches none of the names of host ranges in")],
 )
 def test_marks_that_cannot_be_are_answered(trace: Path, marks: str, says: str) -> None:
     result = typed("report", trace, "--marks", marks)
@@ -202,7 +203,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
 def test_captures_of_one_rank_are_said_not_to_have_met(trace: Path, tmp_path: Path) -> None:
     other = steps(4).torch(tmp_path / "other_dp0_rank0_2.2.pt.trace.json")
     assert (
-        "note: cannot tell which rank waits for which: the traces are not the ranks of one recording window\n"
+        "note: cannot tell which rank waits for which: the traces are not from the ranks of one window\n"
         in typed("report", trace, other).stderr
     )
 
@@ -249,7 +250,7 @@ def test_what_ran_on_no_device_is_compared_by_the_host_if_it_must_be(tmp_path: P
     assert forced.stdout.count("launched no kernel") == 2, "as the reasons, and not once more as notes"
     assert "breakdown of the median step" not in forced.stdout
     assert max(map(len, forced.stdout.partition("\n\nwrote ")[0].splitlines())) <= 80
-    assert "before: median step (host time) of 3 steps" in (tmp_path / "page.html").read_text()
+    assert "before: median step (host time), 3 steps" in (tmp_path / "page.html").read_text()
     told = data(typed("compare", before, after, "--force", "--json"))
     assert (told["clock"], told["median_ns"]) == ("host", [10 * MS, 15 * MS])
 
@@ -556,7 +557,7 @@ def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     )
     typed("report", trace, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    for said in ("All steps", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
+    for said in ("All steps", "sequences", "padded shape", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted", "decode 0:4 at tail 8",
                  "4 iterations right before #30, #31, #32, #33 were not counted as steps."):  # fmt: skip
         assert said in page, said
 

@@ -98,7 +98,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         "exposed communication (101.00 ms)",
     ),
     "marks that overlap": (
-        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks overlap on the host",
+        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that overlap on the host",
     ),
     "a step that begins before the one in front of it": (
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
@@ -308,7 +308,7 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
     (outlier,) = (finding for finding in found.findings if finding.id == "outlier")
     assert (
         outlier.evidence
-        == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the difference is in this part of the step: host-bound."
+        == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the additional time is in this part of the step: host-bound."
     )
     assert outlier.saving_ns == 2 * MS
 

@@ -185,7 +185,7 @@ def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) ->
     assert named is not None
     assert (bare.joined, named.joined) == (0, 1)
     assert bare.why == (
-        "the captured kernels have no names, and kernels of a replayed graph overlap, so they cannot be matched by their order",
+        "the captured kernels have no names, and the kernels of a replay overlap, so neither names nor order show which of them belong together",
     )
 
 

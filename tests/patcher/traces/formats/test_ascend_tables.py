@@ -148,7 +148,7 @@ def test_what_msprof_exported_is_read_where_it_recorded(tmp_path: Path) -> None:
         assert (found.form, [unit.kernels for unit in units]) == ("ascend-text", [10, 10])
         assert {"MatMulV3", "kernel1"} < set(found.names.texts)
     shutil.copy(file, place / "msprof_slice_1.json")
-    with pytest.raises(Problem, match="has not been exported by msprof yet"):
+    with pytest.raises(Problem, match="msprof has not exported the data in"):
         folders.traces_to_read(raw)
 
 
