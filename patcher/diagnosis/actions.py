@@ -107,24 +107,25 @@ def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iteration
 
 
 def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
-    """Yield the action of fuller batches, whose bound assumes that each decode token costs as little as at full load.
+    """Yield the action of fuller batches, whose bound assumes that a request's decode step is as cheap as at full load.
 
-    Full load is from 95 % of the most requests at once. Nothing is yielded if at most one request ran at once.
+    A step gives one token, or more with speculative decoding. Full load is from 95 % of the most requests at once.
+    Nothing is yielded if at most one request ran at once.
     """
     decoding = iterations.chosen(iterations.prefill == 0)
     peak = float(iterations.requests.max(initial=0))
     full = decoding.requests >= AT_LOAD * peak
     if peak <= 1 or not full.any():
         return
-    per_token = float(np.median(decoding.seconds[full] / decoding.requests[full]))
-    tokens, decode_seconds = float(decoding.requests.sum()), float(decoding.seconds.sum())
-    ideal = tokens * per_token
+    per_step = float(np.median(decoding.seconds[full] / decoding.requests[full]))
+    decode_steps, decode_seconds = float(decoding.requests.sum()), float(decoding.seconds.sum())
+    ideal = decode_steps * per_step
     because = Text(
-        "decoding would take {ideal:.1f} s instead of {took:.1f} s if all {tokens:,.0f} tokens were decoded at the"
-        " speed reached with {peak:.0f} concurrent requests",
+        "decoding would take {ideal:.1f} s instead of {took:.1f} s if the requests' {steps:,.0f} decode steps"
+        " were as fast as with {peak:.0f} requests at once",
         ideal,
         decode_seconds,
-        tokens,
+        decode_steps,
         peak,
     )
     yield Action(Text("fuller batches"), decode_seconds - ideal, because)

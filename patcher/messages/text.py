@@ -89,6 +89,16 @@ def sentences(*texts: str) -> Text:
     return paragraph
 
 
+def processes_text(count: int) -> Text:
+    """Return "1 process", "2 processes" and so on."""
+    return Text("1 process") if count == 1 else Text("{count} processes", count)
+
+
+def steps_text(count: int) -> Text:
+    """Return "1 step", "2 steps" and so on."""
+    return Text("1 step") if count == 1 else Text("{count} steps", count)
+
+
 def joined(separator: str, texts: Iterable[str]) -> Text:
     """Return the non-empty `texts` as a single Text with `separator` between them; an empty Text without any."""
     parts: dict[str, str] = {}

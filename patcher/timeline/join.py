@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from patcher.messages import COMMA, Text, joined
+from patcher.messages import COMMA, Text, joined, steps_text
 from patcher.progress import Progress, ignore
 from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, tokens, trends
 from patcher.timeline.files import KeptSpan, Reader
@@ -498,9 +498,9 @@ class _Join:
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
-                "in {count} steps, rlpatch spent a total of {total:,.2f} s on opening and saving recording windows;"
+                "in {steps}, rlpatch spent a total of {total:,.2f} s on opening and saving recording windows;"
                 " verdicts on steps leave out this time",
-                len(paused),
+                steps_text(len(paused)),
                 total,
             )
         yield from self._cpu_wait_texts(self.spent[1:])

@@ -18,7 +18,7 @@ from patcher.guards.result import Launch
 from patcher.hook import folder as folders
 from patcher.hook import parent
 from patcher.hook.parent import Companion
-from patcher.messages import Kind, Note, Problem, Text, Warned, joined, usage
+from patcher.messages import Kind, Note, Problem, Text, Warned, joined, processes_text, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.plan import Plan
 from patcher.request import ProfileRequest
@@ -219,7 +219,7 @@ def _with_hook(
             )
             text = Text(
                 "still alive after the command ended: {processes} of the run ({pids})",
-                _processes(len(still)),
+                processes_text(len(still)),
                 processes,
             )
             step += StepResult.noted([Note(text, detail)])
@@ -243,7 +243,7 @@ def _report_effect(
     count = len({receipt.pid for receipt in receipts if receipt.state == "patched"})
     unpatched = tuple(dict.fromkeys(filter(None, (_why_unpatched(state, path) for _, _, state, path in receipts))))
     if count:
-        step = StepResult((Text("rlpatch run: {target} was patched in {processes}", name, _processes(count)),))
+        step = StepResult((Text("rlpatch run: {target} was patched in {processes}", name, processes_text(count)),))
         text = Text("some processes imported {target} without the patch", name)
         notes = [Note(text, joined("\n", unpatched))] if unpatched else []
         return count, step + StepResult.noted(notes, "warning")
@@ -262,10 +262,6 @@ def _report_effect(
         return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
     detail = joined("\n", (*reasons, Text("next: {advice}", _IN_PLACE)))
     return 0, StepResult(notes=(Warned("warning", cause, detail),))
-
-
-def _processes(count: int) -> str:
-    return Text("1 process") if count == 1 else Text("{count} processes", count)
 
 
 def _why_unpatched(state: str, path: str) -> str:

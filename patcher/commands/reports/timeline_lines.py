@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from patcher.messages import COMMA, Detail, Text, joined
+from patcher.messages import COMMA, Detail, Text, joined, processes_text, steps_text
 from patcher.messages import tables as terminal_tables
 from patcher.messages.notes import wrapped
 from patcher.table import Shown
@@ -50,7 +50,10 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield the lines on the run: processes, seconds, number of processes by role, and clock errors of machines."""
     run = timeline.run
     head = Text(
-        "{count} processes, {seconds} s, {steps}", run.processes, brief(timeline.seconds), _steps_phrase(timeline)
+        "{processes}, {seconds} s, {steps}",
+        processes_text(run.processes),
+        brief(timeline.seconds),
+        _steps_phrase(timeline),
     )
     if run.packages:
         head = Text("{packages}: {summary}", ", ".join(run.packages), head)
@@ -237,7 +240,7 @@ def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
     yield Text("largest costs")
     for number, cause in enumerate(timeline.causes, 1):
         count = len(cause.steps)
-        where = Text("step {step}", cause.steps[0]) if count == 1 else Text("{count} steps", count)
+        where = Text("step {step}", cause.steps[0]) if count == 1 else steps_text(count)
         text = Text(
             "{number}. {title}: {seconds} s, {share} of the run, in {steps}",
             number,

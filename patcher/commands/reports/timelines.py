@@ -14,7 +14,18 @@ from patcher.commands.finding import SearchOptions
 from patcher.commands.reports import timeline_lines as lines
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages import COMMA, CommandLine, CommandResult, Detail, Kind, Problem, StepResult, Text, joined
+from patcher.messages import (
+    COMMA,
+    CommandLine,
+    CommandResult,
+    Detail,
+    Kind,
+    Problem,
+    StepResult,
+    Text,
+    joined,
+    processes_text,
+)
 from patcher.messages.notes import wrapped
 from patcher.progress import Display, silent
 from patcher.timeline import files, model, page, perfetto, runs, tables
@@ -311,10 +322,8 @@ def _run_line(run: model.Run) -> str:
     """Return a line on a run: the option that chooses this run, local start time, seconds, processes, packages."""
     start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
     of = ", ".join(run.packages) or Text("packages unknown")
-    values = run.number, start, run.seconds, run.processes, of
-    if run.processes == 1:
-        return Text("--run {number}: {start}, {seconds:,.0f} s, {count} process, {packages}", *values)
-    return Text("--run {number}: {start}, {seconds:,.0f} s, {count} processes, {packages}", *values)
+    values = run.number, start, run.seconds, processes_text(run.processes), of
+    return Text("--run {number}: {start}, {seconds:,.0f} s, {processes}, {packages}", *values)
 
 
 def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:

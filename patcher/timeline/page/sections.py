@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from patcher.messages import COMMA, SEMICOLON, Text, joined
+from patcher.messages import COMMA, SEMICOLON, Text, joined, processes_text
 from patcher.messages.language import translate_for_page
 from patcher.page.markup import Content, Markup, alert, faint, section, tag
 from patcher.page.table import table_section
@@ -31,9 +31,9 @@ def head(timeline: RunTimeline) -> Content:
     """Return the head of the page: packages, processes and length of the run, missing records, and the verdict."""
     run = timeline.run
     origin = Text(
-        "{packages}: {processes} processes, {time} recorded",
+        "{packages}: {processes}, {time} recorded",
         ", ".join(run.packages) or "?",
-        run.processes,
+        processes_text(run.processes),
         seconds(timeline.seconds),
     )
     return (

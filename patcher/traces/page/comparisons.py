@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from patcher.messages import AND, Text, joined
+from patcher.messages import AND, Text, joined, steps_text
 from patcher.page.markup import Content, alert, faint, tag
 from patcher.page.table import table_section
 from patcher.traces import tables
@@ -58,8 +58,8 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """
     first, second = comparison.median_ns
     median = Text("median step (host time)") if comparison.clock == "host" else Text("median step")
-    yield duration(first), Text("before: {median}, {count} steps", median, len(comparison.before.units_ns))
-    yield duration(second), Text("after: {median}, {count} steps", median, len(comparison.after.units_ns))
+    yield duration(first), Text("before: {median}, {steps}", median, steps_text(len(comparison.before.units_ns)))
+    yield duration(second), Text("after: {median}, {steps}", median, steps_text(len(comparison.after.units_ns)))
     if comparison.change:
         low, estimate, high = comparison.change
         yield signed(estimate), Text("change of the median step time")
