@@ -36,7 +36,7 @@ def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
 
 
 def probe(recorder: type = VllmGraphCapture) -> Probe:
-    """Return the probe of a graph capture: the class `recorder` records from the event "enter" to the event "leave"."""
+    """Return the probe that records a graph capture: the class `recorder`, from its event "enter" to its event "leave"."""
 
     def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
         """Return the subclasses to put on top of the recorder: for repeated captures, then those of any recorder."""

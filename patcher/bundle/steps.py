@@ -100,9 +100,10 @@ def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
-    """Complete or roll back interrupted commands, then patch all targets or none; with `dry_run` only check.
+    """Complete or roll back interrupted commands, then patch all targets or, if one has a problem, none.
 
-    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile.
+    The result has the problems of planning; Problem (FOREIGN_EDIT) is raised if a file changes meanwhile. With
+    `dry_run` nothing is written.
     """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)

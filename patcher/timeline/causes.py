@@ -482,8 +482,8 @@ class _Comparison:
     def _responsible_rank(self, activity: Activity, excess: float) -> int | None:
         """Return the trainer rank that causes at least half of an activity's ``excess`` (microseconds), else None.
 
-        It is the rank that finishes later than usual by that much, else the only rank that stood still for that long. A
-        run with one trainer always names this one.
+        It is the rank that finishes later than usual by that much, else the only rank that stood still for that long.
+        The only trainer of a run is named for any excess, if some process did the activity.
         """
         latest = self._most_delayed_process(activity, excess)
         if latest != NOBODY:

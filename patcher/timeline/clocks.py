@@ -174,7 +174,8 @@ def _bounds_from_calls(
     """Yield clock bounds from calls on machine ``here`` and the executions (``works``) that they started on ``there``.
 
     Machines are boot ids. Calls and executions are of one method, equally many, and paired in order of start. An
-    execution starts after its call, and ends before its call ends, unless some call is too short to have waited.
+    execution starts after its call. It also ends before its call, but if any call is too short to have waited, no bound
+    uses the ends.
     """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:

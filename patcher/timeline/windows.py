@@ -182,10 +182,10 @@ class Collector:
         ]
 
     def _add_micro_batches(self, records: StepRecords, step: int, since: int) -> None:
-        """Count the calls of each method in each process, and keep the slowest micro-batch of each method in this step.
+        """Count the calls in each process, note the version of its weights, and keep each method's slowest micro-batch.
 
-        ``step`` is the driver's number. Calls that began before ``since`` (microseconds), that have a single
-        micro-batch, or one that goes on, are only counted.
+        ``step`` is the driver's number. No micro-batch is kept from calls that began before ``since`` (microseconds),
+        that have fewer than two, or that have one without an end.
         """
         by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
         for work in sorted(records.by_kind["work"], key=by_start):

@@ -235,7 +235,7 @@ class TimelineRecorder(MemoryUse):
             return [None, None]
 
     def start(self) -> bool:  # docstring goes in
-        """Read the settings and start the writing thread in the first call; tell whether the timeline records."""
+        """Read the settings and start the writing thread in the first call; return False if the timeline is off."""
         if self.state == "" and self.lock.acquire(False):
             self.state = "starting"
             try:

@@ -57,7 +57,7 @@ class NpuProfiler(ProfilerTool):
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, unit: int) -> None:
-        """Make ``torch_npu.profiler.profile``, which skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch_npu profiler: it skips to ``unit``, warms up, and records the window."""
         from torch_npu import profiler
 
         self.prof = profiler.profile(
@@ -162,7 +162,7 @@ class TorchProfiler(ProfilerTool):
         return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
     def build(self, unit: int) -> None:
-        """Make ``torch.profiler.profile``, which skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch profiler: it skips to ``unit``, warms up, and records the window."""
         from torch import profiler
 
         self.prof = profiler.profile(

@@ -267,7 +267,10 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _recorded_lines(recorded: Sequence[model.RecordedWindow]) -> Iterator[str]:
-    """Yield the windows that were recorded, with the commands for their reports; many of them for -v only."""
+    """Yield the windows that were recorded, with the commands for their reports.
+
+    Of many windows only the number is shown without -v.
+    """
     are_many = len(recorded) > RECORDED
     if are_many:
         yield from wrapped(
