@@ -261,7 +261,8 @@ def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
 def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
     """Return the result of `rlpatch recover`: complete or roll back the interrupted command of each discovered root.
 
-    Ctrl-C is ignored once a root has been recovered. Marks that do not pair are problems of the result.
+    Ctrl-C is ignored once a root has been recovered. Marker comments in files that do not pair are problems of the
+    result.
     """
     with interrupts.deferred():
         recovered = store.recover(discovery.stores, on_wait=on_wait)

@@ -292,9 +292,10 @@ class Collector:
             yield from self._tail_window(max(tails, key=lambda step: step.tail_seconds), rollouts)
 
     def _tail_window(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
-        """Yield a window of the tail of ``step``, on the replica that finished last.
+        """Yield a window of the tail of ``step``, the time when few requests ran, on the replica that finished last.
 
-        Nothing is yielded if none of ``rollouts`` is of this step and replica.
+        If no replica is known to be last, any is taken. Nothing is yielded without a tail, or if none of ``rollouts``
+        is of this step and replica.
         """
         done = next((dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"), {})
         last = max(done, key=lambda replica: done[replica], default=None)

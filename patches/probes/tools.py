@@ -238,7 +238,7 @@ class Compression(Recorder):
         packer.join(10)
 
     def pack(self, traces: Sequence[str], metadata_files: Sequence[str]) -> None:  # docstring goes in
-        """In a thread of low priority, turn ``traces`` into PATH.gz, named in ``metadata_files``; stop at exit."""
+        """Replace ``traces`` by PATH.gz, in ``metadata_files`` too, at low priority; an error is only reported."""
         import contextlib
         import gzip
         import os

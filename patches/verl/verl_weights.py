@@ -63,7 +63,7 @@ def _manager_recipes() -> Iterator[Recipe]:
 
 
 def _checkpoint_engine_recipes() -> Iterator[Recipe]:
-    """Yield the recipes for checkpoint engines, which send weights to a rollout on other accelerators."""
+    """Yield the recipes that record how checkpoint engines send weights to a rollout on other accelerators."""
     for name, cls, operations in (
         ("nccl", "NCCLCheckpointEngine", ("BroadcastOperation",)),
         ("hccl", "HCCLCheckpointEngine", ("BroadcastOperation",)),

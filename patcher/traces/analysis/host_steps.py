@@ -135,7 +135,10 @@ def _covering_ranges(
 
 
 def _collectives(trace: RankTrace) -> NestedRanges:
-    """Return the ranges of collectives on the CPU, such as ``gloo:all_reduce``, of all threads, without overlaps."""
+    """Return the ranges of collectives on the CPU, such as ``gloo:all_reduce``, of all threads.
+
+    Of a range that overlaps an earlier one, only the part after that one is kept.
+    """
     texts, merged = trace.names.texts, RangeColumns()
     spans = sorted(
         (begin, end, name)
