@@ -109,7 +109,7 @@ class ProfileRequest(NamedTuple):
         return [window, ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
-        """Return the request itself. Raises Problem (USAGE) if no target could record it."""
+        """Return the request itself. Raises Problem (USAGE) if its options conflict, or if it has nothing to record."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
             cause = Text("{options}: a stage can have only one window", self.window_flags)
             raise usage(cause, Text("keep only one of these options"))

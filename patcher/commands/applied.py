@@ -46,7 +46,8 @@ def status(
 ) -> tuple[StepResult, tuple[PatchPayload, ...]]:
     """Return the report and the payloads of all patches in a root, with the state of each patched file.
 
-    `apply_command` returns the command line that applies a record again, "" for none.
+    The report has a problem for each file whose marker comments are broken. `apply_command` returns the command line
+    that applies a record again, "" for none.
     """
     step, patches = StepResult(problems=root.broken), []
     for record in root.records:

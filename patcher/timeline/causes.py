@@ -415,7 +415,8 @@ class _Comparison:
     def _why_unknown(self, activity: Activity) -> str:
         """Return why nobody can tell what made ``activity`` longer; "" if this can be told.
 
-        Reasons: its process recorded nothing, the whole machine stood still, or a trainer stopped recording.
+        Reasons: its process recorded nothing, its machine stood still for half of the excess, or it is a trainer's and
+        a trainer stopped recording.
         """
         if activity.role == "unrecorded":
             return Text("{activity} took longer, but the process that ran it recorded nothing", activity.what)

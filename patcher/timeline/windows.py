@@ -226,10 +226,11 @@ class Collector:
     def _keep_slowest(
         self, step: int, method: str, training_step: int, first: int, units_of: Sequence[tuple[int, Sequence[KeptSpan]]]
     ) -> None:
-        """Keep a call's slowest micro-batch if it is the slowest of ``method`` in the step, and all durations.
+        """Keep a call's slowest micro-batch if it is the slowest of ``method`` in the step, and the durations of all.
 
-        ``step`` is the number of the driver's step, ``training_step`` that by which the probe counts. ``units_of`` has
-        pairs (process index, its micro-batches); ``first`` is the index of the first of these in the training step.
+        It is kept with the times of the process that worked longest in it. ``step`` is the number of the driver's step,
+        ``training_step`` that by which the probe counts. ``units_of`` has pairs (process index, its micro-batches);
+        ``first`` is the index of the first of these in the training step.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:

@@ -416,7 +416,7 @@ def vendor(profile: RankProfile) -> Table:
 
 
 def ranks(sums: Sequence[Rank]) -> Table:
-    """Return the table of ranks with their waits in collectives."""
+    """Return the table of ranks: their median step, their waits in collectives, and how long others waited for them."""
     columns = (
         Column("rank", Text("rank"), RANK, TERMINAL),
         Column("source", shown=CSV),

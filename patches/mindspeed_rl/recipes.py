@@ -107,7 +107,7 @@ _SCHEDULE = Probe(members=(ScheduledLoop,), summary=training.summary)
 
 
 def _engine(stage: str) -> Recipe:
-    """Return the recipe for the loops of `BaseTrainingEngine` in `stage`.
+    """Return the recipe that counts the micro-batches of `BaseTrainingEngine` in `stage`, and in updates mini-batches.
 
     Role and training step come from the engine's worker.
     """

@@ -112,9 +112,10 @@ class TorchProfiler(ProfilerTool):
     taken = False
 
     def open_window(self, unit: int) -> None:
-        """Start the profiler.
+        """Start the profiler before unit number ``unit``.
 
-        While it runs, ``start`` of its class is wrapped: it closes this window before another profiler starts.
+        While it runs, ``start`` of the profiler's class is wrapped: it closes this window before another profiler
+        starts.
         """
         import os
 

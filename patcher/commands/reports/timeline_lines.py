@@ -198,7 +198,7 @@ def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
         yield from wrapped(
             Text("change of the step time, by part of the step: {parts}", joined(COMMA, parts)), "  ", "    "
         )
-    yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
+    yield from wrapped(tables.correlated_quantities(timeline.trend), "  ", "    ")
 
 
 def _memory_lines(timeline: model.RunTimeline) -> Iterator[str]:
