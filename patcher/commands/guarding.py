@@ -234,8 +234,8 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
 def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
     """Yield the lines on results that share a state: profilers and place, then the evidence and how to switch them off.
 
-    Results that are off get only the first of these lines and a setting that is ignored. For `recorder`, the profiler
-    that records for rlpatch ("" for none), a line says that it records.
+    Of results that are off, only the first of these is yielded, and a setting that has no effect. For `recorder`, the
+    profiler that records for rlpatch ("" for none), a line says that it records.
     """
     first = results[0]
     names = dict.fromkeys(result.profiler for result in results)

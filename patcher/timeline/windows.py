@@ -193,7 +193,7 @@ class Collector:
                 self.calls[work.process, work.name] += 1
                 if work.name == VERSIONED and self._by_version(work.process):
                     self.versions[work.process] = step if work.start >= since else step - 1
-                units = sorted(_micro_batches_within(records, work, 0), key=by_start) if work.name in STAGES else []
+                units = sorted(_micro_batches_within(records, work), key=by_start) if work.name in STAGES else []
                 ended = all(unit.end is not None for unit in units)
                 call, first = self._count_micro_batches(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
@@ -426,7 +426,7 @@ def _summarize_rollout(
     return Rollout(step, replica, number, single, window, slowest, middle, most_requests)
 
 
-def _micro_batches_within(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
+def _micro_batches_within(records: StepRecords, span: KeptSpan, depth: int = 0) -> Iterator[KeptSpan]:
     """Yield the micro-batches within ``span``, which lies ``depth`` levels below a trainer's call.
 
     At most eight levels are looked at. TRL's ``training_step`` counts as a micro-batch that begins with its loss, if

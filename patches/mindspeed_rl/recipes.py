@@ -181,8 +181,7 @@ def _worker(
 ) -> Recipe:
     """Return the recipe for `stage` in the worker class `class_name`, whose `method` runs it for `role`.
 
-    The stage is over before the statement `ends`; `structures` are the files, by release, in which the code is like
-    this.
+    The stage is over before the statement `ends`; `structures` are the files, by release, in which this holds.
     """
     return Recipe(
         name=Text("reference worker") if role == "ref" else Text("{role} worker", role),
