@@ -109,7 +109,7 @@ class ProfileRequest(NamedTuple):
         return [window, ProfileRequest((), timeline)]
 
     def checked(self) -> ProfileRequest:
-        """Return the request itself. Raises Problem (USAGE) if no target could record it."""
+        """Return the request itself. Raises Problem (USAGE) if its options conflict, or if it has nothing to record."""
         if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
             cause = Text("{options}: a stage can have only one window", self.window_flags)
             raise usage(cause, Text("keep only one of these options"))
@@ -182,8 +182,8 @@ class ProfileRequest(NamedTuple):
     def _stage(self, name: str, unit: str) -> Stage:
         """Return the stage `name`, in the window that counts `unit`, with the options chosen for it.
 
-        Raises Problem (USAGE) for an option of another kind of stage, unless the request has two windows: the option
-        may belong to the other one.
+        Raises Problem (USAGE) for a chosen option that this kind of stage lacks. In a request with two windows it is
+        left to the other stage instead.
         """
         kind = kind_of(unit, name)
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())

@@ -36,7 +36,7 @@ def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
 
 
 def probe(recorder: type = VllmGraphCapture) -> Probe:
-    """Return the probe of a graph capture: the class `recorder` records from the event "enter" to the event "leave"."""
+    """Return the probe of graph captures; its class is `recorder`, with the events "enter" and "leave" of a capture."""
 
     def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
         """Return the subclasses to put on top of the recorder: for repeated captures, then those of any recorder."""

@@ -49,7 +49,7 @@ class Machine(NamedTuple):
     def plan(self, discovery: Discovery) -> tuple[list[FittedPlan], tuple[Problem, ...]]:
         """Return the plan for each target, and the problems: of the discovery, and of projects that do not fit.
 
-        A missing project is a problem only if the discovery has none.
+        A missing project is a problem only if the discovery met no problem.
         """
         plans: list[FittedPlan] = []
         problems = [*discovery.problems]
@@ -100,9 +100,9 @@ def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
-    """Complete or roll back interrupted commands, then patch all targets or none; with `dry_run` only check.
+    """Complete or roll back interrupted commands, then patch all targets or, if one has a problem, none.
 
-    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile.
+    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile. With `dry_run` nothing is written.
     """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
@@ -125,9 +125,9 @@ def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
 
 
 def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
-    """Complete or roll back interrupted commands, then remove the bundle's patches; with `dry_run` only check.
+    """Complete or roll back interrupted commands, then remove all the bundle's patches or, if there is a problem, none.
 
-    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile.
+    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile. With `dry_run` nothing is written.
     """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)

@@ -63,7 +63,7 @@ def _command_word(typed: Sequence[str]) -> str:
 
 
 def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
-    """Return the command line that was probably meant, or else the command line that shows the help."""
+    """Return the command line that was probably meant, or a sentence with it, else the one that shows the help."""
     if error.ctx and isinstance(error.ctx.command, click.Group):
         word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)

@@ -75,9 +75,9 @@ class Mirror:
         return tuple(self._survey.files)
 
     def fill(self, contents: Mapping[str, bytes]) -> None:
-        """Write `contents`, by path on the first node, into the copy; create the empty folders that planning checks.
+        """Write `contents`, by path on the first node, into the copy, below all folders of targets and stores.
 
-        Stores become private (mode 0700), so that planning trusts them.
+        Planning needs these folders even if they are empty, and trusts only private stores (mode 0700).
         """
         packages = [target.root / package for target, beside in self._survey.targets for package in ("", *beside)]
         for folder in (*packages, *self._survey.stores):

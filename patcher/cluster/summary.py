@@ -98,9 +98,9 @@ def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult
 
 
 def shadowed_packages(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
-    """Yield a warning for each package that the working directory holds and the nodes have elsewhere.
+    """Yield a warning for each package that the nodes have elsewhere, but that lies in the working directory, too.
 
-    A job submitted with this working directory imports Ray's copy of it on every node, and no patched file.
+    A Ray job with this working directory imports Ray's copy of it on every node, not the patched files.
     """
     here = Path.cwd()
     places = {target.place for survey in surveys.values() for target in survey.discovered}

@@ -46,7 +46,8 @@ def status(
 ) -> tuple[StepResult, tuple[PatchPayload, ...]]:
     """Return the report and the payloads of all patches in a root, with the state of each patched file.
 
-    `apply_command` returns the command line that applies a record again, "" for none.
+    The report has a problem for each file whose marker comments are broken. `apply_command` returns the command line
+    that applies a record again, "" for none.
     """
     step, patches = StepResult(problems=root.broken), []
     for record in root.records:
@@ -261,7 +262,8 @@ def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
 def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
     """Return the result of `rlpatch recover`: complete or roll back the interrupted command of each discovered root.
 
-    Ctrl-C is ignored once a root has been recovered. Marks that do not pair are problems of the result.
+    Ctrl-C is ignored once a root has been recovered. Marker comments in files that do not pair are problems of the
+    result.
     """
     with interrupts.deferred():
         recovered = store.recover(discovery.stores, on_wait=on_wait)

@@ -59,8 +59,8 @@ def remembered() -> Remembered:
 def _read(folder: Opened, name: str) -> Path | None:
     """Return the path of the root that the file `name` in `folder` holds, None if that root has no store any more.
 
-    Such a file is deleted if the root exists, or has been missing for longer than `GONE_S`. Raises OSError, and
-    ValueError if the file holds no absolute path.
+    Then the file is deleted: at once if the root still exists, else `GONE_S` after the file was written. Raises
+    OSError, and ValueError if the file holds no absolute path.
     """
     with folder.reading(name) as stream:
         data = stream.read(LONGEST + 1)

@@ -85,7 +85,8 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
     """Return the report and the data of `rlpatch check` for a target; without `target`, `version` is checked.
 
-    A profiler that is on is a problem. So is a launch that does not start the profiler with which the patch records.
+    A profiler that is on is a problem, unless the patch records with it. So is a launch that does not start the
+    profiler with which the patch records.
     """
     version = target.version if target else version
     results, step = _detect(upstream, version, target, launch, severe=False)
@@ -231,9 +232,10 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
 
 
 def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
-    """Yield the lines on results that share a state: profilers and place, the evidence, and how to switch them off.
+    """Yield the lines on results that share a state: profilers and place, then the evidence and how to switch them off.
 
-    `recorder` is the profiler that records for rlpatch ("" for none): of that one, a line says that it records.
+    Of results that are off, only the first of these is yielded, and a setting that has no effect. For `recorder`, the
+    profiler that records for rlpatch ("" for none), a line says that it records.
     """
     first = results[0]
     names = dict.fromkeys(result.profiler for result in results)

@@ -415,7 +415,8 @@ class _Comparison:
     def _why_unknown(self, activity: Activity) -> str:
         """Return why nobody can tell what made ``activity`` longer; "" if this can be told.
 
-        Reasons: its process recorded nothing, the whole machine stood still, or a trainer stopped recording.
+        Reasons: its process recorded nothing, its machine stood still for half of the excess, or it is a trainer's and
+        a trainer stopped recording.
         """
         if activity.role == "unrecorded":
             return Text("{activity} took longer, but the process that ran it recorded nothing", activity.what)
@@ -482,8 +483,8 @@ class _Comparison:
     def _responsible_rank(self, activity: Activity, excess: float) -> int | None:
         """Return the trainer rank that causes at least half of an activity's ``excess`` (microseconds), else None.
 
-        It is the rank that finishes later than usual by that much, else the only rank that stood still for that long. A
-        run with one trainer always names this one.
+        It is the rank that finishes later than usual by that much, else the only rank that stood still for that long.
+        The only trainer of a run is named for any excess, if some process did the activity.
         """
         latest = self._most_delayed_process(activity, excess)
         if latest != NOBODY:

@@ -174,7 +174,8 @@ def _bounds_from_calls(
     """Yield clock bounds from calls on machine ``here`` and the executions (``works``) that they started on ``there``.
 
     Machines are boot ids. Calls and executions are of one method, equally many, and paired in order of start. An
-    execution starts after its call, and ends before its call ends, unless some call is too short to have waited.
+    execution starts after its call. It also ends before its call, but if any call is too short to have waited, no bound
+    uses the ends.
     """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
@@ -209,11 +210,11 @@ def _bounds_from_requests(sent_spans: _SpansByProcess, serve_spans: _SpansByProc
 
 
 def _bounds_from_rollouts(sent: _EndedTimes, served: _EndedTimes) -> Iterator[ClockBound]:
-    """Yield clock bounds from whole rollouts, if one machine ``sent`` all requests; ``served`` has them by server.
+    """Yield clock bounds from whole rollouts, if one machine ``sent`` all requests that other machines ``served``.
 
-    The nth busy period of each machine is the nth rollout, up to the first one in which the numbers of sent and served
-    requests differ. Servers are busy only between a rollout's first request and its last answer. A machine is left out
-    with fewer than three such rollouts, or if its bounds contradict each other.
+    The nth busy period of each machine is the nth rollout, until the numbers of sent and served requests differ.
+    Servers are busy only between a rollout's first request and its last answer. A machine is left out with fewer than
+    three such rollouts, or if its bounds contradict each other.
     """
     if len(sent) != 1:
         return

@@ -70,10 +70,10 @@ def trend(change: Trend) -> Text:
     )
 
 
-def drivers(change: Trend) -> Text:
-    """Return a text on what else changes with the length of the steps, such as tokens, with change and correlation.
+def correlated_quantities(change: Trend) -> Text:
+    """Return a text on quantities, such as tokens, that change with the length of the steps, with the correlation.
 
-    If nothing does, the text says so.
+    If none does, the text says so.
     """
     if not change.drivers:
         return Text(
@@ -205,7 +205,10 @@ def sync(run: RunTimeline) -> Table:
 
 
 def imbalance(run: RunTimeline) -> Table:
-    """Return the table of imbalance between replicas and between ranks: median, maximum, most frequent straggler."""
+    """Return the table of imbalance between replicas and between ranks: by how much the slowest exceeds the mean.
+
+    A row has the median and maximum over the steps, and which one is most often the last.
+    """
     late = defaultdict[str, list[float]](list)
     last = defaultdict[str, Counter[int]](Counter)
     for uneven in (uneven for step in run.steps for uneven in step.imbalance):

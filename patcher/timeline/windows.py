@@ -182,10 +182,10 @@ class Collector:
         ]
 
     def _add_micro_batches(self, records: StepRecords, step: int, since: int) -> None:
-        """Count the calls of each method in each process, and keep the slowest micro-batch of each method in this step.
+        """Count the calls in each process, note the version of its weights, and keep each method's slowest micro-batch.
 
-        ``step`` is the driver's number. Calls that began before ``since`` (microseconds), that have a single
-        micro-batch, or one that goes on, are only counted.
+        ``step`` is the driver's number. No micro-batch is kept from calls that began before ``since`` (microseconds),
+        that have fewer than two, or that have one without an end.
         """
         by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
         for work in sorted(records.by_kind["work"], key=by_start):
@@ -193,7 +193,7 @@ class Collector:
                 self.calls[work.process, work.name] += 1
                 if work.name == VERSIONED and self._by_version(work.process):
                     self.versions[work.process] = step if work.start >= since else step - 1
-                units = sorted(_micro_batches_within(records, work, 0), key=by_start) if work.name in STAGES else []
+                units = sorted(_micro_batches_within(records, work), key=by_start) if work.name in STAGES else []
                 ended = all(unit.end is not None for unit in units)
                 call, first = self._count_micro_batches(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
@@ -226,10 +226,11 @@ class Collector:
     def _keep_slowest(
         self, step: int, method: str, training_step: int, first: int, units_of: Sequence[tuple[int, Sequence[KeptSpan]]]
     ) -> None:
-        """Keep a call's slowest micro-batch if it is the slowest of ``method`` in the step, and all durations.
+        """Keep a call's slowest micro-batch if it is the slowest of ``method`` in the step, and the durations of all.
 
-        ``step`` is the number of the driver's step, ``training_step`` that by which the probe counts. ``units_of`` has
-        pairs (process index, its micro-batches); ``first`` is the index of the first of these in the training step.
+        It is kept with the times of the process that worked longest in it. ``step`` is the number of the driver's step,
+        ``training_step`` that by which the probe counts. ``units_of`` has pairs (process index, its micro-batches);
+        ``first`` is the index of the first of these in the training step.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
@@ -292,9 +293,10 @@ class Collector:
             yield from self._tail_window(max(tails, key=lambda step: step.tail_seconds), rollouts)
 
     def _tail_window(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
-        """Yield a window of the tail of ``step``, on the replica that finished last.
+        """Yield a window of the tail of ``step``, the time when few requests ran, on the replica that finished last.
 
-        Nothing is yielded if none of ``rollouts`` is of this step and replica.
+        If no replica is known to be last, any is taken. Nothing is yielded without a tail, or if none of ``rollouts``
+        is of this step and replica.
         """
         done = next((dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"), {})
         last = max(done, key=lambda replica: done[replica], default=None)
@@ -424,7 +426,7 @@ def _summarize_rollout(
     return Rollout(step, replica, number, single, window, slowest, middle, most_requests)
 
 
-def _micro_batches_within(records: StepRecords, span: KeptSpan, depth: int) -> Iterator[KeptSpan]:
+def _micro_batches_within(records: StepRecords, span: KeptSpan, depth: int = 0) -> Iterator[KeptSpan]:
     """Yield the micro-batches within ``span``, which lies ``depth`` levels below a trainer's call.
 
     At most eight levels are looked at. TRL's ``training_step`` counts as a micro-batch that begins with its loss, if

@@ -59,7 +59,10 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
 
 
 def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of a comparison for CSV files, as (origin of its rows, table); the origin is empty."""
+    """Yield ({}, table) for each table of a comparison, to write as CSV files.
+
+    The empty mapping adds no columns on where the rows come from, which tables of profiles have.
+    """
     yield {}, part_changes(comparison)
     titles = (
         (
@@ -134,7 +137,10 @@ def units(profile: RankProfile) -> Table:
 
 
 def families(profile: RankProfile) -> Table:
-    """Return the table of the families of kernels, with the device's idle time that the host causes, largest first."""
+    """Return the table of the time per step in each family of kernels, the longest first.
+
+    Two more rows are idle times of the device: host-bound, and outside the forward pass.
+    """
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
         Column("family", shown=CSV),
@@ -410,7 +416,7 @@ def vendor(profile: RankProfile) -> Table:
 
 
 def ranks(sums: Sequence[Rank]) -> Table:
-    """Return the table of ranks with their waits in collectives."""
+    """Return the table of ranks: their median step, their waits in collectives, and how long others waited for them."""
     columns = (
         Column("rank", Text("rank"), RANK, TERMINAL),
         Column("source", shown=CSV),

@@ -100,7 +100,10 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
 
 
 def _engine(stage: str) -> Recipe:
-    """Return the recipe for the FSDP engine's loop over micro-batches in `stage`; the actor or critic counts them."""
+    """Return the recipe for `stage` in the FSDP engine: a line before its loop over micro-batches.
+
+    Through this line the probe of the actor or critic, which is in another recipe, counts the micro-batches.
+    """
     file, method = "areal/engine/fsdp_engine.py", "forward_backward_batch"
     last = ", last=True" * (stage not in UPDATES)
     return Recipe(

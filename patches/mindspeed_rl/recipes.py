@@ -107,7 +107,7 @@ _SCHEDULE = Probe(members=(ScheduledLoop,), summary=training.summary)
 
 
 def _engine(stage: str) -> Recipe:
-    """Return the recipe for the loops of `BaseTrainingEngine` in `stage`.
+    """Return the recipe that counts the micro-batches of `BaseTrainingEngine` in `stage`, and in updates mini-batches.
 
     Role and training step come from the engine's worker.
     """
@@ -181,7 +181,7 @@ def _worker(
 ) -> Recipe:
     """Return the recipe for `stage` in the worker class `class_name`, whose `method` runs it for `role`.
 
-    The stage is over before the statement `ends`; `structures` are the files and releases with that shape.
+    The stage is over before the statement `ends`; `structures` are the files, by release, in which this holds.
     """
     return Recipe(
         name=Text("reference worker") if role == "ref" else Text("{role} worker", role),

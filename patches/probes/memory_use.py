@@ -119,7 +119,7 @@ class MemoryUse(Steerable):
         return device if uuid is None else {**device, "uuid": str(uuid)}
 
     def host_memory(self) -> Any:  # docstring goes in
-        """Return the available and the total MiB of this host, or of the container if its limit is lower."""
+        """Return available and total MiB of this host, or of the container if its limit is lower; 0 if unknown."""
         import contextlib
 
         available = total = 0
@@ -143,7 +143,7 @@ class MemoryUse(Steerable):
         return available, total
 
     def memory_record(self, origin_us: int) -> Any:  # docstring goes in
-        """Remove all notes and return them as a record; times are us after ``origin_us``, "blocks" differences."""
+        """Remove all notes and return a record of them: us after ``origin_us``, "blocks" as differences."""
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
         self.changed = False

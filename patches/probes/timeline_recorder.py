@@ -135,7 +135,7 @@ class TimelineRecorder(MemoryUse):
         return first.blocked.get(self.thread(), 0) if first.measured else None
 
     def measure_waits(self) -> None:  # docstring goes in
-        """Begin to measure waits in collectives if they block the host (gloo, mpi), once torch's world exists."""
+        """Begin to measure waits in collectives that block the host (gloo, mpi), if torch's world exists."""
         import sys
 
         dist: Any = sys.modules.get("torch.distributed")
@@ -154,7 +154,7 @@ class TimelineRecorder(MemoryUse):
             pass
 
     def measure_method(self, class_: Any, name: str) -> None:  # docstring goes in
-        """Replace the method ``name`` of ``class_`` by one that adds its time to ``blocked``, by thread."""
+        """Replace the method ``name`` of ``class_`` by one that adds its ns to ``blocked[thread]``."""
         import functools
 
         call, blocked, clock, thread = getattr(class_, name), self.blocked, self.clock, self.thread
@@ -235,7 +235,7 @@ class TimelineRecorder(MemoryUse):
             return [None, None]
 
     def start(self) -> bool:  # docstring goes in
-        """Read the settings and start the writing thread in the first call; tell whether the timeline records."""
+        """Read the settings and start the writing thread in the first call; return False if the timeline is off."""
         if self.state == "" and self.lock.acquire(False):
             self.state = "starting"
             try:

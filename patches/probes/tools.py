@@ -57,7 +57,7 @@ class NpuProfiler(ProfilerTool):
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, unit: int) -> None:
-        """Make ``torch_npu.profiler.profile``, which skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch_npu profiler: it skips to ``unit``, warms up, and records the window."""
         from torch_npu import profiler
 
         self.prof = profiler.profile(
@@ -112,9 +112,10 @@ class TorchProfiler(ProfilerTool):
     taken = False
 
     def open_window(self, unit: int) -> None:
-        """Start the profiler.
+        """Start the profiler before unit number ``unit``.
 
-        While it runs, ``start`` of its class is wrapped: it closes this window before another profiler starts.
+        While it runs, ``start`` of the profiler's class is wrapped: it closes this window before another profiler
+        starts.
         """
         import os
 
@@ -162,7 +163,7 @@ class TorchProfiler(ProfilerTool):
         return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
     def build(self, unit: int) -> None:
-        """Make ``torch.profiler.profile``, which skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch profiler: it skips to ``unit``, warms up, and records the window."""
         from torch import profiler
 
         self.prof = profiler.profile(
@@ -238,7 +239,7 @@ class Compression(Recorder):
         packer.join(10)
 
     def pack(self, traces: Sequence[str], metadata_files: Sequence[str]) -> None:  # docstring goes in
-        """In a thread of low priority, turn ``traces`` into PATH.gz, named in ``metadata_files``; stop at exit."""
+        """Replace ``traces`` by PATH.gz, in ``metadata_files`` too, at low priority; an error is only reported."""
         import contextlib
         import gzip
         import os

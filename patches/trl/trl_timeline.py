@@ -34,7 +34,7 @@ def _phases() -> Iterable[Site]:
 def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"') -> Recipe:
     """Return the timeline recipe of the trainer `name`, such as "GRPO": its micro-batches, steps and phases.
 
-    `micro` is the code of the kind and the name of a micro-batch's span.
+    `micro` has the kind and the name of a micro-batch's span, as arguments in Python code.
     """
     heads = (
         (

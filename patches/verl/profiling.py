@@ -83,9 +83,9 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
 
 
 def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
-    """Return the switch that records training steps in a role, from verl 0.6.0 on.
+    """Return the switch that records training steps in a role: in verl 0.6.0 to 0.7.0 with `ranks_needed`, else later.
 
-    `ranks_needed` is for releases below 0.7.1, in which nsys and npu record nothing unless ranks are chosen.
+    In those releases, nsys and npu record nothing unless ranks are chosen.
     """
     enable, tool, ranks, every = (f"{role}.profiler.{key}" for key in ("enable", "tool", "ranks", "all_ranks"))
     keys = [Key(_STEPS, _NO_STEPS_OR_ONE), Key(tool, _tools("npu")), Key(enable, _OFF_OR_ON)]

@@ -38,7 +38,7 @@ def _gather_lines(method: str, module: str) -> tuple[Insertion, ...]:
 
 
 def _manager_recipes() -> Iterator[Recipe]:
-    """Yield the recipes for sharding managers, which workers of verl up to 0.6.1 enter before each rollout."""
+    """Yield the recipes that record the weight sync in sharding managers, which verl has up to 0.6.1."""
     for strategy, engine, releases in (
         ("FSDP", "vLLM", _MANAGERS),
         ("Megatron", "vLLM", _MANAGERS),
@@ -63,7 +63,7 @@ def _manager_recipes() -> Iterator[Recipe]:
 
 
 def _checkpoint_engine_recipes() -> Iterator[Recipe]:
-    """Yield the recipes for checkpoint engines, which send weights to a rollout on other accelerators."""
+    """Yield the recipes that record how checkpoint engines send weights to a rollout on other accelerators."""
     for name, cls, operations in (
         ("nccl", "NCCLCheckpointEngine", ("BroadcastOperation",)),
         ("hccl", "HCCLCheckpointEngine", ("BroadcastOperation",)),

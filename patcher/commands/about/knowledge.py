@@ -159,7 +159,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
-    """Yield the lines on the recipes for `release` ("": any), then those on the RLPATCH variables of a run.
+    """Yield the lines on the recipes for `release` ("": any), on what these cannot record, and on RLPATCH variables.
 
     `places` has the call sites in the installed files; it is empty if the target is not installed.
     """
@@ -273,7 +273,10 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
 
 
 def _insertion_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason."""
+    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason.
+
+    Calls come with a line on the settings that the patch can change.
+    """
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))

@@ -102,9 +102,9 @@ def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[st
 def _cause(
     requests: Sequence[ProfileRequest], words: Sequence[str], upstreams: Mapping[str, Upstream], partners: Sequence[str]
 ) -> str:
-    """Return a sentence that the targets `words` cannot record `requests`, and that `partners` can.
+    """Return a sentence that the targets `words` cannot record `requests`, and which engines or trainers run that part.
 
-    `partners` are names of engines or trainers.
+    These are `partners`; without any, the sentence only says what is not available.
     """
     names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
     what = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))

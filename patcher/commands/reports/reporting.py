@@ -208,7 +208,7 @@ def read_profiles(
     result: CommandResult, paths: Sequence[Path], options: ReadOptions,
     display: Callable[[int], AbstractContextManager[Progress]],
 ) -> list[model.RankProfile]:  # fmt: skip
-    """Return the profiles of all traces at `paths`; an unreadable trace becomes a problem of `result`.
+    """Return a profile for each rank and window in the traces at `paths`; an unreadable trace is a problem of `result`.
 
     `display` takes the number of bytes to read, and shows the progress. Traces of graph captures are read first:
     kernels of graph replays in other traces get their names from them.

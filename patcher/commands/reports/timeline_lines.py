@@ -201,7 +201,7 @@ def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
         yield from wrapped(
             Text("change of the step time, by part of the step: {parts}", joined(COMMA, parts)), "  ", "    "
         )
-    yield from wrapped(tables.drivers(timeline.trend), "  ", "    ")
+    yield from wrapped(tables.correlated_quantities(timeline.trend), "  ", "    ")
 
 
 def _memory_lines(timeline: model.RunTimeline) -> Iterator[str]:
@@ -270,7 +270,10 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _recorded_lines(recorded: Sequence[model.RecordedWindow]) -> Iterator[str]:
-    """Yield the windows that were recorded, with the commands for their reports; many of them for -v only."""
+    """Yield the windows that were recorded, with the commands for their reports.
+
+    Of many windows only the number is shown without -v.
+    """
     are_many = len(recorded) > RECORDED
     if are_many:
         yield from wrapped(

@@ -88,7 +88,7 @@ def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
 
 
 def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
-    """Yield the lines on a group of traces: how its recording window ended, and the next command or why there is none.
+    """Yield the lines on a group of traces: why its window ended early, and what to do next.
 
     `number` is that of the group in the table. Lines for -v say what is wrong with each trace.
     """

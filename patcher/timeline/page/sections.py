@@ -108,7 +108,7 @@ def trend(timeline: RunTimeline) -> Content:
         Text("Trend"),
         tag("p", tables.trend(timeline.trend)),
         parts and tag("ul", [tag("li", part) for part in parts]),
-        tag("p", tables.drivers(timeline.trend)),
+        tag("p", tables.correlated_quantities(timeline.trend)),
     )
 
 

@@ -108,9 +108,9 @@ def _covering_ranges(
 ) -> Mapping[str, NestedRanges]:
     """Return the ranges that may tell what runs on the thread ``main`` while no operator does, by kind.
 
-    Kinds are "ranges", which only surround operators; "frames", the Python frames, C functions and ranges, so that the
-    inner one is found; and "collectives", those on all threads. Marks that are none of the ``steps`` (begin and end in
-    ns) are ranges, too, such as ``micro_batch_2`` in each step.
+    Kinds are "ranges", which only surround operators; "frames", all of these with the Python frames and C functions, so
+    that the inner one is found; and "collectives", those on all threads. Marks other than the ``steps`` (begin and end
+    in ns) are ranges, too, if their name occurs again.
     """
     ranges, frames = RangeColumns(), RangeColumns()
     operators, texts = threads[main].operators, trace.names.texts
@@ -135,7 +135,10 @@ def _covering_ranges(
 
 
 def _collectives(trace: RankTrace) -> NestedRanges:
-    """Return the ranges of collectives on the CPU, such as ``gloo:all_reduce``, of all threads, without overlaps."""
+    """Return the ranges of collectives on the CPU, such as ``gloo:all_reduce``, of all threads.
+
+    Of a range that overlaps an earlier one, only the part after that one is kept.
+    """
     texts, merged = trace.names.texts, RangeColumns()
     spans = sorted(
         (begin, end, name)

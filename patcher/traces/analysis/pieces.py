@@ -119,7 +119,7 @@ def _sum_rows(
     key: Sequence[str],
     merge_functions: Mapping[str, Callable[[list[Any]], Any]],
 ) -> tuple[Any, ...]:
-    """Merge the rows in the attribute ``field`` of all pieces that agree in the attributes ``key``; longest ns first.
+    """Merge those rows in the attribute ``field`` of all pieces that have the same values of ``key``; longest ns first.
 
     ``merge_functions`` maps each other attribute of a row to the function that merges its values, such as sum.
     """

@@ -48,8 +48,8 @@ def match_collectives(profiles: Sequence[RankProfile]) -> Meetings:
     """Match the collectives of the ranks of a run, and return how long each rank waited in them.
 
     The n-th collective of each group and step is the same one on all ranks, except sends and receives. All ranks leave
-    it together, so a rank waited by as much as its collective took longer than the shortest one. If ranks have
-    different collectives of a group in a step, these are left out.
+    it together, so a rank waited by as much as its collective took longer than the shortest one. Left out are different
+    collectives in a step of a group, and from the sums by rank those between pipeline stages.
     """
     by_group = _collectives_by_group(profiles)
     pipeline = stages(profiles)

@@ -12,7 +12,7 @@ from patcher.traces.work import inputs_of, work_of
 def rates_by_operator(
     sums_by_inputs: Mapping[tuple[str, ...], Sequence[int]], device_name: str
 ) -> tuple[OperatorRate, ...]:
-    """Return the speed of each operator whose work is known from its shapes, longest first.
+    """Return the speed of each operator on each set of inputs whose shapes tell its work, longest first.
 
     ``sums_by_inputs`` maps (operator, texts of its inputs) to calls, number of kernels, ns of the kernels, and ns on
     the host. The roofline's time is None without a known device.

@@ -57,7 +57,7 @@ def has_raw(path: Path) -> bool:
 def _state(
     path: Path, name: names.Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
 ) -> tuple[str, str]:
-    """Return the state of a rank's folder and the reason for it; the reason is "" if there is nothing to add.
+    """Return the state of a rank's folder, one of `states`, and the reason for it, "" if there is nothing to add.
 
     ``info`` is its profiler_info.json, ``settings`` the content of that, and ``steps`` are the recorded step numbers;
     each is None if missing.

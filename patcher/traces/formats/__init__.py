@@ -85,7 +85,7 @@ def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
 
 
 def _add_metadata(trace: RankTrace, path: Path) -> None:
-    """Set ``metadata`` and ``doubts`` of a trace from the step metadata beside the file ``path``.
+    """Set ``metadata`` of a trace from the file beside ``path``, and ``doubts`` to its contradictions to the trace.
 
     They also give the rank if the trace doesn't, and the world size. The source of a parsed trace of torch_npu becomes
     the folder of its rank.

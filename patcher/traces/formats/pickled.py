@@ -85,9 +85,9 @@ class _Loader:
             self.at += 1
             if code == ord("."):
                 return self.stack.pop()
-            self.step(code)
+            self.apply_opcode(code)
 
-    def step(self, code: int) -> None:
+    def apply_opcode(self, code: int) -> None:
         """Apply one opcode to the stack or the memo. Raises _RefusedError if it is not for plain values."""
         if code == 0x94:
             self.memo[len(self.memo)] = self.stack[-1]
@@ -104,10 +104,10 @@ class _Loader:
         elif code in _CONSTANTS:
             self.stack.append(_CONSTANTS[code]())
         else:
-            self.combine(code)
+            self.build_container(code)
 
-    def combine(self, code: int) -> None:
-        """Apply an opcode that builds a container. Raises _RefusedError for any other, except PROTO and FRAME."""
+    def build_container(self, code: int) -> None:
+        """Apply an opcode that builds a container; skip PROTO and FRAME. Raises _RefusedError for any other opcode."""
         if code == ord("("):
             self.stack.append(_MARK)
         elif code == ord("u"):

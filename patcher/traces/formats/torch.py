@@ -350,10 +350,10 @@ class _Reader:
             thread.rank.trace.add_frame(event.name, *times(event), thread.number)
 
     def traces(self) -> Iterator[RankTrace]:
-        """Link the tasks with their launches, and yield the trace of each rank, by label. Call it after the last event.
+        """Link the tasks with their launches, and yield the trace of each rank, or one empty trace if there is no rank.
 
-        Each gets rank, world size, device and settings from the file's header. Raises Problem (TRACE) if a rank has two
-        devices.
+        Each gets rank, world size, device and settings from the file's header. Call it after the last event. Raises
+        Problem (TRACE) if a rank has two devices.
         """
         header = self.source.header
         distributed = header.get("distributedInfo")

@@ -108,8 +108,9 @@ def test_clocks_and_the_trend_are_told_with_their_numbers(run: RunTimeline) -> N
     trend = Trend((2, 4), (8, 10), 1.5, 2.5, (), (Driver("tokens", 10, 30, 0.91), Driver("rest", 1, 2, 0.5)))
     assert tables.trend(trend).startswith("trend: 1.50 s in steps 2 to 4, 2.50 s in steps 8 to 10 ")
     first, last = "in the first third of the steps", "in the last third"
-    assert f"tokens: 10 {first}, 30 {last} (Spearman correlation with the step time: 0.91)" in tables.drivers(trend)
-    assert f"rest: 1 {first}, 2 {last} " in tables.drivers(trend)
-    assert "10" not in tables.drivers(replace(trend, drivers=()))
+    text = tables.correlated_quantities(trend)
+    assert f"tokens: 10 {first}, 30 {last} (Spearman correlation with the step time: 0.91)" in text
+    assert f"rest: 1 {first}, 2 {last} " in text
+    assert "10" not in tables.correlated_quantities(replace(trend, drivers=()))
     names = ["steps", "bounds", "roles", "weight_sync", "imbalance", "clocks"]
     assert [table.name for _, table in tables.of_run(run)][:6] == names
