@@ -132,6 +132,7 @@ class _Planning(NamedTuple):
     def recipes(self) -> list[Recipe]:
         """Return the recipes with the stage, the kind of window, the role and the strategy of the configuration.
 
+        With `--markers`, recipes that only mark this kind of step are among them.
         Raises Problem: NO_RECIPE if the project lacks the stage, USAGE if no recipe has the window, role or strategy.
         """
         stage, unit = self.config.stage, self.config.stage.window.unit
@@ -330,9 +331,9 @@ class _Planning(NamedTuple):
         ]
 
     def unmatched_file_notes(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
-        """Return a note on each file that a recipe patches in a neighbouring release, but whose code matches none here.
+        """Return a note on each file that is skipped here, but that a recipe patches in a neighbouring release.
 
-        `recording` are the places that are patched, `failures` those whose code does not match.
+        `recording` are the places that are patched, `failures` those whose code matches no recipe.
         """
         if not failures:
             return []

@@ -221,7 +221,10 @@ def _choose_nearest(candidates: Sequence[_Running], context: float, count: int) 
 
 
 def _choose_pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
-    """Return the two requests whose contexts have the sum nearest to ``context``; ``ordered`` is sorted by context."""
+    """Return the two requests whose contexts have the sum nearest to ``context``.
+
+    ``ordered`` are at least two requests, sorted by context.
+    """
     low, high = 0, len(ordered) - 1
     best, distance = (low, high), float("inf")
     while low < high:

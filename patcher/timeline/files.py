@@ -504,7 +504,8 @@ class Reader:
     def add_block(self, block: Block) -> None:
         """Add the records of a block, and a stall if the process stood still before it.
 
-        Invalid records are counted in ``losses``. A block without a time is skipped.
+        No stall is added if many blocks come late. Invalid records are counted in ``losses``. A block without a time is
+        skipped.
         """
         if block.at is not None:
             now = block.at[0] + self.offset

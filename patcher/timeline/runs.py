@@ -203,9 +203,9 @@ def _with_ranks_and_names(processes: Sequence[Process]) -> list[Process]:
 def _group_into_runs(processes: Sequence[Process]) -> list[list[Process]]:
     """Group processes into runs: those with the same run name whose lifetimes overlap, directly or through others.
 
-    Groups of one name that do not overlap are one run, too, if the later one goes on in the earlier one's cluster:
+    Groups of one name that do not overlap are one run, too, if the later one goes on in the Ray cluster of the earlier:
     while a run starts, its processes are silent for minutes. A process without a run name joins the run that it
-    overlaps, if there is only one such run, or only one on its machine. Others without a name form runs of their own.
+    overlaps, if there is only one such run, or only one on its machine. The others are grouped by overlap alone.
     """
     by_name = defaultdict[str, list[Process]](list)
     for process in processes:

@@ -54,7 +54,7 @@ def _without_loop(method: str) -> _Loops:
 
 
 def _nested(method: str) -> _Loops:
-    """Return the lines and windows of an FSDP update: a loop over micro-batches inside a loop over mini-batches."""
+    """Return the lines and windows for `method`, an FSDP update: a loop over micro-batches in one over mini-batches."""
     return _Loops(
         (
             _enter(method),

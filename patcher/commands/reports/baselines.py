@@ -63,9 +63,9 @@ def compare(
 def _start_baseline(
     result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile], *, update: bool
 ) -> None:
-    """Store `profiles` as the first run of the baseline in `folder`, and report that in `result`.
+    """Store `profiles` as the first run of the baseline in `folder` if `update` is True, and report that in `result`.
 
-    Raises Problem: NO_TRACE without `update`, NOT_COMPARABLE if the run could not be compared even with itself.
+    Raises Problem: NO_TRACE if `update` is False, NOT_COMPARABLE if the run could not be compared even with itself.
     """
     if not update:
         raise Problem(

@@ -106,7 +106,7 @@ def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
 
 
 def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:
-    """Return the part of a step in which ``profiles`` spend most more time than ``others``; None if no part is longer.
+    """Return the part of a step in which ``profiles`` exceed ``others`` the most, and by how much; None if in none.
 
     Compared are the mean of ``profiles`` and the median of ``others``, in ns per step. Communication does not count,
     because ranks wait in it; the time before the first kernel does.

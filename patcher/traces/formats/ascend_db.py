@@ -195,7 +195,7 @@ class DatabaseTrace(RankTrace):
             self.alike.add(computed, tuple(alike))
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
-        """Add the collectives, by begin, with their messages and the vendor's measures."""
+        """Add the collectives in order of begin, each with its message's size, and its times in ``analysis.db``."""
         transits, types = _transits(self.analysis), {}
         columns = "NULL, NULL"
         if {"count", "dataType"} <= self.tables["COMMUNICATION_OP"] and "ENUM_HCCL_DATA_TYPE" in self.tables:
