@@ -402,7 +402,10 @@ class _Join:
             )
 
     def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
-        """Return a text on the three processes that waited most for a CPU on the critical paths of all ``steps``."""
+        """Return the up to three processes that waited most for a CPU on the critical paths of ``steps``, in words.
+
+        Each has its host and the seconds in all steps; "" if no process waited.
+        """
         waits = Counter[int | None]()
         for step in steps:
             waits.update(step.by_process.get(causes.CPU_WAIT, {}))

@@ -184,7 +184,7 @@ def _with_ranks_and_names(processes: Sequence[Process]) -> list[Process]:
     """Return the processes with replica, rank and run name filled in; unknown ones stay None, or "".
 
     Replica and run name come from the process or its nearest ancestor; the replica also from the name of its worker
-    group. The rank is the one that the process reported, else the variable RANK.
+    group. The rank is the one that the process reported, else its environment variable RANK.
     """
     with_ancestors = _Ancestry(processes).with_ancestors
     inherited = []

@@ -234,9 +234,9 @@ class TrainingSteps(CountedUnits, OneWorld):
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return "sequences" of a batch with "input_ids", and its "tokens" (nested ids) or its "padded" shape.
+        """Return the number of "sequences" in a batch, and that of "tokens" (nested ids) or the "padded" shape.
 
-        {} for any other batch.
+        Return {} for a batch without "input_ids".
         """
         import contextlib
 

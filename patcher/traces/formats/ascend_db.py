@@ -101,7 +101,10 @@ class DatabaseTrace(RankTrace):
             return self.alike.uses(db, self.tasks, segments, units)
 
     def fill(self, db: sqlite3.Connection) -> None:
-        """Read everything but the measures of kernels into this trace. Raises Problem (TRACE) for another schema."""
+        """Read everything into this trace but the kernels' pipeline ratios, which `kernel_uses` reads later.
+
+        Raises Problem (TRACE) for another schema.
+        """
         self.tables = database.columns(db)
         self._check(db)
         ascend.set_rank(self, self.file.parent)
