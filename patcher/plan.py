@@ -185,8 +185,8 @@ class _Planning(NamedTuple):
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
         """Return the files in which the recipes may apply, and warnings.
 
-        For a published release these are the files of its structures. For an unknown release they are every file of a
-        recipe that exists, and a warning says so.
+        For a published release these are the files of its structures. For an unknown release they are all files of
+        the recipes' structures that the target has, and a warning says so.
         """
         release = published(self.upstream, self.target.version)
         if release:
@@ -331,7 +331,7 @@ class _Planning(NamedTuple):
         ]
 
     def unmatched_file_notes(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
-        """Return a note on each file that is skipped here, but that a recipe patches in a neighbouring release.
+        """Return a note on each file whose code matches no recipe, although one patches it in a neighbouring release.
 
         `recording` are the places that are patched, `failures` those whose code matches no recipe.
         """

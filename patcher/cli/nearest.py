@@ -46,7 +46,10 @@ class ConfigurationFile(NamedTuple):
         return self.content.decode(errors="replace")
 
     def table(self) -> Mapping[str, Any]:
-        """Return the table of options for rlpatch. Raises Problem (USAGE) if the file is refused or not valid TOML."""
+        """Return the options for rlpatch: all of rlpatch.toml, or [tool.rlpatch] of another file ({} without it).
+
+        Raises Problem (USAGE) if the file is refused or not valid TOML.
+        """
         if self.refused is not None:
             raise self.refused
         document = self._document()

@@ -438,7 +438,7 @@ class _Join:
         return ""
 
     def _missing_texts(self) -> Iterator[str]:
-        """Yield texts on ranks and roles without a file, and on ranks without records of a call in the last step."""
+        """Yield texts on what is missing: files of driver, ranks or roles, and records of a call in the last step."""
         yield from missing.trainer_texts(self.lacking)
         if self.driver is None:
             yield Text("the driver wrote no timeline file, so rlpatch cannot separate the steps")

@@ -94,7 +94,7 @@ class MemoryHistory(WindowTool):
             sys._rlpatch_watches_memory = True  # type: ignore[attr-defined]
 
     def save_snapshot(self, name_part: str = "") -> None:  # docstring goes in
-        """Save the history to NAME.MILLISECONDS.[name_part]memory.pickle; with ``name_part`` only print errors."""
+        """Save the history to NAME.MILLISECONDS.[name_part]memory.pickle; raise errors only without a name_part."""
         import pickle
         import time
 

@@ -86,7 +86,7 @@ def _lend_loops(method: str) -> Insertion:
 
 
 def engine_worker(stage: str, unit: str) -> Recipe:
-    """Return the recipe that counts `unit` in `stage`, in verl's `TrainingWorker`, which drives engines of all kinds.
+    """Return the recipe that counts steps of the kind `unit` in `stage`, in `TrainingWorker`, which drives all engines.
 
     To count micro-batches, the recipes of the engines have to go in, too.
     """

@@ -136,8 +136,8 @@ def _in_schedule(
 ) -> Recipe:
     """Return the recipe for a stage's micro-batches in Megatron's schedule.
 
-    `role` is the probe class that tells the role. `model_attribute` names the worker's attribute with the model's
-    chunks.
+    `role` is the probe class that tells the role of a call, `model_attribute` names the worker's attribute with the
+    model's chunks, `fingerprints` are those of the method `forward_backward_batch`.
     """
     method, update = stage.replace("-", "_"), stage in UPDATES
     minis = (loop(method, MINI, "dataloader", last=True),) if update else ()

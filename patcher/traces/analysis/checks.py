@@ -179,7 +179,7 @@ def _clock_check(attribution: Attribution) -> Check:
 
     Some µs are normal on NPUs. The check fails if at least 1 % of the tasks begin that early, and if at least 5 % of
     the steps' time would be attributed otherwise if all tasks began later by the mean lead of these. A failure
-    withdraws each diagnosis of the host whose parts take less than twice that time.
+    withdraws each diagnosis of the host whose parts take less than twice the time that would be attributed otherwise.
     """
     tasks, _, early, lead = attribution.launches
     if not early:

@@ -190,8 +190,8 @@ def _kind(device: str) -> str:
 def _model_difference(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield one sentence if the sides seem to run different models; nothing otherwise.
 
-    They do if less than half of the time is in modules that both sides have. A side without modules is compared by
-    kernels, and one without kernels by operators: then the limit is a third of the time.
+    They do if less than half of the time is in modules that both sides have. If a side has no modules, kernels are
+    compared, and without these operators: then the limit is a third of the time.
     """
     for what, field, least in (
         (Text("modules"), "modules", LIKE_MODULES),

@@ -69,7 +69,7 @@ def ordered(
 
     If ranks wait for each other, only the straggler's diagnoses are kept, next to the finding on the waiting. Without a
     straggler, they are those of the rank with the largest saving. The warning with the largest saving becomes a
-    problem.
+    problem, unless computing outweighs it.
     """
     communication = max(_on_communication(diagnoses), key=_exposed_and_waiting, default=None)
     slow = exposed.straggler(meetings) if communication is not None and communication.id == "slow-rank" else None
