@@ -132,6 +132,7 @@ class _Planning(NamedTuple):
     def recipes(self) -> list[Recipe]:
         """Return the recipes with the stage, the kind of window, the role and the strategy of the configuration.
 
+        With `--markers`, recipes that only mark this kind of step are among them.
         Raises Problem: NO_RECIPE if the project lacks the stage, USAGE if no recipe has the window, role or strategy.
         """
         stage, unit = self.config.stage, self.config.stage.window.unit
@@ -184,8 +185,8 @@ class _Planning(NamedTuple):
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
         """Return the files in which the recipes may apply, and warnings.
 
-        For a published release these are the files of its structures. For an unknown release they are every file of a
-        recipe that exists, and a warning says so.
+        For a published release these are the files of its structures. For an unknown release they are all files of
+        the recipes' structures that the target has, and a warning says so.
         """
         release = published(self.upstream, self.target.version)
         if release:
@@ -330,9 +331,9 @@ class _Planning(NamedTuple):
         ]
 
     def unmatched_file_notes(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
-        """Return a note on each file that a recipe patches in a neighbouring release, but whose code matches none here.
+        """Return a note on each file whose code matches no recipe, although one patches it in a neighbouring release.
 
-        `recording` are the places that are patched, `failures` those whose code does not match.
+        `recording` are the places that are patched, `failures` those whose code matches no recipe.
         """
         if not failures:
             return []

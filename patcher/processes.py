@@ -61,7 +61,8 @@ def running(
 def _matching_process(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
     """Return the process if it has loaded code from `packages`, or if it matches `declared` and may have; else None.
 
-    `process` is its folder below /proc. `packages` are the folders whose code changed; with () matching is enough.
+    `process` is its folder below /proc. `declared` are the command lines to match. `packages` are the folders whose
+    code changed; with () a match is enough.
     """
     command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")

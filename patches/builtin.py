@@ -63,11 +63,11 @@ def summary(config: ProfileConfig[BuiltinStage]) -> str:
 
 
 def argument_notes(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
-    """Return notes on settings that torch_npu will ignore or replace, whether or not they change; () if there are none.
+    """Return notes on settings that torch_npu will ignore or replace, also on those that `config` does not change.
 
     `arguments` has the code of all arguments after the change: (function, keyword) → code. Based on `_check_params` in
-    torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0; up to 2.9.0 AiCoreNone becomes PipeUtilization at
-    level 1 and 2. Raises Problem (USAGE) if the level that stays would drop the requested metrics.
+    torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0. Raises Problem (USAGE) if `config` requests
+    metrics, but leaves the level at one that collects none.
     """
     level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
     named_settings = config.stage.named

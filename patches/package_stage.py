@@ -52,7 +52,7 @@ class PackageStage:
     def with_recorder(self, releases: Releases, sites: Iterable[Recipe], probe: Probe) -> tuple[Recipe, ...]:
         """Return the recipe that puts the recorder of `probe` into the package, followed by the recipes of its `sites`.
 
-        Neither goes in without the other.
+        Recorder and sites are only patched together.
         """
         sites, (name, how) = tuple(sites), self.RECORDER
         calls = (line for site in sites for insertion in site.insertions for line in insertion.lines)
@@ -86,9 +86,9 @@ class PackageStage:
     def _recipe(
         self, name: str, file: str, releases: Releases, shape: str, probe: Probe, insertions: tuple[Insertion, ...] = ()
     ) -> Recipe:
-        """Return a recipe called `name` of this stage for functions of any class in a file of the package.
+        """Return the recipe `name` of this stage for `file` of the package, for functions in any class or in none.
 
-        `shape` describes the file's structure in words, `insertions` are the lines at call sites.
+        `shape` describes the file's structure in words. `insertions` are lines at call sites, none for the recorder.
         """
         path = f"{self.package}/{file}"
         return Recipe(

@@ -176,7 +176,7 @@ def probe(
     """Return the probe that counts the iterations that a `recorder_class` observes; `members` go into the target class.
 
     `traits` returns the classes to merge into the recorder for a release, `metadata` are those for step metadata. The
-    other classes are put on top of it if the options need them (None: the engine has no such class): `warm_ups` skips
+    other classes become subclasses of it if options need them (None: the engine has no such class): `warm_ups` skips
     the engine's warm-up, `contexts` finds the longest context, `aligned` is for ranks that run in step, `relative` for
     counting from a condition on.
     """

@@ -79,7 +79,7 @@ class Timeline(PackageStage):
         """Return the recipe of the timeline's recorder, followed by the recipes of its `sites`.
 
         The recorder, an instance of `recorder_class`, goes to the end of the package, into the module variable
-        `recorder_name`. Neither goes in without the other.
+        `recorder_name`. Recorder and sites are only patched together.
         """
         probe = Probe(
             summary=self.summary,

@@ -42,7 +42,8 @@ _CONTENTS = {"memory": "profile_memory", "shapes": "record_shapes", "stack": "wi
 def _npu_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     """Return the code of arguments that only torch_npu has: (function, keyword) → code.
 
-    Names as in 2.1.0.post8 to 2.14.0. `AiCMetrics.MemoryAccess` is missing in the first of these, and so not offered.
+    The names are those of torch_npu 2.1.0.post8 to 2.14.0. The first of these lacks `AiCMetrics.MemoryAccess`, so no
+    option chooses it.
     """
     profiler = cast(TorchNpuSettings, config.profiler)
     level = profiler.level or "level1"

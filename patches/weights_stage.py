@@ -88,7 +88,7 @@ class Weights(PackageStage):
     ) -> tuple[Recipe, ...]:
         """Return the recipe of the recorder of weight syncs, followed by the recipes of its `sites`.
 
-        Neither goes in without the other.
+        Recorder and sites are only patched together.
         The probe `replica` goes in beside the recorder and tells a process which replica it is (None: nothing does).
         `recorder_name` is the module variable that the recorder is assigned to.
         """

@@ -92,7 +92,7 @@ def _options_first(words: Words) -> Words:
 
 
 def _join_versions(words: Words) -> Words:
-    """Return the words with each target and its version joined by `==`: `vllm@0.9.1` becomes `vllm==0.9.1`."""
+    """Return the words with `==` between each target and its version, such as for `vllm@0.9.1` and `vllm 0.9.1`."""
     names = {versions.normalise(project.name) for project in projects.projects()}
     joined: list[str] = []
     for word in words:
@@ -275,9 +275,10 @@ def _correct_all(words: Words) -> Words:
 
 
 def _swap_rollout_option(words: Words) -> Words:
-    """Return the words with --rollout in place of --training-steps beside a rollout window, and the other way round.
+    """Return the words with --training-steps replaced by --rollout if they have an option for a rollout window.
 
-    The number changes by one: rollouts count from 0, training steps from 1.
+    Beside a training window, --rollout is replaced by --training-steps. The number changes by one: rollouts count from
+    0, training steps from 1. With both kinds of window, or none, the words are unchanged.
     """
     units = {word[2:] for word in words}
     rollout = any(unit.name in units for unit in RolloutStage.UNITS)

@@ -46,7 +46,10 @@ class ConfigurationFile(NamedTuple):
         return self.content.decode(errors="replace")
 
     def table(self) -> Mapping[str, Any]:
-        """Return the table of options for rlpatch. Raises Problem (USAGE) if the file is refused or not valid TOML."""
+        """Return the options for rlpatch: all of rlpatch.toml, or [tool.rlpatch] of another file ({} without it).
+
+        Raises Problem (USAGE) if the file is refused or not valid TOML.
+        """
         if self.refused is not None:
             raise self.refused
         document = self._document()
@@ -96,10 +99,10 @@ def nearest() -> ConfigurationFile | None:
 
 
 def load(file: Path) -> ConfigurationFile:
-    """Read the configuration file `file`, a path without links in its folder.
+    """Read the configuration file `file`; the caller has resolved links in the path of its folder.
 
-    `refused` of the result is set if the file cannot be read, is a link or larger than `MOST_BYTES`, or if other users
-    could have written it.
+    If the file is not read, `refused` of the result is the Problem to raise. That is so for a link, a file larger than
+    `MOST_BYTES`, one that other users could have written, and after an error of the system.
     """
     refused, change, foreign, content = "", "", False, b""
     try:

@@ -105,8 +105,8 @@ def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
 def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
     """Undo the edits on all nodes that did or may have done them, and return the problem to raise.
 
-    `work` are the edits that were asked for, by node, `answers` those to the commit, `status` is the command line that
-    shows the state of the nodes.
+    Its kind is ROLLBACK_INCOMPLETE if a node may have stayed changed. `work` are the edits that were asked for, by
+    node, `answers` those to the commit, `status` is the command line that shows the state of the nodes.
     """
     causes = failed(answers)
     changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]

@@ -49,7 +49,7 @@ class NodeWorker:
         """Return the targets and patches of this node, and the target that each of `words` names; write nothing.
 
         The survey also has the sha256 of each file that planning reads. `command` is the command typed, `packages` maps
-        each project to packages to look for in its environment.
+        a project to the packages to look for in its environment.
         """
         requested = {word: self._find_requested(word, command, packages) for word in words}
         discovery = self._search.discover()

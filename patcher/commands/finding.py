@@ -147,7 +147,7 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
     return chosen
 
 
-def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> Note:
+def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool) -> Note:
     """Return a note that no patch of the targets `names` (none: of any) was found, with the places that were searched.
 
     `is_elsewhere` tells that another place has such a patch; then the note says that none was found here.

@@ -155,7 +155,7 @@ class ProfileConfig(Generic[StageT_co]):
     @property
     def notes(self) -> tuple[Note, ...]:
         """Notes for the report on the effects of this choice: window, saving, folder, replicas, ranks, profiler."""
-        stage_notes = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._place_notes())
+        stage_notes = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._trace_notes())
         return (*stage_notes, *self.profiler.notes(self.ranges))
 
     def _window_notes(self) -> Iterator[Note]:
@@ -212,8 +212,8 @@ class ProfileConfig(Generic[StageT_co]):
         """Estimated seconds that saving the whole window stalls a model of 32 layers."""
         return len(self.stage.window) * self.unit_stall_ms / 1000
 
-    def _place_notes(self) -> Iterator[Note]:
-        """Yield notes on the folder for traces, and on the choice of replicas and ranks."""
+    def _trace_notes(self) -> Iterator[Note]:
+        """Yield notes on a folder that the profiler does not support, on --replicas, and on recording every rank."""
         if not re.fullmatch(self.profiler.PATHS, self.save_path, re.ASCII):
             tool = self.profiler.MODULE
             yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)

@@ -95,7 +95,7 @@ class ProfilerSettings:
     level: str = ""
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) if `--contents` would record nothing, or lacks what its memory or the `ranges` need."""
+        """Raise Problem (USAGE) if `--contents` would record nothing, or lacks what `ranges` or its `memory` needs."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED

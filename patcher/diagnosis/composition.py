@@ -117,8 +117,8 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
 
     ``features`` and ``seconds`` are the timeline's, of which at most 2,000 iterations are used. The timeline has no
     classes: in each of three rounds, its seconds are divided among them as the coefficients so far predict.
-    Coefficients that predict no time for any iteration come back as they are. So do those of a device, since the
-    timeline's seconds do not tell how long it was busy.
+    Coefficients that predict no time for any iteration come back as they are. So do those of iterations recorded on a
+    device, since the timeline's seconds do not tell how long it was busy.
     """
     if not recorded.stretched.all():
         return coefficients

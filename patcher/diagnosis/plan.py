@@ -20,9 +20,9 @@ windows were within 1.5 points in 20 of the 23.
 
 def choose_windows(
     rollout: Iterations,
-    windows: int = WINDOWS,
-    first: int = 0,
     *,
+    first: int,
+    windows: int = WINDOWS,
     recorded: Floats | None = None,
     taken: Collection[int] = (),
     lacking: NDArray[np.bool_] | None = None,

@@ -89,7 +89,7 @@ class _Reconstruction:
 
         The partial request is one whose prompt is not computed to its end yet. ``iteration`` computes these tokens;
         ``arrival`` is the iteration by which the requests came. A ``full`` iteration has no room for more tokens, so
-        the last request becomes the partial one.
+        the last request becomes the partial one. One token and no new request mean that its prompt was complete.
         """
         new = [_Running(self.came + number, arrival) for number in range(count)]
         self.came += count
@@ -144,7 +144,7 @@ def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
 
 
 def _guess_ended(rebuilt: _Reconstruction, context: float, requests: int, tokens: int) -> list[_Running]:
-    """Return the likeliest set of running requests that ended before an iteration, [] if none can have.
+    """Return the likeliest set of running requests that ended before an iteration; [] if no request can have ended.
 
     Together they had about ``context`` tokens. The iteration then runs ``requests`` requests and computes ``tokens``
     tokens. A set is likelier if it is small, and if the new prompts in its place have the usual length.
@@ -221,7 +221,10 @@ def _choose_nearest(candidates: Sequence[_Running], context: float, count: int) 
 
 
 def _choose_pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
-    """Return the two requests whose contexts have the sum nearest to ``context``; ``ordered`` is sorted by context."""
+    """Return the two requests whose contexts have the sum nearest to ``context``.
+
+    ``ordered`` are at least two requests, sorted by context.
+    """
     low, high = 0, len(ordered) - 1
     best, distance = (low, high), float("inf")
     while low < high:

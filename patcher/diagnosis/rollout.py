@@ -86,12 +86,11 @@ def _diagnose(
     places: NDArray[np.int64],
     disturbed: NDArray[np.bool_],
 ) -> tuple[StageDiagnosis, Iterations]:
-    """Return the rollout stage with its classes, and the ``counted`` iterations with their seconds of work.
+    """Return (rollout stage with the shares of its classes, ``counted`` iterations with their seconds of work alone).
 
-    ``all_iterations`` are those of all engines, at ``places`` the ``recorded`` ones. The masks tell which of them
-    count, and may have been slowed down by the recording (``disturbed``). Seconds above the predicted time are taken
-    out as cost of the recording if a disturbed iteration takes 1.5 times as long as predicted, and as waiting if any
-    takes three times as long.
+    ``all_iterations`` are those of all engines; ``places`` are the indices of the ``recorded`` ones. The masks tell
+    which count, and which the recording may have slowed down (``disturbed``). Seconds of work lack those above the
+    prediction, if a disturbed iteration takes 1.5 times as long as predicted, or any three times (it waited).
     """
     on_device = not recorded.stretched.all()
     features = all_iterations.features_beside_device if on_device else all_iterations.features
@@ -142,7 +141,7 @@ def _busy_errors(
     places: NDArray[np.int64],
     counted: NDArray[np.bool_],
 ) -> dict[str, float]:
-    """Return load → seconds by which a device's busy time in the ``working`` iterations is predicted too long.
+    """Return load → seconds by which the device's busy time in ``working`` is predicted too long (negative: too short).
 
     The relative error of a load is that of its ``recorded`` iterations, each predicted from the other windows alone.
     Without a recorded iteration, only busy time beyond the measured time is an error. ``working``, with ``features``,
@@ -199,7 +198,7 @@ def _after_warm_up(iterations: Iterations) -> NDArray[np.bool_]:
 def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
     """Return the rollout stage without classes, because too few iterations are ``recorded`` (a number).
 
-    It has the seconds of each load, and the reason.
+    It has the seconds of each load (prefill, full, middle, tail), and the reason.
     """
     why = Text("recorded iterations: {count}; at least {least} are needed", recorded, FEWEST_RECORDED)
     if not recorded:

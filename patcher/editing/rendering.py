@@ -43,8 +43,8 @@ def render(
 ) -> Rendered:
     """Return the lines that `recipe` appends to its class or module, for `config` in `release` ("" if unknown).
 
-    `patch` is the patch that defines the recorder, `shared` that of the base class, which other patches of the class
-    use, too. `about` is the metadata that the recorder writes. User choices become literals. Raises ValueError for a
+    They come apart: those of `patch`, which defines the recorder, and those of `shared`, which defines a base class
+    that other patches of the class use, too. `about` is the metadata that the recorder writes. Raises ValueError for a
     mistake in a recipe or probe: a method defined twice, or an unknown constant or keyword.
     """
     probe = recipe.probe

@@ -46,11 +46,10 @@ class SourceFile(NamedTuple):
         return b"\r\n" if self.lines and self.lines[index].endswith(b"\r\n") else b"\n"
 
     def written(self, pieces: Sequence[Piece], target: Owner, block: Sequence[str]) -> bytes:
-        """Return the file's bytes with the lines of `pieces`, and with `block` at the end of a class or module.
+        """Return the file's bytes with lines replaced by those of `pieces`, and with `block` at the end of `target`.
 
-        `target` is that class or module. `block` are lines, indented by four spaces a level, which become the
-        indentation of the class. They go below the blocks of earlier patches. Line ends and encoding stay those of the
-        file.
+        `target` is a class or the module. The lines of `block` have four spaces a level, which become the indentation
+        of the class. They go below the blocks of earlier patches. Line ends and encoding stay those of the file.
         """
         at, steps, step = len(self.lines), 0, b"    "
         if isinstance(target, ast.ClassDef):

@@ -66,7 +66,7 @@ class Specialiser(ast.NodeVisitor):
         self.edits: list[_Edit] = []
 
     def rewritten(self, node: ast.stmt) -> list[str]:
-        """Return the rewritten lines of a statement, unindented; [] if nothing is left."""
+        """Return a statement's lines, unindented, with constants, keywords and hooks replaced; [] if none is left."""
         if isinstance(node, ast.AnnAssign) and node.value is None:
             return []
         self.edits = []

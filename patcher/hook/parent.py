@@ -141,7 +141,7 @@ class _Witness:
 def _follow(pid: int) -> int:
     """Wait until the process ``pid`` ends; return its status as ``os.waitpid`` gives it.
 
-    Forward signals that other processes send to this process, unless its whole group, and so ``pid``, got them.
+    Forward to ``pid`` each signal from another process, unless this process's whole group, and so ``pid``, got it.
     """
     witness = _Witness()  # after the command, which so gets all that the witness gets
     while True:

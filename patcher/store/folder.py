@@ -131,7 +131,7 @@ class StoreFolder:
         return all(name in _STANDING or _is_ours(name) for name in names)
 
     def prepare(self) -> None:
-        """Create the folder if it does not exist, and keep the times of the root.
+        """Create the store's folder if it does not exist, without changing the times of the root.
 
         The mode follows that of the root, not the umask. Raises OSError and Problem (ENVIRONMENT).
         """

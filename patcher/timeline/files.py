@@ -504,7 +504,8 @@ class Reader:
     def add_block(self, block: Block) -> None:
         """Add the records of a block, and a stall if the process stood still before it.
 
-        Invalid records are counted in ``losses``. A block without a time is skipped.
+        No stall is added if many blocks come late. Invalid records are counted in ``losses``. A block without a time is
+        skipped.
         """
         if block.at is not None:
             now = block.at[0] + self.offset
@@ -560,8 +561,8 @@ class Reader:
         """Add the engine iterations of a block that was written at ``now`` (microseconds).
 
         ``columns`` has ids, starts and lengths, then amounts such as requests; all but the lengths are differences. A
-        column of amounts with another length becomes zeros. None (it could not be decoded), or values out of range,
-        count as one loss.
+        column of amounts with another length becomes zeros. If ``columns`` could not be decoded (None), or has a value
+        out of range, nothing is added, and one loss is counted.
         """
         if columns is None or len(columns) < 3:
             self.losses.lines += 1

@@ -402,7 +402,10 @@ class _Join:
             )
 
     def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
-        """Return a text on the three processes that waited most for a CPU on the critical paths of all ``steps``."""
+        """Return the up to three processes that waited most for a CPU on the critical paths of ``steps``, in words.
+
+        Each has its host and the seconds in all steps; "" if no process waited.
+        """
         waits = Counter[int | None]()
         for step in steps:
             waits.update(step.by_process.get(causes.CPU_WAIT, {}))
@@ -435,7 +438,7 @@ class _Join:
         return ""
 
     def _missing_texts(self) -> Iterator[str]:
-        """Yield texts on ranks and roles without a file, and on ranks without records of a call in the last step."""
+        """Yield texts on what is missing: files of driver, ranks or roles, and records of a call in the last step."""
         yield from missing.trainer_texts(self.lacking)
         if self.driver is None:
             yield Text("the driver wrote no timeline file, so rlpatch cannot separate the steps")

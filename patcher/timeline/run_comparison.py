@@ -268,7 +268,8 @@ def _change(
     """Return the change of the mean ``seconds`` of the part ``name`` between two sides, raw and at equal tokens.
 
     ``seconds`` has a value for each step of each of the two ``sides``. ``change_count`` is the number of changes whose
-    confidence intervals hold together with 95 % probability. With fewer than four steps on a side there are none.
+    confidence intervals hold together with 95 % probability. With fewer than four steps on a side, both intervals are
+    None and both directions unknown.
     """
     z = statistics.NormalDist().inv_cdf(1 - CHANCE / change_count / 2)
     first, second = map(statistics.fmean, seconds)

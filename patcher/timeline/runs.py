@@ -184,7 +184,7 @@ def _with_ranks_and_names(processes: Sequence[Process]) -> list[Process]:
     """Return the processes with replica, rank and run name filled in; unknown ones stay None, or "".
 
     Replica and run name come from the process or its nearest ancestor; the replica also from the name of its worker
-    group. The rank is the one that the process reported, else the variable RANK.
+    group. The rank is the one that the process reported, else its environment variable RANK.
     """
     with_ancestors = _Ancestry(processes).with_ancestors
     inherited = []
@@ -203,9 +203,9 @@ def _with_ranks_and_names(processes: Sequence[Process]) -> list[Process]:
 def _group_into_runs(processes: Sequence[Process]) -> list[list[Process]]:
     """Group processes into runs: those with the same run name whose lifetimes overlap, directly or through others.
 
-    Groups of one name that do not overlap are one run, too, if the later one goes on in the earlier one's cluster:
+    Groups of one name that do not overlap are one run, too, if the later one goes on in the Ray cluster of the earlier:
     while a run starts, its processes are silent for minutes. A process without a run name joins the run that it
-    overlaps, if there is only one such run, or only one on its machine. Others without a name form runs of their own.
+    overlaps, if there is only one such run, or only one on its machine. The others are grouped by overlap alone.
     """
     by_name = defaultdict[str, list[Process]](list)
     for process in processes:

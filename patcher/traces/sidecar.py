@@ -203,7 +203,8 @@ def _units_by_number(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
     """Return step number → its metadata, from ``raw``, the JSON object of a file.
 
     A probe writes the uncounted iterations since the window was opened; each step gets those since the step before. The
-    first step of a later piece of a window gets 0, because the piece before is needed (:func:`uncounted_total`).
+    first step of a later piece of a window gets 0, because its number is only known with the piece before
+    (:func:`uncounted_total`).
     """
     entries = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0

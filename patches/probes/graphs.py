@@ -30,7 +30,8 @@ class GraphCapture(ReplicaRecorder):
     def enter(self, call: str) -> None:
         """Start recording before the call of ``call``, the name of the function that captures or compiles.
 
-        A recording that is still open, of this worker or of another one in this process, is saved first.
+        A recording that is still open, of this worker or of another one in this process, is saved first. Start
+        nothing if this worker is not to record, or has recorded already.
         """
         import sys
 

@@ -76,7 +76,7 @@ class MemoryHistory(WindowTool):
             self.mark(self.unit)
 
     def add_out_of_memory_observer(self, device: Any) -> None:  # docstring goes in
-        """Let the first failed allocation of a window save a snapshot; torch keeps an observer, so add only one."""
+        """Let the first failed allocation of a window save a snapshot; later calls in the process do nothing."""
         import sys
 
         if getattr(sys, "_rlpatch_watches_memory", None):
@@ -94,7 +94,7 @@ class MemoryHistory(WindowTool):
             sys._rlpatch_watches_memory = True  # type: ignore[attr-defined]
 
     def save_snapshot(self, name_part: str = "") -> None:  # docstring goes in
-        """Save NAME.MILLISECONDS.[name_part]memory.pickle; with a ``name_part`` print errors instead of raising."""
+        """Save the history to NAME.MILLISECONDS.[name_part]memory.pickle; raise errors only without a name_part."""
         import pickle
         import time
 

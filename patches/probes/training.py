@@ -55,8 +55,8 @@ class TrainingSteps(CountedUnits, OneWorld):
     def enter(self, *call: Any) -> None:
         """Begin a call of the stage if its role was chosen.
 
-        ``call`` are the arguments by which ``role_of_call`` tells the role. A window of the call before, or of a
-        rollout in the same thread, is closed first.
+        ``call`` are the arguments by which ``role_of_call`` tells the role. In any case, first close a window of
+        the call before, or of a rollout in the same thread.
         """
         import sys
         import threading
@@ -173,8 +173,8 @@ class TrainingSteps(CountedUnits, OneWorld):
     def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
         """End a loop over units: close the window if the loop was not ``complete``.
 
-        Otherwise end the call of the stage if the loop ``ends_call``, or note a pause if an open window counts
-        ``unit``. Do nothing in a process that was forked inside the window.
+        Otherwise end the call of the stage if the loop ``ends_call``, or pause until the next loop if an open
+        window counts ``unit``. Do nothing in a process that was forked inside the window.
         """
         import os
 
@@ -234,9 +234,9 @@ class TrainingSteps(CountedUnits, OneWorld):
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return "sequences" of a batch with "input_ids", and its "tokens" (nested ids) or its "padded" shape.
+        """Return the number of "sequences" in a batch, and that of "tokens" (nested ids) or the "padded" shape.
 
-        {} for any other batch.
+        Return {} for a batch without "input_ids".
         """
         import contextlib
 

@@ -39,7 +39,7 @@ def probe(summary: Callable[[Any], str]) -> Probe:
 def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
     """Return the two recipes, for verl and for slime, that tell SGLang's processes the number of their replica.
 
-    They go in only beside all of `recorders`, which are of one stage.
+    They are only patched together with all of `recorders`, which are of one stage.
     """
     recorder = recorders[0]
     summary = recorder.probe.summary

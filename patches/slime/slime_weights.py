@@ -32,7 +32,7 @@ def answers(package: str) -> Insertion:
 
 
 def recipes(package: str, releases: Releases, *senders: Recipe) -> tuple[Recipe, ...]:
-    """Return all weight-sync recipes of `package`, slime or a fork of it; `senders` are those that other forks lack."""
+    """Return all weight-sync recipes of `package`, slime or a fork; those in `senders` are not for every fork."""
     weights, sync = Weights(package), "MegatronTrainRayActor.update_weights"
     return weights.recipes(
         releases,

@@ -175,7 +175,8 @@ def _release_line(upstream: Upstream, version: str) -> Iterator[str]:
 def _recipe_additions(upstream: Upstream, fit: RecipeFit, version: str) -> Iterator[str]:
     """Yield lines of the report: what to change in the recipe of `fit` for the release `version`, with file and line.
 
-    That is a fingerprint, a structure, or the end of a structure; nothing if the recipe already fits the release.
+    Such a change adds a fingerprint or a structure, or ends a structure's range of releases before `version`. Yield
+    nothing if the recipe already fits the release.
     """
     recipe, structure = fit.recipe, fit.structure
     if not fit.new:

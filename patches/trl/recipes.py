@@ -167,7 +167,7 @@ def _update(trainer: _Trainer) -> Recipe:
 
 
 def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
-    """Return the recipe for the log-probabilities that a trainer computes for its rollout."""
+    """Return the recipe for the log-probabilities that a trainer computes for its rollout, in all its `structures`."""
     method = _LOG_PROBS[0].method
     return Recipe(
         name=Text("{algorithm} trainer", trainer.name),

@@ -86,7 +86,7 @@ def _lend_loops(method: str) -> Insertion:
 
 
 def engine_worker(stage: str, unit: str) -> Recipe:
-    """Return the recipe that counts `unit` in `stage`, in verl's `TrainingWorker`, which drives engines of all kinds.
+    """Return the recipe that counts steps of the kind `unit` in `stage`, in `TrainingWorker`, which drives all engines.
 
     To count micro-batches, the recipes of the engines have to go in, too.
     """
@@ -162,7 +162,10 @@ def engine_worker(stage: str, unit: str) -> Recipe:
 
 
 def _tinker(unit: str) -> Recipe:
-    """Return the recipe that counts `unit` in Tinker's worker, which gets an update in several calls."""
+    """Return the recipe that counts steps of the kind `unit` in Tinker's worker, which gets an update in several calls.
+
+    Each of its mini-batches counts as a training step.
+    """
     file, releases, method = "verl/workers/engine_workers_tinker.py", RELEASES.since("0.9.0"), "forward_backward"
     return Recipe(
         name=Text("Tinker's worker, {steps}", training.plural(unit)),
@@ -216,7 +219,7 @@ def _engines(stage: str) -> tuple[_Engine, ...]:
 
 
 def _in_engine(engine: _Engine, stage: str) -> Recipe:
-    """Return the recipe for the loop over micro-batches of `engine` in `stage`; the engine's worker counts them."""
+    """Return the recipe for `engine`'s loop over micro-batches in `stage`; the probe in its worker counts them."""
     method, file = "forward_backward_batch", f"verl/workers/engine/{engine.strategy}/transformer_impl.py"
     return Recipe(
         name=engine.class_name,

@@ -55,9 +55,10 @@ def leave(method: str, why: str, windows: tuple[str, ...] = ()) -> Insertion:
 
 
 def scheduled(method: str, chunks: str, statement: str, *, last: bool) -> Insertion:
-    """Return lines around `statement`, which runs Megatron's schedule over `batch_generator`, to count micro-batches.
+    """Return the lines that count micro-batches, for `method`, around its `statement` that runs Megatron's schedule.
 
-    `chunks` is a Python expression for the model's chunks. With `last` the call of the stage ends with the schedule.
+    The schedule takes them from `batch_generator`. `chunks` is a Python expression for the model's chunks. With `last`,
+    nothing follows the schedule, so the recorder ends the stage's call there.
     """
     last_one = ", last=True" if last else ""
     return Insertion(

@@ -54,7 +54,7 @@ def _without_loop(method: str) -> _Loops:
 
 
 def _nested(method: str) -> _Loops:
-    """Return the lines and windows of an FSDP update: a loop over micro-batches inside a loop over mini-batches."""
+    """Return the lines and windows for `method`, an FSDP update: a loop over micro-batches in one over mini-batches."""
     return _Loops(
         (
             _enter(method),
@@ -136,8 +136,8 @@ def _in_schedule(
 ) -> Recipe:
     """Return the recipe for a stage's micro-batches in Megatron's schedule.
 
-    `role` is the probe class that tells the role. `model_attribute` names the worker's attribute with the model's
-    chunks.
+    `role` is the probe class that tells the role of a call, `model_attribute` names the worker's attribute with the
+    model's chunks, `fingerprints` are those of the method `forward_backward_batch`.
     """
     method, update = stage.replace("-", "_"), stage in UPDATES
     minis = (loop(method, MINI, "dataloader", last=True),) if update else ()

@@ -74,7 +74,8 @@ class Follower:
     def look(self) -> None:
         """Look at the run once: read the windows that have been saved, and request those that the diagnosis lacks.
 
-        Updates `diagnosis`, `rollouts` (how many have begun), `finished` and `reached`.
+        Updates `diagnosis`, `rollouts` (how many have begun), `finished` (no more windows will be requested) and
+        `reached` (the number of steps that the user typed has ended).
         """
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:

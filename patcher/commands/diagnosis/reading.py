@@ -125,7 +125,7 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
     return next((processes for run, processes in reversed(surveyed) if run.started >= started - 1), ())
 
 
-def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output = NO_FILES) -> None:
+def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output) -> None:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
     Write the files of `output`. Raises Problem (NO_TRACE) if no run began since.

@@ -24,13 +24,12 @@ def compare(
     folder: Path, paths: Sequence[Path], options: ReadOptions, display: Display = silent, *,
     force: bool, update: bool, fail_above: float | None = None,
 ) -> CommandResult:  # fmt: skip
-    """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` store the run there.
+    """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` add the run to it.
 
-    `options` name the files to write. With `force`, sides that are not comparable are compared, too; being slower by
-    more than `fail_above` percent (None: no limit) is a problem of the result. The run is not stored if it is slower,
-    if the comparison is refused or undecided, or if the result has problems. All stored runs but the newest
-    `baseline.KEEP` are deleted. Without a baseline, the run becomes its first one. Raises Problem: NO_TRACE if there is
-    no baseline and no `update`, NOT_COMPARABLE for other ranks than those of the baseline.
+    `options` name the files to write. `force` compares sides that are not comparable, too. Being slower by more than
+    `fail_above` percent (None: no limit) is a problem of the result. The run is not added if it is slower, if the
+    comparison is refused or undecided, or if the result has problems. Only the newest `baseline.KEEP` runs are kept.
+    Raises Problem: NO_TRACE without a baseline, where `update` starts one; NOT_COMPARABLE for other ranks.
     """
     result = CommandResult("compare")
     profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading traces")))
@@ -63,9 +62,9 @@ def compare(
 def _start_baseline(
     result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile], *, update: bool
 ) -> None:
-    """Store `profiles` as the first run of the baseline in `folder`, and report that in `result`.
+    """Store `profiles` as the first run of the baseline in `folder` if `update` is True, and report that in `result`.
 
-    Raises Problem: NO_TRACE without `update`, NOT_COMPARABLE if the run could not be compared even with itself.
+    Raises Problem: NO_TRACE if `update` is False, NOT_COMPARABLE if the run could not be compared even with itself.
     """
     if not update:
         raise Problem(

@@ -90,9 +90,9 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
 def _places_and_advice(
     report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None
 ) -> Iterator[str]:
-    """Yield where the time of ``focus`` goes, what to do about the ``leading`` finding, and the finding beside it.
+    """Yield lines on the longest kernel, late launchers, the longest idle time, what to do, and the largest warning.
 
-    A text may be "".
+    A line is "" if it does not go with the ``leading`` finding. ``focus`` is the profile that the lines are about.
     """
     kernel = _longest_kernel(focus, leading) if leading is not None and leading.id != "copies" else ""
     slow_step = leading is not None and leading.id == "outlier"

@@ -156,8 +156,8 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
 def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
     """Yield the breakdown of a profile's device time, then its rates (such as FLOP/s) and shares of kernel time.
 
-    The shares are by limiting resource, by shape compilation, and by phase (such as forward and backward). What is
-    unknown is left out.
+    The shares are by limiting resource, by static or dynamic shapes, and by phase (such as forward and backward). What
+    is unknown is left out.
     """
     yield from lines(tables.parts(profile))
     if lead_in := profile.sum_ns(model.LEAD_IN):

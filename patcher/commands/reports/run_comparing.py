@@ -55,8 +55,8 @@ def _has_trace(path: Path) -> bool:
 def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -> bool:
     """Tell whether two sides are to be compared as timelines (True) or as traces (False).
 
-    If all paths have both, traces are compared, unless `choice` has steps or runs; if no path has a timeline, it is
-    False, whatever else the paths are. Raises Problem: NO_TRACE if one path has a timeline and another does not exist,
+    If all paths have both, traces are compared, unless `choice` has steps or runs. Return False if no path has a
+    timeline, whatever else it has. Raises Problem: NO_TRACE if one path has a timeline and another does not exist,
     USAGE if some have only timelines and others none. USAGE, too, if steps or runs are chosen without a timeline.
     """
     paths = [*before, *after]
@@ -168,7 +168,7 @@ def _of_side(values: Sequence[T], side: int) -> T | None:
 
 @contextlib.contextmanager
 def _naming_folder(path: Path) -> Iterator[None]:
-    """Add the folder ``path`` to a Problem (USAGE) that the block raises.
+    """Add the folder ``path`` to a Problem (USAGE) that the body of the ``with`` statement raises.
 
     If the problem lists the runs of a folder, its hint becomes how to choose one for each side.
     """

@@ -195,7 +195,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 
 
 def chosen_run(
-    folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool = False
+    folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
     """Return the run with this `number` in `folder` (None: the only run), or the `newest` run, and its processes.
 

@@ -212,10 +212,10 @@ def _row_bars(placed: Placed, frame: Frame) -> tuple[list[Markup], int]:
 def _strokes(
     intervals: Sequence[Interval], frame: Frame, top: float, height: int, title: str, classes: Iterable[str]
 ) -> Markup:
-    """Return bars as one SVG path, with their notes as data; an empty Markup if none lies in the frame.
+    """Return a bar for each interval, as one SVG path with the notes of the intervals as data.
 
-    ``intervals`` must be sorted. ``top`` and ``height`` are in pixels, ``title`` is the tooltip, ``classes`` are CSS
-    classes.
+    Return an empty Markup if none lies in the frame. ``intervals`` must be sorted. ``top`` and ``height`` are in
+    pixels, ``title`` is the tooltip, ``classes`` are CSS classes.
     """
     intervals = frame.within(intervals)
     if not intervals:
@@ -359,7 +359,8 @@ def _axis(frame: Frame, height: int) -> Markup:
 def _bar_names(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
     """Yield SVG texts with the names of bars longer than 4 % of the frame, each cut at the end of its bar.
 
-    Iterations, merged names and low bars have none. The page's script adds others when there is room.
+    Iterations, merged names and bars of at most 10 pixels' height have none. The page's script adds others when there
+    is room.
     """
     for place in placed:
         paler = {(bars.top, bars.name) for bars in place.row.bars if bars.pale}

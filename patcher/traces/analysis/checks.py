@@ -40,10 +40,11 @@ def checked(trace: RankTrace, attribution: Attribution) -> RankProfile:
 
 
 def check_tables(profile: RankProfile, doubts: Sequence[str], only: tuple[int, int] | None = None) -> RankProfile:
-    """Return the profile of torch_npu's own tables with the results of its checks.
+    """Return ``profile``, which was read from torch_npu's own tables, with the results of its checks.
 
-    Only the steps in the half-open range ``only`` stay; None keeps all. If steps are left out, kernels are, too,
-    because the tables sum them over all steps. ``doubts`` are contradictions between step metadata and trace.
+    Only the steps with a number in the half-open range ``only`` stay; None keeps all. If steps are left out, kernels
+    are, too, because the tables sum them over all steps. ``doubts`` are contradictions between step metadata and trace,
+    which fail a check.
     """
     chosen = [unit for unit in profile.units if only is None or only[0] <= unit.number < only[1]]
     numbers = {unit.number for unit in chosen}
@@ -178,7 +179,7 @@ def _clock_check(attribution: Attribution) -> Check:
 
     Some µs are normal on NPUs. The check fails if at least 1 % of the tasks begin that early, and if at least 5 % of
     the steps' time would be attributed otherwise if all tasks began later by the mean lead of these. A failure
-    withdraws each diagnosis of the host whose parts take less than twice that time.
+    withdraws each diagnosis of the host whose parts take less than twice the time that would be attributed otherwise.
     """
     tasks, _, early, lead = attribution.launches
     if not early:

@@ -236,9 +236,9 @@ def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
 
 
 def _compare_rates(unaligned_rate: float, other_rate: float) -> tuple[str, bool]:
-    """Return a sentence that compares the GB/s of unaligned and other pieces, and whether unaligned ones may be slower.
+    """Return (sentence that compares the GB/s of unaligned and other pieces, whether unaligned ones may be slower).
 
-    If a rate is 0, the sentence is "", and they may be slower.
+    Slower is below 80 % of the other rate. If a rate is 0, it is unknown: then the sentence is "", and they may be.
     """
     if not (unaligned_rate and other_rate):
         return "", True

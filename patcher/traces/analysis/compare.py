@@ -126,10 +126,9 @@ def _incomparable(
 def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]], *, by_run: bool) -> str:
     """Return the verdict: slower or faster if the interval of the change excludes 0, else alike.
 
-    It is `FEW` (not enough data) if there are so few steps that chance could explain the change. With few captures,
-    slower and faster are said of these captures only, because the next one may differ. ``change`` is (low, change,
-    high) in ns, ``sizes`` has for each side the number of steps of each capture. ``by_run`` says that there are enough
-    runs of a baseline, whatever their number of steps.
+    It is `FEW` (not enough data) if ``change`` is None, or if so few steps could differ by chance. ``by_run`` skips the
+    test for chance: a baseline has enough runs. With few captures, slower and faster are said of these captures only.
+    ``change`` is (low, change, high) in ns, ``sizes`` has for each side the number of steps of each capture.
     """
     counts = [*map(sum, sizes)]
     if change is None or (not by_run and math.comb(sum(counts), counts[0]) < CHANCE):
@@ -146,7 +145,7 @@ def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]
 
 
 def _setting_differences(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield a sentence for each profiler setting that differs between the sides; releases are left out.
+    """Yield a sentence for each profiler setting that differs between the sides; versions of software are left out.
 
     A profiler records a switch only if it is on. So a missing switch counts as off, unless the capture has no settings.
     """
@@ -191,8 +190,8 @@ def _kind(device: str) -> str:
 def _model_difference(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield one sentence if the sides seem to run different models; nothing otherwise.
 
-    They do if less than half of the time is in modules that both sides have. Without modules, a third of the time in
-    kernels decides, and without kernels in operators.
+    They do if less than half of the time is in modules that both sides have. If a side has no modules, kernels are
+    compared, and without these operators: then the limit is a third of the time.
     """
     for what, field, least in (
         (Text("modules"), "modules", LIKE_MODULES),

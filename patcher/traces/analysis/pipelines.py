@@ -83,6 +83,7 @@ def _sources_by_pipeline(profiles: Sequence[RankProfile]) -> list[set[str]]:
     """Return the pipelines of a run, each as the set of the sources of its profiles.
 
     Profiles that send or receive in the same group belong together; groups with a common profile are merged.
+    A profile without sends and receives is in no pipeline.
     """
     linked: dict[str, set[str]] = defaultdict(set)
     for profile in profiles:
@@ -106,7 +107,7 @@ def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
 
 
 def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:
-    """Return the part of a step in which ``profiles`` spend most more time than ``others``; None if no part is longer.
+    """Return the part of a step in which ``profiles`` exceed ``others`` the most, and by how much; None if in none.
 
     Compared are the mean of ``profiles`` and the median of ``others``, in ns per step. Communication does not count,
     because ranks wait in it; the time before the first kernel does.

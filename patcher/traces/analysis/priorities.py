@@ -33,8 +33,8 @@ NEARLY_ALL = 0.8
 def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | None) -> model.Diagnosis:
     """Return a diagnosis of idle time whose headline and culprit name the place with over half of this time.
 
-    Without such a place, it names the call, frame or operator that keeps the host for over half of this time. In both
-    cases, the saving is at most the time there. Without either, or without a ``profile``, the diagnosis is unchanged.
+    Without such a place, "host-bound" names the call, frame or operator that keeps the host for over half of this time.
+    In both cases, the saving is at most the time there. Any other diagnosis, and one without ``profile``, is unchanged.
     """
     parts = PARTS_OF.get(diagnosis.id, ())
     if profile is None or diagnosis.saving_ns is None:
@@ -69,7 +69,7 @@ def ordered(
 
     If ranks wait for each other, only the straggler's diagnoses are kept, next to the finding on the waiting. Without a
     straggler, they are those of the rank with the largest saving. The warning with the largest saving becomes a
-    problem.
+    problem, unless computing outweighs it.
     """
     communication = max(_on_communication(diagnoses), key=_exposed_and_waiting, default=None)
     slow = exposed.straggler(meetings) if communication is not None and communication.id == "slow-rank" else None

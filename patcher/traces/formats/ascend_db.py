@@ -101,7 +101,10 @@ class DatabaseTrace(RankTrace):
             return self.alike.uses(db, self.tasks, segments, units)
 
     def fill(self, db: sqlite3.Connection) -> None:
-        """Read everything but the measures of kernels into this trace. Raises Problem (TRACE) for another schema."""
+        """Read everything into this trace but the kernels' pipeline ratios, which `kernel_uses` reads later.
+
+        Raises Problem (TRACE) for another schema.
+        """
         self.tables = database.columns(db)
         self._check(db)
         ascend.set_rank(self, self.file.parent)
@@ -195,7 +198,7 @@ class DatabaseTrace(RankTrace):
             self.alike.add(computed, tuple(alike))
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
-        """Add the collectives, by begin, with their messages and the vendor's measures."""
+        """Add the collectives in order of begin, each with its message's size, and its times in ``analysis.db``."""
         transits, types = _transits(self.analysis), {}
         columns = "NULL, NULL"
         if {"count", "dataType"} <= self.tables["COMMUNICATION_OP"] and "ENUM_HCCL_DATA_TYPE" in self.tables:

@@ -255,9 +255,10 @@ class ChromeEvents:
             self.cut = file.cut or ("" if ended else Text("the file is cut off within its list of events"))
 
     def _read_header(self, file: _Stream) -> bytes:
-        """Read up to the opening of the list of events, set ``header``, and return the text read after it.
+        """Read up to the opening of the list of events, and return the text read after it.
 
-        A file that is only a list leaves ``header`` as it is. Raises Problem (TRACE) if the file is no such JSON.
+        Set ``header`` to the JSON object around the list, with what stands before it. A file that is only a list leaves
+        ``header`` as it is. Raises Problem (TRACE) if the file is no such JSON.
         """
         unparsed = file.read(self.block).lstrip(_BLANK)
         if unparsed.startswith(b"["):
