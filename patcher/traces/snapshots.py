@@ -127,7 +127,8 @@ class _Event(NamedTuple):
 def read(path: Path, progress: Progress = ignore) -> Snapshot:
     """Return the peak, steps and holders of each device in a memory snapshot of torch.
 
-    ``progress`` is called with the bytes read. Raises Problem (TRACE) for any other file, OSError if it cannot be read.
+    ``progress`` is called with the number of bytes read since its last call. Raises Problem (TRACE) for any other file,
+    OSError if it cannot be read.
     """
     segments, traces, about = _load_content(path, progress)
     marked = [number for number in _list(about.get("marked")) if type(number) is int]
@@ -318,7 +319,10 @@ class _History:
             )  # fmt: skip
 
     def _live_after(self, until: int) -> list[tuple[_Event, int | None]]:
-        """Return what is live after the first ``until`` events, each with the step that allocated it, or None."""
+        """Return what is live after the first ``until`` events: pairs (event, number of the step that allocated it).
+
+        The number is None for memory that was allocated before the first event, or outside of a recorded step.
+        """
         ranges = iter(self.unit_ranges())
         number, start, end = next(ranges, (None, len(self.events), len(self.events)))
         live = dict[int, tuple[_Event, int | None]]()

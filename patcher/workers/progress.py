@@ -131,8 +131,8 @@ def _progress_of(
 def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
     """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder.
 
-    It is lost if the worker refused it, ended after it was written or is past its rollout, or if it has expired; idle
-    if the worker ended before; else at work. The reason is "" unless it is lost.
+    It is lost if the worker refused it, ended after the request was written, or is past the requested rollout or step,
+    or if the request has expired. It is idle if the worker ended before, else at work. The reason is "" unless lost.
     """
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id

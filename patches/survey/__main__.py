@@ -57,7 +57,7 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
 
 
 def _survey(target_and_version: str, path: Path | None) -> list[str]:
-    """Return the lines of the report on a release such as "vllm==0.33.0", in the folder `path` (None: downloaded).
+    """Return lines on how the recipes fit a release such as "vllm==0.33.0", in the folder `path` (None: downloaded).
 
     Raises Problem if the project is unknown, no release is named, or it cannot be downloaded or read.
     """

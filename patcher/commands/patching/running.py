@@ -112,8 +112,8 @@ def run(
 def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    If a file that the command names is there but cannot be read, the launch is returned without the command, and the
-    report has a warning. If it is `launch.script`, missing or unreadable, the Problem is raised.
+    If a file that the command names cannot be read, the launch is returned without the command, and the report has a
+    warning. But Problem is raised if that file is `launch.script`, the script whose settings the user asked to check.
     """
     try:
         return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
@@ -147,10 +147,10 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
 
 
 def _without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` without the import hook.
+    """Return a function that runs the command of `launch` without the import hook, beside what `meanwhile` starts.
 
-    That function starts what `meanwhile` returns beside the command, and returns the exit code of `rlpatch run`. If the
-    command fails, it ends this process with the command's status.
+    That function returns the exit code of `rlpatch run`. If the command fails, it ends this process with the command's
+    status. If the command cannot be started, it shows the problem.
     """
 
     def then(show: Show) -> int:
@@ -185,10 +185,10 @@ def _with_hook(
 ) -> Callable[[Show], int]:
     """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
 
-    Folders of runs that have ended are deleted. The returned function starts what `meanwhile` returns beside the
-    command, and shows in how many processes each plan had an effect; none is a problem with `require`. It returns the
-    exit code of `rlpatch run`; if the command fails, it ends this process with the command's status. `gaps` are the
-    places in the launch at which the hook may get lost.
+    Folders of killed runs are deleted. The returned function runs the command beside what `meanwhile` starts, and shows
+    in how many processes each plan had an effect; none is a problem with `require`. It returns the exit code of
+    `rlpatch run`; if the command fails, it ends this process with the command's status. `gaps` are the places in the
+    launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)

@@ -186,8 +186,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 def chosen_run(
     folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool = False
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the run with this `number` in `folder` (None: the only run), or the `newest` run, and its processes.
-
+    """Return the run with this `number` in `folder` (None: the only run) and its processes; `newest` beats `number`.
     `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
     without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if there are several for None.
     """
@@ -289,7 +288,7 @@ def _run_by_number(
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
     """Return the run with this `number` (None: the only run) and its processes.
 
-    Raises Problem (USAGE) if there is no such run, or if there are several for None. It lists the newest `LISTED` runs.
+    Raises Problem (USAGE), which lists the newest runs, if there is no such run, or if there are several for None.
     """
     runs_by_number = {run.number: (run, processes) for run, processes in surveyed.runs}
     if number in runs_by_number:
@@ -318,8 +317,7 @@ def _run_line(run: model.Run) -> str:
 
 
 def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
-    """Return the run with only the steps in the half-open range `numbers` (None: all).
-
+    """Return the run with only the steps in the half-open range `numbers` (None: all); the rest of it stays as it is.
     Raises Problem (USAGE) if the run has none in that range.
     """
     if numbers is None:

@@ -108,11 +108,8 @@ def attributed(
 
 
 def _parts_by_segment(trace: RankTrace, cuts: Split) -> list[list[int]]:
-    """Return for each segment of ``cuts`` the ns of each part of a step, in the order of ``PARTS``.
-
-    Tasks are visited by begin. Between two begins no task starts, so the latest end of each kind so far tells until
-    when that kind runs: no list of running tasks is needed.
-    """
+    """Return for each segment of ``cuts`` the ns of each part of a step, in the order of ``PARTS``."""
+    # Between two begins no task starts, so the latest end of each kind so far tells until when that kind runs.
     parts = [[0] * len(model.PARTS) for _ in cuts.segments]
     on_device = [
         (segment.starts, segment.ends, sums)
