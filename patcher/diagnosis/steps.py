@@ -83,6 +83,8 @@ def _stage_times(
 ) -> dict[str, _StageTime]:
     """Return stage → its seconds on the critical paths of ``steps``, by process and activity.
 
+    A phase of the driver counts for the stage that has most of it, else it is a stage by itself. What lies outside of
+    phases counts by its own kind.
     ``call_times`` has stage → (start, end) of the calls of this training stage, in seconds, sorted.
     """
     stage_times = dict[str, _StageTime]()

@@ -162,9 +162,9 @@ def _places(
 ) -> Iterator[_Place]:
     """Yield the places to search in order; an interpreter that does not answer is added to `searched` as text.
 
-    They are the folders `paths`, else the interpreter `python`, whose answer from before may be `environment`, else the
-    environments of the running interpreter, the shell and PATH. Without `git` the version of checkouts is skipped.
-    Raises Problem (USAGE) if both `paths` and `python` are given.
+    They are the folders `paths`, else the interpreter `python`, else the environments of the running interpreter, the
+    shell and PATH. `environment` is the answer of `python` if it was asked before. Without `git` the version of
+    checkouts is skipped. Raises Problem (USAGE) if both `paths` and `python` are given.
     """
     if paths and python is not None:
         raise Problem(

@@ -79,9 +79,9 @@ def collect(
 ) -> RunProgress:
     """Return the progress, at ``now`` in seconds since 1970, of the workers in ``folder`` for which ``wanted`` is true.
 
-    A worker that is gone or silent, with a newer one in its place, is of an earlier run and is only counted. For
-    workers on demand it is the progress with the request ``requested``, or else with that in ``folder``. Raises OSError
-    if the folder cannot be read.
+    A worker that is gone or silent is of an earlier run, and is only counted, if there is a newer one of the same stage
+    and rank. A worker on demand progresses with ``requested``, or without that with the request in ``folder``. Raises
+    OSError if the folder cannot be read.
     """
     states = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]

@@ -102,10 +102,11 @@ class TrainingRequests:
     def _request_micro_batches(
         self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress]
     ) -> None:
-        """Request micro-batches of the slowest rank in the next training step, and pass a line about it to `say`.
+        """Request the shortest and the longest micro-batch of the slowest rank in the next training step.
 
-        ``name`` is the stage, ``stages`` has it once for each rank, ``living`` are its live workers. Nothing is
-        requested if the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
+        ``name`` is the stage, ``stages`` has it once for each rank, ``living`` are its live workers. `asked` gets the
+        request, `say` a line on it. Nothing is requested if the rank has ended too few calls to choose micro-batches
+        from, or if no worker has counted a step.
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]

@@ -234,8 +234,8 @@ def _report_effect(
 ) -> tuple[int, StepResult]:
     """Return in how many processes of the run the files of `plan` were patched, and the report on that.
 
-    If there was none, that is a warning, with `require` a problem. `gaps` are the places in the launch at which the
-    import hook may have got lost.
+    If there was none, that is a warning, with `require` a problem; but only a note if other nodes of a Ray cluster may
+    have such processes. `gaps` are the places in the launch at which the import hook may have got lost.
     """
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}

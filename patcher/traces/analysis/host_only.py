@@ -339,11 +339,10 @@ def _places_or_frame(
 
 
 def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tuple[str, float]]]:
-    """Return the frame with most of the time without operators, its ns, and what runs in it with the mean ns of that.
+    """Return the frame in which a step spends most time without operators, its ns, and (name, mean ns) of calls in it.
 
-    It is the innermost of those that have 80 % of the longest one's time, in a program's own code if one is there. The
-    ns are the lower median over the steps. Without any frame, its name is "". It tells more than a place if inner calls
-    share the frame's time, because then another one of them may take longest in each step.
+    Frames with at least 80 % of the longest one's time are candidates. The innermost one counts, in the program's own
+    code if there is one. The ns of the frame are the lower median over the steps. Without any frame, its name is "".
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])

@@ -26,7 +26,7 @@ _KINETO = re.compile(
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     """Return the state, step numbers, rank and world of a torch.profiler trace, by its name and one pass over the file.
 
-    A file in another format gets ``form`` "other". ``progress`` is called with the number of bytes read.
+    A file in another format gets ``form`` "other". ``progress`` gets the number of bytes of each read.
     """
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)
