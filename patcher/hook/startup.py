@@ -191,7 +191,10 @@ def _cache_lines(path: str, data: bytes) -> None:
 
 
 def _use_python_tracebacks() -> None:
-    """Print uncaught exceptions by the ``traceback`` module: before Python 3.13 the default, in C, reads the disk."""
+    """Let the ``traceback`` module print uncaught exceptions, unless somebody else does.
+
+    Before Python 3.13 the default printer, in C, would read the unpatched lines from the disk.
+    """
     if sys.version_info >= (3, 13):
         return
     import threading

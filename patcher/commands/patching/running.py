@@ -102,10 +102,10 @@ def run(
         result.lines.append(
             Text("no file is changed: the processes of the command import the patched code from memory")
         )
-        result.then = _with_hook(changed, launch, gaps, meanwhile, require=require)
+        result.then = _runner_with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
         result.lines.append(Text("the installed files already have these patches, so the command runs unchanged"))
-        result.then = _without_hook(launch, meanwhile)
+        result.then = _runner_without_hook(launch, meanwhile)
     return result
 
 
@@ -146,7 +146,7 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
-def _without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
+def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
     """Return a function that runs the command of `launch` without the import hook, beside what `meanwhile` starts.
 
     That function returns the exit code of `rlpatch run`. If the command fails, it ends this process with the command's
@@ -180,7 +180,7 @@ def _finish_run(status: int, code: int, companion: Companion | None) -> int:
     return code if status == 0 or ended_here else parent.leave(status)
 
 
-def _with_hook(
+def _runner_with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
     """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
