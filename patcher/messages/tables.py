@@ -67,7 +67,7 @@ def _turn(name: str, number: int) -> Text:
     return Text("step {number}", number) if name == "step" else Text("sync {number}", number)
 
 
-def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
+def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch traces` from the `data` of its report, a row for each group of traces.
 
     The table is at most `width` columns of the terminal wide; None: of any width.
