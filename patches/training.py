@@ -109,11 +109,12 @@ def probe(
     logged: Callable[[str], type | None] = lambda _release: None,
     between: str = "",
 ) -> Probe:
-    """Return the probe that counts the units of a stage; `recorder_class` tells the role of a call.
+    """Return the probe of a stage: what is inserted to count its units and to record them.
 
-    `shared` and its base classes are common to the stages of a class; `members` go into the target class. `logged`
-    returns the class to merge into the recorder for a release whose worker knows the training step of the log (None for
-    other releases). `between` is the log's word for what runs between two units ("": that of the stage).
+    `recorder_class` is the recorder, which tells the role of a call from `roles`. `members` go into the target class.
+    `shared`, a base of the recorder, is inserted once for all stages of a target class. `logged` returns the class to
+    merge into the recorder for a release whose worker knows the training step of the log (None for other releases).
+    `between` is the log's word for what runs between two units ("": that of the stage).
     """
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:  # noqa: ARG001

@@ -119,7 +119,7 @@ class Nodes:
     def _change_report(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet.
 
-        ``count`` is the number of nodes, ``verb`` says what was done to the files.
+        ``count`` is the number of nodes with a change, ``verb`` says what was done to the files.
         """
         lines = [
             Text("{node} sees the same folder as {other_nodes}, so the files were written only once", node, other_nodes)
@@ -147,7 +147,8 @@ class Nodes:
     def gather(self, folder: Path, into: Path) -> StepResult:
         """Copy timeline files from `folder` on each node into the subfolder `timeline` of `into`; report how many.
 
-        A file is copied again if the node has more bytes of it. Raises OSError.
+        A file that is already here is only replaced if the node has more bytes of it. The report names nodes that
+        failed. Raises OSError if files cannot be written here.
         """
         here = into / "timeline"
         have = {path.name: path.stat().st_size for path in here.glob("*.jsonl.gz*")}
@@ -183,7 +184,7 @@ class Nodes:
         ]
 
     def recover(self) -> CommandResult:
-        """Complete or roll back the interrupted commands of every node; it is a problem if no node answers."""
+        """Complete or roll back the interrupted commands of every node that answers; report a problem if none does."""
         step, roots, unreached = self._recover_all()
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
@@ -221,9 +222,9 @@ class Nodes:
         return values(answers), summary.failures(answers)
 
     def _with_targets(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
-        """Return the surveys without nodes that have no target, and a note on these, if `--nodes has-target` is given.
+        """Return the surveys and an empty result; with `--nodes has-target`, leave out nodes that have no target.
 
-        It is a problem if no node is left.
+        The result then has a note on these nodes, or a problem if no node is left.
         """
         if not self._with_target:
             return surveys, StepResult()

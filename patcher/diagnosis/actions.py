@@ -81,10 +81,10 @@ def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
 
 
 def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iterations: Iterations) -> Iterator[Action]:
-    """Yield actions for the first ``max_num_seqs`` above the peak of requests, and the first limit of output lengths.
+    """Yield an action for the first what-if of each kind, as far as it has bounds and is estimated to save 2 %.
 
-    ``stage_seconds`` is how long the rollouts took, ``iterations`` are all of theirs. A what-if without bounds, or
-    whose estimate saves less than 2 %, is skipped.
+    A what-if on ``max_num_seqs`` counts only if its setting is above the peak of requests. ``stage_seconds`` is how
+    long the rollouts took, ``iterations`` are all of theirs.
     """
     peak = int(iterations.requests.max(initial=0))
     names = set[str]()

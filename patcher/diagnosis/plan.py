@@ -22,22 +22,20 @@ def choose_windows(
     rollout: Iterations,
     *,
     first: int,
-    windows: int = WINDOWS,
     recorded: Floats | None = None,
     taken: Collection[int] = (),
     lacking: NDArray[np.bool_] | None = None,
 ) -> list[tuple[int, int]]:
     """Choose the iterations of a rollout whose recording tells most of its composition, as half-open ranges in order.
 
-    There are at most ``windows`` ranges of ``LENGTH`` iterations, none before iteration ``first``. They do not touch,
+    There are at most `WINDOWS` ranges of `LENGTH` iterations, none before iteration ``first``. They do not touch,
     because opening one disturbs the next iteration. ``recorded`` has the features, of shape (iterations, features), of
     iterations recorded before, and ``taken`` the indices of these. If possible, no window lies near these, and half of
-    the windows lie where the mask ``lacking`` is True. If at most ``LENGTH`` iterations are left from ``first`` on,
-    they are the only range; [] if none are.
-
-    Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
-    iterations, weighted by their seconds.
+    the windows lie where the mask ``lacking`` is True. If at most `LENGTH` iterations are left from ``first`` on, they
+    are the only range; [] if none are.
     """
+    # Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
+    # iterations, weighted by their seconds.
     count = len(rollout)
     if count - first <= LENGTH:
         return [(first, count)] if count > first else []
@@ -53,12 +51,12 @@ def choose_windows(
     if recorded is not None and len(recorded):
         information = information + scale(recorded).T @ scale(recorded)
     chosen: list[int] = []
-    for _ in range(windows):
+    for _ in range(WINDOWS):
         apart = [start for start in gains if all(abs(start - other) > LENGTH for other in chosen)]
         if not apart:
             break
         # What is lacking comes first. The others are for everything, which needs windows that differ from these.
-        of_interest = lacking if 2 * len(chosen) < windows else everywhere
+        of_interest = lacking if 2 * len(chosen) < WINDOWS else everywhere
         importance = (
             (scaled[of_interest] * rollout.seconds[of_interest, None]).T
             @ scaled[of_interest]

@@ -51,9 +51,10 @@ class _StageTime:
 def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     """Add to each stage of a diagnosis its seconds on the critical paths of the timeline's steps.
 
-    The stages are sorted by when they first come in a step. Stages of which nothing was recorded are added; those below
-    0.5 % of the steps become ``other``. A recorded weight sync is scaled to all syncs. The first step is a warm-up and
-    left out if there are others. The seconds add up to the steps. Without steps the diagnosis comes back as it is.
+    The stages are sorted by when they first come in a step. Stages of which nothing was recorded are added; the small
+    ones of these, below 0.5 % of the steps, become ``other``. A recorded weight sync is scaled to all syncs. The first
+    step is a warm-up and left out if there are others. The seconds add up to the steps. Without steps the diagnosis
+    comes back as it is.
     """
     steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
     if not steps:
@@ -83,6 +84,8 @@ def _stage_times(
 ) -> dict[str, _StageTime]:
     """Return stage → its seconds on the critical paths of ``steps``, by process and activity.
 
+    A phase of the driver counts for the stage that has most of it, else it is a stage by itself. What lies outside of
+    phases counts by its own kind.
     ``call_times`` has stage → (start, end) of the calls of this training stage, in seconds, sorted.
     """
     stage_times = dict[str, _StageTime]()

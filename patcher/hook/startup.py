@@ -109,9 +109,9 @@ def install() -> None:
 def _planned_bytes(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
     """Return the bytes to import for ``path``; None if Python should read the disk.
 
-    ``read`` is the loader's original ``get_data``. A planned file has planned bytes, and its import leaves a receipt;
-    the module of Ray that names its hook is changed to name rlpatch's. Raises ImportError if a file would be unpatched
-    though its run forbids that.
+    ``read`` is the loader's original ``get_data``. The import of a planned file is noted in the run's folder, also if
+    the file is not as planned and so stays unpatched; then ImportError is raised if the run forbids that. The module of
+    Ray that names its hook is changed to name rlpatch's.
     """
     # py_compile writes for everybody what it reads.
     if getattr(loader, "name", "") == "<py_compile>":
@@ -191,7 +191,10 @@ def _cache_lines(path: str, data: bytes) -> None:
 
 
 def _use_python_tracebacks() -> None:
-    """Print uncaught exceptions by the ``traceback`` module: before Python 3.13 the default, in C, reads the disk."""
+    """Let the ``traceback`` module print uncaught exceptions, unless somebody else does.
+
+    Before Python 3.13 the default printer, in C, would read the unpatched lines from the disk.
+    """
     if sys.version_info >= (3, 13):
         return
     import threading
@@ -261,9 +264,10 @@ def chain(package: str) -> None:
 
 
 def _begin() -> None:
-    """Register this package, install the import hook once in each process, run the next ``sitecustomize``.
+    """Add this package's plan to those of the process, and run the next ``sitecustomize``.
 
-    If the plan cannot be read, print that this process is not patched, and go on.
+    The first package also installs the import hook. If the plan cannot be read, print that this process is not patched,
+    and go on.
     """
     package = os.path.dirname(os.path.abspath(__file__))
     first: Any = sys.modules.setdefault(NAME, sys.modules[__name__])

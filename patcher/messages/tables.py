@@ -28,7 +28,7 @@ def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | 
     return draw((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
 
 
-def places(listing: Any, width: int | None = None) -> list[str]:
+def recipes(listing: Any, width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch list TARGET`, which shows recipes with their files and releases.
 
     `listing.targets` has a row for each structure of a recipe. With `width` None each row is a line. Else lines are
@@ -67,7 +67,7 @@ def _turn(name: str, number: int) -> Text:
     return Text("step {number}", number) if name == "step" else Text("sync {number}", number)
 
 
-def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
+def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch traces` from the `data` of its report, a row for each group of traces.
 
     The table is at most `width` columns of the terminal wide; None: of any width.

@@ -171,9 +171,10 @@ class Choice(Notation[str]):
         self.spellings = _spellings(self.words, same)
 
     def read(self, option: str, text: str) -> str:
-        """Return the word as spelled in `words`, "" for the word `unset`. Raises Problem (USAGE) for an unknown word.
+        """Return `text` as it is spelled in `words`, or "" for the word `unset`; case, hyphens and spaces don't count.
 
-        With `others`, an unknown word is returned in lower case with hyphens.
+        Raises Problem (USAGE), which names `option`, for an unknown word. But with `others`, such a word is returned in
+        lower case with hyphens.
         """
         word = self.spellings.get(_plain(text))
         if word is not None:
@@ -201,7 +202,10 @@ class ChoiceList(Notation[tuple[str, ...]]):
         self.spellings = _spellings(words, same)
 
     def read(self, option: str, text: str) -> tuple[str, ...]:
-        """Return the words in the order of `words`, without duplicates. Raises Problem (USAGE) for an unknown word."""
+        """Return the words that the comma-separated `text` has, in the order of `words` and without duplicates.
+
+        Raises Problem (USAGE), which names `option`, for an unknown word.
+        """
         items = [item.strip() for item in text.split(",") if item.strip()]
         if unknown := [item for item in items if _plain(item) not in self.spellings]:
             cause = Text(

@@ -117,12 +117,12 @@ def discover(
     git: bool = True,
     environment: Environment | None = None,
 ) -> Discovery:
-    """Return all installed `projects` and every root with a store.
+    """Return the installed ones of `projects`, and every root with a store, in the folders `paths` or in `python`.
 
-    `paths` are folders to look into, `python` is an interpreter, whose answer from before may be `environment`. Without
-    both, the running interpreter, the shell's environment and PATH are searched. A project counts in each of `paths`,
-    else only in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s, is
-    skipped. Raises Problem if one of `paths` or `python` does not exist; a problem with a single target is returned.
+    `python` is an interpreter; `environment` is its answer if it was asked before. Without `paths` and `python`, the
+    running interpreter, the shell's environment and PATH are searched. A project counts in each of `paths`, else only
+    in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s, is skipped. Raises
+    Problem if one of `paths` or `python` does not exist; a problem with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
@@ -162,9 +162,9 @@ def _places(
 ) -> Iterator[_Place]:
     """Yield the places to search in order; an interpreter that does not answer is added to `searched` as text.
 
-    They are the folders `paths`, else the interpreter `python`, whose answer from before may be `environment`, else the
-    environments of the running interpreter, the shell and PATH. Without `git` the version of checkouts is skipped.
-    Raises Problem (USAGE) if both `paths` and `python` are given.
+    They are the folders `paths`, else the interpreter `python`, else the environments of the running interpreter, the
+    shell and PATH. `environment` is the answer of `python` if it was asked before. Without `git` the version of
+    checkouts is skipped. Raises Problem (USAGE) if both `paths` and `python` are given.
     """
     if paths and python is not None:
         raise Problem(

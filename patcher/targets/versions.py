@@ -180,8 +180,8 @@ def decide(
     """Return the version to believe ("" if there is none), and a note on each source that disagrees.
 
     `recorded` is in order of trust; None stands for a source without a version. A tag at HEAD of `git` (None: no
-    checkout) beats all; sources older than the nearest tag below HEAD come last. The first that is a real release wins.
-    `placeholders` are versions to ignore.
+    checkout) beats all; sources older than the nearest tag below HEAD come last. The first that is a real release wins,
+    else the first. `placeholders` are versions to ignore.
     """
     sources_found = [source for source in recorded if source is not None]
     ranked = _by_trust([source for source in sources_found if source.version not in placeholders], git)

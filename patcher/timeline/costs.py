@@ -96,7 +96,10 @@ def _causes_of(step: TrainingStep) -> list[Cause]:
 
 
 def _step_excesses(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
-    """Yield the excesses of single steps over typical ones, summed by process, activity and phase; ``share`` is 0."""
+    """Yield a cause for each process, activity and phase that took longer in single steps than in the typical step.
+
+    Its time is the excess, summed over these steps; ``share`` is 0.
+    """
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
         for cause in _causes_of(step):

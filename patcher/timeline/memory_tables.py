@@ -163,7 +163,7 @@ def peaks(run: RunTimeline) -> Table:
 
 
 def changes(run: RunTimeline) -> Table:
-    """Return the table of device memory that sleep and offload gave back, and that a weight sync needed."""
+    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed."""
     columns = (
         Column("kind", Text("kind of change")),
         Column("role", Text("role")),

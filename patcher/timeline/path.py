@@ -294,8 +294,8 @@ class StepRecords:
     def _group_by_call(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Group ``works`` with the driver's calls that caused them; return call id → its group.
 
-        A work is one execution of a method on a worker. It belongs to the latest suitable call of this method. A call
-        has at most one work per worker.
+        A work is one execution of a method on a worker. It belongs to the latest suitable call of this method; without
+        one it is left out. A call has at most one work per worker.
         """
         by_method = {
             work: [call for call in self.calls if calls_for(call.name, work)] for work in {work.name for work in works}
@@ -502,7 +502,7 @@ class _Walk:
         """Append pieces of the path for ``low`` to ``high`` (microseconds), in which the step waited for ``span``.
 
         They name the spans within it, or spans of other processes that it waited for. ``phase`` is the driver's.
-        ``depth`` is the nesting so far, which is bounded.
+        ``depth`` is the nesting so far; beyond `DEEPEST` the spans within are not named.
         """
         if depth > DEEPEST:
             self.explain_uncovered(span, low, high, phase)

@@ -188,8 +188,8 @@ def alive_requests(records: StepRecords) -> list[tuple[int, int]]:
 def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
     """Return the tail of a step's rollout: its end, with fewer than a tenth as many requests alive as at the peak.
 
-    ``curve`` has pairs (time in microseconds, number of requests alive from then on), ``path`` is the step's critical
-    path. None without a tail, or if requests are still alive at the end of the step.
+    ``curve`` has pairs (time in microseconds, number of requests alive from then on). ``path`` is the critical path:
+    the tail's part of it can be saved. None without a tail, or if requests are still alive at the end of the step.
     """
     peak = max((count for _, count in curve), default=0)
     if not curve or curve[-1][1]:  # the rollout goes on over the end of the step

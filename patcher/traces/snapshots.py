@@ -127,7 +127,8 @@ class _Event(NamedTuple):
 def read(path: Path, progress: Progress = ignore) -> Snapshot:
     """Return the peak, steps and holders of each device in a memory snapshot of torch.
 
-    ``progress`` is called with the bytes read. Raises Problem (TRACE) for any other file, OSError if it cannot be read.
+    ``progress`` gets the number of bytes of each read. Raises Problem (TRACE) for any other file, OSError if it cannot
+    be read.
     """
     segments, traces, about = _load_content(path, progress)
     marked = [number for number in _list(about.get("marked")) if type(number) is int]
@@ -168,9 +169,10 @@ def _load_content(
 
 
 def split_off_snapshots(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the memory snapshots among ``paths`` and in folders whose only readable traces they are, and the rest.
+    """Return the memory snapshots among ``paths``, and the other paths.
 
-    A file is a snapshot if its name ends in ``.pickle`` or ``.pkl``; step metadata stand for their trace.
+    A file is a snapshot if its name ends in ``.pickle`` or ``.pkl``; a file of step metadata counts as its trace. A
+    folder is replaced by the snapshots below it, if these are the only traces there that rlpatch can read.
     """
     snapshots, others = list[Path](), list[Path]()
     for path in map(sidecar.trace_of, paths):
@@ -318,7 +320,10 @@ class _History:
             )  # fmt: skip
 
     def _live_after(self, until: int) -> list[tuple[_Event, int | None]]:
-        """Return what is live after the first ``until`` events, each with the step that allocated it, or None."""
+        """Return what is live after the first ``until`` events: pairs (event, number of the step that allocated it).
+
+        The number is None for memory that was allocated before the first event, or outside of a recorded step.
+        """
         ranges = iter(self.unit_ranges())
         number, start, end = next(ranges, (None, len(self.events), len(self.events)))
         live = dict[int, tuple[_Event, int | None]]()

@@ -82,11 +82,11 @@ class StateFolder:
     def _parse_file(
         self, name: str, parse: Callable[[bytes, float], Any], cached: tuple[tuple[int, ...], Any] | None
     ) -> Any:
-        """Return the parsed file ``name``, or the reason why it is invalid; None if the file is gone.
+        """Return the parsed file ``name``, or why it cannot be read or is invalid; None if the file is gone.
 
         ``parse`` takes its bytes and its modification time, in seconds since 1970. ``cached`` is the file's key (inode,
         time, size) and value of the last call; the value is used if the key is still the same. The new pair goes into
-        `_known`.
+        `_known`, unless the file cannot be read.
         """
         try:
             status = os.lstat(self.path / name)

@@ -79,9 +79,9 @@ def collect(
 ) -> RunProgress:
     """Return the progress, at ``now`` in seconds since 1970, of the workers in ``folder`` for which ``wanted`` is true.
 
-    A worker that is gone or silent, with a newer one in its place, is of an earlier run and is only counted. For
-    workers on demand it is the progress with the request ``requested``, or else with that in ``folder``. Raises OSError
-    if the folder cannot be read.
+    A worker that is gone or silent is of an earlier run, and is only counted, if there is a newer one of the same stage
+    and rank. A worker on demand progresses with ``requested``, or without that with the request in ``folder``. Raises
+    OSError if the folder cannot be read.
     """
     states = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]
@@ -131,8 +131,8 @@ def _progress_of(
 def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
     """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder.
 
-    It is lost if the worker refused it, ended after it was written or is past its rollout, or if it has expired; idle
-    if the worker ended before; else at work. The reason is "" unless it is lost.
+    It is lost if the worker refused it, ended after the request was written, or is past the requested rollout or step,
+    or if the request has expired. It is idle if the worker ended before, else at work. The reason is "" unless lost.
     """
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id

@@ -23,7 +23,7 @@ def _sites(name: str, file: str, *heads: Site, loops: Iterable[Insertion] = ()) 
 
 
 def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
-    """Return the timeline recipe of the engine `name`, such as "FSDP", with `more` sites and lines for `loops`."""
+    """Return the timeline recipe of the engine `name`, such as "FSDP", with `more` sites and the insertions `loops`."""
     owner = f"{name}Engine"
     return _sites(
         Text("calls inside the {engine} engine", name),

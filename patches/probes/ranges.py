@@ -136,7 +136,7 @@ class ModuleRanges(Recorded):
 
         @functools.wraps(original)
         def call_in_range(module: Any, *args: Any, **kwargs: Any) -> Any:
-            """Call a module, within a range if the name of its class matches ``MODULES``."""
+            """Call a module, in a range if its class's name matches ``MODULES`` and no graph is being compiled."""
             # Dynamo takes the first operand for a constant: a compiled graph has no code of rlpatch.
             if is_compiling() or self.calling is not call_in_range:
                 return original(module, *args, **kwargs)

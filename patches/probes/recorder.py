@@ -143,8 +143,8 @@ class Recorder(WindowTool):
     def obstacle(self) -> str:
         """Return why nothing can be recorded now, "" if it can.
 
-        Reasons are a conflict of the tool, another recorder in this process whose window is open, and less than 1
-        GB of free disk space for the traces.
+        Reasons are a conflict that the tool finds, another recorder in this process whose window is open, and
+        less than 1 GB of free disk space for the traces.
         """
         import os
         import sys

@@ -37,7 +37,7 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
     """Print what to add to rlpatch for ``release``, downloaded or in the folder ``path``.
 
     With ``new`` (--new), do so for all unknown releases of the project ``release`` (None: of all), and exit with 1 if
-    there is any. With ``table`` (--readme), rewrite the tables of the documentation. Exits with a problem's code.
+    there is any. With ``table`` (--readme), only rewrite the tables of the documentation. Exits with a problem's code.
     """
     try:
         if table:
@@ -57,7 +57,7 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
 
 
 def _survey(target_and_version: str, path: Path | None) -> list[str]:
-    """Return the lines of the report on a release such as "vllm==0.33.0", in the folder `path` (None: downloaded).
+    """Return lines on how the recipes fit a release such as "vllm==0.33.0", in the folder `path` (None: downloaded).
 
     Raises Problem if the project is unknown, no release is named, or it cannot be downloaded or read.
     """

@@ -37,7 +37,7 @@ def command(targets: tuple[str, ...]) -> CommandResult:
         return report
     names = dict.fromkeys(row.target for row in report.data.targets)
     installed = knowledge.installed(names, SearchOptions())
-    report.lines = tables.places(report.data, tables.room())
+    report.lines = tables.recipes(report.data, tables.room())
     if len(report.lines) > MOST_LINES and not any("==" in word for word in targets):
         report.lines = tables.targets(knowledge.stages(names), tables.room())
         report.lines += [Text("next: {command} shows the files", _of_release(name, installed)) for name in names]

@@ -29,5 +29,5 @@ def command(folder: Path) -> CommandResult:
     """
     report = tracing.traces(folder, terminal.reading)
     if report.data["captures"]:
-        report.lines = [*tables.captures(report.data, tables.room()), *report.lines]
+        report.lines = [*tables.traces(report.data, tables.room()), *report.lines]
     return report

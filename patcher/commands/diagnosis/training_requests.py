@@ -55,7 +55,7 @@ class TrainingRequests:
         for stage in trainer_stages(processes):
             by_stage.setdefault(stage.stage, []).append(stage)
         for name, stages in by_stage.items():
-            self._look_at(name, stages, done={stage.name for stage in stages}.issubset(supported))
+            self._request_if_idle(name, stages, done={stage.name for stage in stages}.issubset(supported))
 
     def notes(self) -> Iterator[str]:
         """Yield a sentence on each worker that was asked for a window and recorded nothing, with the reason.
@@ -69,11 +69,11 @@ class TrainingRequests:
                     who = name, row.worker.host, row.worker.pid, row.worker.rank
                     yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
 
-    def _look_at(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
-        """Look at the workers of stage ``name``; if none of them is recording, request the windows that are lacking.
+    def _request_if_idle(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
+        """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
 
         ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows. Sets `pending` if
-        the stage may still be recorded, `has_new_windows` if it has; in a look with new windows nothing is requested.
+        the stage may still be recorded, and `has_new_windows` if windows were saved that the diagnosis has not read.
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._workers(name, asked.request)
@@ -102,10 +102,11 @@ class TrainingRequests:
     def _request_micro_batches(
         self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress]
     ) -> None:
-        """Request micro-batches of the slowest rank in the next training step, and pass a line about it to `say`.
+        """Request the shortest and the longest micro-batch of the slowest rank in the next training step.
 
-        ``name`` is the stage, ``stages`` has it once for each rank, ``living`` are its live workers. Nothing is
-        requested if the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
+        ``name`` is the stage, ``stages`` has it once for each rank, ``living`` are its live workers. `asked` gets the
+        request, `say` a line on it. Nothing is requested if the rank has ended too few calls to choose micro-batches
+        from, or if no worker has counted a step.
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]

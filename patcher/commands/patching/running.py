@@ -102,18 +102,18 @@ def run(
         result.lines.append(
             Text("no file is changed: the processes of the command import the patched code from memory")
         )
-        result.then = _with_hook(changed, launch, gaps, meanwhile, require=require)
+        result.then = _runner_with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
         result.lines.append(Text("the installed files already have these patches, so the command runs unchanged"))
-        result.then = _without_hook(launch, meanwhile)
+        result.then = _runner_without_hook(launch, meanwhile)
     return result
 
 
 def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    If a file that the command names is there but cannot be read, the launch is returned without the command, and the
-    report has a warning. If it is `launch.script`, missing or unreadable, the Problem is raised.
+    If a file that the command names cannot be read, the launch is returned without the command, and the report has a
+    warning. But Problem is raised if that file is `launch.script`, the script whose settings the user asked to check.
     """
     try:
         return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
@@ -146,11 +146,11 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
 
-def _without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` without the import hook.
+def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
+    """Return a function that runs the command of `launch` without the import hook, beside what `meanwhile` starts.
 
-    That function starts what `meanwhile` returns beside the command, and returns the exit code of `rlpatch run`. If the
-    command fails, it ends this process with the command's status.
+    That function returns the exit code of `rlpatch run`. If the command fails, it ends this process with the command's
+    status. If the command cannot be started, it shows the problem.
     """
 
     def then(show: Show) -> int:
@@ -180,15 +180,15 @@ def _finish_run(status: int, code: int, companion: Companion | None) -> int:
     return code if status == 0 or ended_here else parent.leave(status)
 
 
-def _with_hook(
+def _runner_with_hook(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
     """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
 
-    Folders of runs that have ended are deleted. The returned function starts what `meanwhile` returns beside the
-    command, and shows in how many processes each plan had an effect; none is a problem with `require`. It returns the
-    exit code of `rlpatch run`; if the command fails, it ends this process with the command's status. `gaps` are the
-    places in the launch at which the hook may get lost.
+    Folders of killed runs are deleted. The returned function runs the command beside what `meanwhile` starts, and shows
+    in how many processes each plan had an effect; none is a problem with `require`. It returns the exit code of
+    `rlpatch run`; if the command fails, it ends this process with the command's status. `gaps` are the places in the
+    launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
@@ -234,8 +234,8 @@ def _report_effect(
 ) -> tuple[int, StepResult]:
     """Return in how many processes of the run the files of `plan` were patched, and the report on that.
 
-    If there was none, that is a warning, with `require` a problem. `gaps` are the places in the launch at which the
-    import hook may have got lost.
+    If there was none, that is a warning, with `require` a problem; but only a note if other nodes of a Ray cluster may
+    have such processes. `gaps` are the places in the launch at which the import hook may have got lost.
     """
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}

@@ -123,8 +123,8 @@ def follow(
     Ends at Ctrl-C, after `timeout` seconds (None: no limit), and with `once` after the first time. It also ends if,
     after the first step, no process has written for `QUIET_S` seconds. Each time, `show` gets the lines of the report
     and the lines on steps that ended since its last call. The report has as many steps as fit a terminal of `width`
-    columns and `height` lines (None: unknown). A folder without a timeline is waited for, unless `once`. Otherwise
-    raises as `timeline`.
+    columns and `height` lines (None: unknown). A folder without a timeline is waited for, which `show` tells, unless
+    `once`. Otherwise raises as `timeline`.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
@@ -197,8 +197,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 def chosen_run(
     folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the run with this `number` in `folder` (None: the only run), or the `newest` run, and its processes.
-
+    """Return the run with this `number` in `folder` (None: the only run) and its processes; `newest` beats `number`.
     `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
     without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if there are several for None.
     """
@@ -300,7 +299,7 @@ def _run_by_number(
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
     """Return the run with this `number` (None: the only run) and its processes.
 
-    Raises Problem (USAGE) if there is no such run, or if there are several for None. It lists the newest `LISTED` runs.
+    Raises Problem (USAGE), which lists the newest runs, if there is no such run, or if there are several for None.
     """
     runs_by_number = {run.number: (run, processes) for run, processes in surveyed.runs}
     if number in runs_by_number:
@@ -327,8 +326,7 @@ def _run_line(run: model.Run) -> str:
 
 
 def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
-    """Return the run with only the steps in the half-open range `numbers` (None: all).
-
+    """Return the run with only the steps in the half-open range `numbers` (None: all); the rest of it stays as it is.
     Raises Problem (USAGE) if the run has none in that range.
     """
     if numbers is None:

@@ -92,7 +92,8 @@ def hue(kind: str, name: str) -> str:
 def rows(timeline: RunTimeline, most_names: int) -> tuple[Row, ...]:
     """Return the rows of a run's picture from the top, by role, replica and rank; lanes without records have none.
 
-    ``most_names`` limits the names of bars at each nesting level of a row; the shortest-lived names are merged.
+    Most lanes of a large role share a row. ``most_names`` limits the names of bars at each nesting level of a row; the
+    shortest-lived names are merged.
     """
     awaited = defaultdict[int, float](float)
     for segment in itertools.chain.from_iterable(step.critical_path for step in timeline.steps):

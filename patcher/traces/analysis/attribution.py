@@ -59,7 +59,9 @@ class Attribution(NamedTuple):
 def attributed(
     trace: RankTrace, only: tuple[int, int] | None = None, captured: Sequence[CapturedSet] = (), *, classes: bool = True
 ) -> Attribution:
-    """Attribute the time of each step of a trace to parts, and return its profile with its segments and launches.
+    """Attribute the time of each step of a trace to parts, and return the profile of these steps.
+
+    Also return the segments of the steps, and counts of their tasks by what is known of the launch.
 
     ``only`` is a half-open range of step numbers; None takes all steps. ``captured`` has the graphs that were captured:
     kernels of their replays get the operators and modules of the capture. With ``classes`` each step's time is also
@@ -108,11 +110,8 @@ def attributed(
 
 
 def _parts_by_segment(trace: RankTrace, cuts: Split) -> list[list[int]]:
-    """Return for each segment of ``cuts`` the ns of each part of a step, in the order of ``PARTS``.
-
-    Tasks are visited by begin. Between two begins no task starts, so the latest end of each kind so far tells until
-    when that kind runs: no list of running tasks is needed.
-    """
+    """Return for each segment of ``cuts`` the ns of each part of a step, in the order of ``PARTS``."""
+    # Between two begins no task starts, so the latest end of each kind so far tells until when that kind runs.
     parts = [[0] * len(model.PARTS) for _ in cuts.segments]
     on_device = [
         (segment.starts, segment.ends, sums)
@@ -208,7 +207,7 @@ def _sum_kernels(
     """Return the kernels of the ``chosen`` segments, the counts of their launches, and the share that starts promptly.
 
     ``owner`` has the segment of each task. Kernels are summed by name and kind, longest total first. The share, 0 to 1,
-    is that of linked compute kernels that begin within 20 µs after their launch; None without such kernels.
+    is that of compute kernels with a known launch that begin within 20 µs after it; None without such kernels.
     """
     tasks = trace.tasks
     sums = defaultdict[tuple[int, int], list[int]](lambda: [0, 0, 0])

@@ -47,10 +47,10 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
 
 
 def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> model.TraceReport:
-    """Return the report of the ranks of one stage: findings, most important first, and the verdict.
+    """Return the report of the ranks of one stage, such as rollout: findings, most important first, and the verdict.
 
-    Findings that a failed check withdraws are left out; ranks that were not reported are a finding. If ``labelled``,
-    each evidence begins with the label of its profile.
+    Findings that a failed check withdraws are left out; ranks of the run without a profile are a finding. If
+    ``labelled``, each evidence begins with the label of its profile.
     """
     meetings = match_collectives(profiles)
     profiles = collectives.with_usual_times(profiles, meetings.waits)
@@ -339,8 +339,9 @@ def _withdrawal(check: model.Check) -> str:
 def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
     """Return what the Ascend guide concludes from the largest Free time of a rank, and why the verdict differs.
 
-    Free is what torch_npu's step_trace_time calls idle; above 10 %, the guide blames a host that launches late. Both
-    texts are sentences. The second one is "" if the verdict does not differ, and both are "" without a device.
+    Free is what torch_npu's step_trace_time calls idle; above 10 %, the guide blames a host that launches late. The
+    verdict is ``first``, the first diagnosis that is a problem, if any. Both texts are sentences. The second one is ""
+    if the verdict does not differ, and both are "" without a device.
     """
     with_time = [profile for profile in profiles if profile.total_ns]
     if not with_time:

@@ -67,7 +67,7 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """
     if not profile.on_host or not profile.host_steps:
         return
-    small, idle = _many_small(profile), _without_operators(profile)
+    small, idle = _many_small(profile), _idle_host(profile)
     if small and idle and (small.saving_ns or 0) >= (idle.saving_ns or 0):
         idle = None  # the pauses between the same small operators
     yield from filter(None, (_compilation(profile), small, idle))
@@ -100,7 +100,7 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
-    if (own := _without_operators(slow)) is not None and own.severity == "warning":
+    if (own := _idle_host(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
     return model.Diagnosis(
         "slow-rank", "warning", evidence, saving,
@@ -261,7 +261,7 @@ def _names_cause(place: model.HostPlace) -> bool:
     return bool(place.inside) or place.saving
 
 
-def _without_operators(profile: model.RankProfile) -> model.Diagnosis | None:
+def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the places at which no operator runs for at least 10 % of a typical step; None without any.
 
     A place counts with its median time over the steps. The longest place is the cause if it has half of the time
@@ -339,11 +339,10 @@ def _places_or_frame(
 
 
 def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tuple[str, float]]]:
-    """Return the frame with most of the time without operators, its ns, and what runs in it with the mean ns of that.
+    """Return the frame in which a step spends most time without operators, its ns, and (name, mean ns) of calls in it.
 
-    It is the innermost of those that have 80 % of the longest one's time, in a program's own code if one is there. The
-    ns are the lower median over the steps. Without any frame, its name is "". It tells more than a place if inner calls
-    share the frame's time, because then another one of them may take longest in each step.
+    Frames with at least 80 % of the longest one's time are candidates. The innermost one counts, in the program's own
+    code if there is one. The ns of the frame are the lower median over the steps. Without any frame, its name is "".
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
@@ -470,7 +469,8 @@ def _compilation(profile: model.RankProfile) -> model.Diagnosis | None:
 def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose the operators that take most time on the host, as a note without a saving.
 
-    If operators run for less than half of the time, the note is on the places without operators instead.
+    If operators run for less than half of the time, the note is on the places without operators instead. If the steps
+    take longer and longer, or less and less time, the headline says that.
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
@@ -543,7 +543,10 @@ def _trend(steps: Sequence[model.HostStep]) -> tuple[int, int] | None:
 
 
 def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
-    """Return a headline on the operator that takes half of ``whole`` (ns), else on the family that does; else ""."""
+    """Return a headline on the operator that takes half of ``whole`` (ns), else on the family that does; else "".
+
+    Elementwise operators and those that no pattern fits count as no family.
+    """
     times = Counter({call.name: call.host_ns for call in profile.operators})
     families = Counter[str]()
     for name, ns in times.items():

@@ -66,7 +66,7 @@ class Replays:
         whys = tuple(why for why, _ in self.why.most_common())
         return ReplayJoin(self.count, self.joined, whys) if self.count else None
 
-    def join(self, tasks: Sequence[int], graph: Sequence[CapturedCall]) -> None:
+    def add_replay(self, tasks: Sequence[int], graph: Sequence[CapturedCall]) -> None:
         """Add the tasks of a replay to the sums of the operators and modules that launched them in the captured graph.
 
         ``tasks`` and ``graph`` are equally long.
@@ -183,7 +183,7 @@ def join_replays(
             if not why:
                 joined.joined += len(replays)
                 for tasks, graph in zip(replays, graphs, strict=True):
-                    joined.join(tasks, graph)
+                    joined.add_replay(tasks, graph)
                 break
         if why:
             joined.why[why] += len(replays)

@@ -68,7 +68,8 @@ def split(trace: RankTrace) -> Split:
     """Split a trace at the marks of its steps into segments, and find the segment to which each task belongs.
 
     A segment reaches from its mark to the next one. A task belongs to the segment in which the host enqueued it, or if
-    that is unknown, in which it begins. Without a mark the whole trace is one step.
+    that is unknown, in which it begins; outside of all segments it belongs to none. Uncounted stretches are segments
+    without a mark. If there are no marks, the whole trace is one step.
     """
     family, marks, uncounted = step_marks(trace)
     order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
@@ -96,8 +97,9 @@ def step_marks(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
     """Return the family of the marks that stand for steps, these marks in order, and the marks of uncounted stretches.
 
     A family is a kind of mark, such as ``ProfilerStep#``. The first one in the order of preference that the trace has
-    is taken, on the thread with most of its marks. But a single mark, unless the user's pattern chose it, gives way to
-    a later family with several, other than `NAMED`. Without step marks, the family is "", and the list of marks empty.
+    is taken, on the thread with most of its marks. But a single mark, unless the user's ``--marks`` chose it, gives way
+    to a later family with several, other than the program's own ranges. Without step marks, the family is "", and the
+    list of marks empty.
     """
     threads: dict[str, dict[int, list[Mark]]] = {}
     for thread, mark in trace.marks:

@@ -26,7 +26,7 @@ _KINETO = re.compile(
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     """Return the state, step numbers, rank and world of a torch.profiler trace, by its name and one pass over the file.
 
-    A file in another format gets ``form`` "other". ``progress`` is called with the number of bytes read.
+    A file in another format gets ``form`` "other". ``progress`` gets the number of bytes of each read.
     """
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)
@@ -46,9 +46,9 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
 
 def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
-    """Return the state of a scanned trace and the reason for it; the reason of a whole one is "".
+    """Return the state of a scanned trace, such as whole or cut off, and the reason for it, "" for a whole one.
 
-    ``written`` is when the file last changed, in seconds since the epoch.
+    ``written`` is when the file last changed, in seconds since 1970.
     """
     is_torch = names.is_torch(trace.path.name)
     if not content.is_json:

@@ -27,7 +27,7 @@ STORE = ".rlpatch"
 def inspect(path: Path, progress: Progress = ignore) -> states.RecordedTrace:
     """Return the state and origin of the folder of one rank, from its name, settings, tables and files.
 
-    ``progress`` is called with the bytes scanned for step numbers.
+    ``progress`` gets the number of bytes of each read for step numbers.
     """
     name = names.of(path)
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)

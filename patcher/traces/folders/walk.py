@@ -94,7 +94,7 @@ def to_scan(path: Path) -> int:
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     """Return the state and origin of a trace of any tool; step metadata beside it override what its name says.
 
-    ``progress`` is called with the number of bytes scanned.
+    ``progress`` gets the number of bytes of each read.
     """
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)

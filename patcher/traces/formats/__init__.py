@@ -41,8 +41,8 @@ def is_ascend_text(path: Path) -> bool:
 def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Progress = ignore) -> list[RankTrace]:
     """Return the trace of each rank in a file, with its metadata: one, unless SGLang or nsys put several into it.
 
-    A range of the host whose name matches ``mark_pattern`` marks a step. ``progress`` is called with the number of
-    bytes read from a text; a database reports none. Raises Problem (TRACE) for a file that is no trace.
+    A range of the host whose name matches ``mark_pattern`` marks a step. ``progress`` gets the number of bytes of each
+    read of a text; a database reports none. Raises Problem (TRACE) for a file that is no trace.
     """
     with reading(path) as file:
         head = file.read(16)

@@ -427,8 +427,7 @@ class Scan(NamedTuple):
 def scan(path: Path, progress: Progress = ignore) -> Scan:
     """Scan a trace, plain or gzip, for its step numbers, and for whether it is complete.
 
-    The file is read once, without decoding events. ``progress`` is called with the number of bytes read. Raises
-    OSError.
+    The file is read once, without decoding events. ``progress`` gets the number of bytes of each read. Raises OSError.
     """
     steps: set[int] = set()
     head = tail = unparsed = b""

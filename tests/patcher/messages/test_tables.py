@@ -22,7 +22,7 @@ def test_the_table_fits_a_terminal_and_cuts_no_word(width: int) -> None:
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_the_places_of_a_target_fit_a_terminal(width: int) -> None:
     data = knowledge.listing().data
-    lines = tables.places(data, width)
+    lines = tables.recipes(data, width)
     files = {row.file for row in data.targets}
     assert files < {line.strip() for line in lines}
     assert max(len(line) for line in lines if line.strip() not in files) <= width
@@ -34,7 +34,7 @@ def test_the_places_of_a_target_fit_a_terminal(width: int) -> None:
 
 def test_in_a_pipe_each_place_is_a_line() -> None:
     data = knowledge.listing().data
-    lines = tables.places(data)
+    lines = tables.recipes(data)
     for row in data.targets:
         assert any(row.file in line and row.target in line and row.releases[-1] in line for line in lines)
 

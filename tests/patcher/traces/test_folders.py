@@ -680,7 +680,7 @@ def test_numbers_across_the_blocks_of_a_file(tmp_path: Path, monkeypatch: pytest
 def test_the_table_fits_80_columns(recorded: Path) -> None:
     from patcher.messages import tables
 
-    lines = tables.captures(tracing.traces(recorded).data, 80)
+    lines = tables.traces(tracing.traces(recorded).data, 80)
     assert max(map(len, lines)) <= 80
     text = "\n".join(lines)
     for said in ("not parsed", "killed", "cut off", "whole", "rollout", "compute-log-prob", "3:5", "step 2"):

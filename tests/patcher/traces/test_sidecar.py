@@ -242,7 +242,7 @@ def test_doctored_facts_end_in_no_traceback_and_move_no_cursor(saved: Saved, dat
     content = {**ROLLOUT, "window": "30:31", "why": "complete", "units": [unit, {"number": 30}], **changed}
     trace.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps({**content, "format": 1}))
     report, _ = told(saved)
-    lines = [*tables.captures(report.data), *report.lines, *report.messages]
+    lines = [*tables.traces(report.data), *report.lines, *report.messages]
     assert all(line.isprintable() for line in lines)
     (read,) = formats.read(trace)
     capture = analysis.checked(read, analysis.attributed(read))
