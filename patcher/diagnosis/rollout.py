@@ -249,7 +249,10 @@ def _load_part(
 
 
 def reason(load_check: LoadCheck) -> str:
-    """Return why the recorded iterations or micro-batches do not support a load."""
+    """Return why what was recorded does not predict the time of a load, such as the tail, well enough.
+
+    ``load_check`` must be one that failed.
+    """
     if not load_check.is_known:
         return Text("the recorded windows differ too much from this load level to predict its time")
     return Text(

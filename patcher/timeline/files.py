@@ -530,7 +530,7 @@ class Reader:
         """Add the span in ``row`` to the spans, or to the open spans if it has no end yet.
 
         A span that ends a step is added to the marks, too. ``now`` is when the row's block was written, in
-        microseconds. An invalid row is counted as lost.
+        microseconds; the row's start counts from it. An invalid row is counted as lost.
         """
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1

@@ -162,9 +162,9 @@ def _marked(path: Path) -> Path | None:
 
 
 def _scheduled_window(settings: Any) -> Extent | None:
-    """Return (first step, end) of the profiler's schedule in the content of ``profiler_info.json``; None if invalid.
+    """Return (first step, end) of the first recording in the schedule of a ``profiler_info.json``; None if invalid.
 
-    The end is the step after the last, None for a schedule without an end.
+    ``settings`` is the content of the file. The end is the step after the last, None if the recording has no end.
     """
     try:
         schedule = settings["config"]["common_config"]["schedule"]
