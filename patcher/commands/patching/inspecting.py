@@ -82,4 +82,4 @@ def _applied_files(names: Sequence[str], search: Search) -> tuple[Files, StepRes
     if is_elsewhere:
         command = CommandLine("status", *names, "--everywhere")
         note = note._replace(text=Text("{nothing}; to list patches in other places: {command}", note.text, command))
-    return files, report_nothing(names, discovery) + StepResult.noted([note])
+    return files, report_nothing(names, discovery, is_elsewhere=is_elsewhere) + StepResult.noted([note])
