@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import dropwhile
@@ -20,9 +20,8 @@ from patcher.guards.launch import LaunchText, Reading, read, text_of
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
 from patcher.messages import COMMA, SEMICOLON, Text, joined
-from patcher.switches import ConfigSwitch, Form, Release, State, Switch
+from patcher.switches import ConfigSwitch, Form, State, Switch
 
-_UNSEEN = Text("rlpatch found no Python program that starts with this variable set")
 _VALUE = Text("this value is not documented, or only known at run time")
 _WORDS = Text("part of the command is only known at run time")
 
@@ -44,25 +43,14 @@ def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[G
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     config_switches = application.switches if application else ()
     for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
-        if texts or not severe:
-            not_off = {result.profiler for result in results if result.state is not State.OFF}
-            results += _off_or_hidden(switches, checked.release, texts, not_off, where)
+        not_off = {result.profiler for result in results if result.state is not State.OFF}
+        for profiler in dict.fromkeys(switch.profiler for switch in switches if texts or not severe):
+            alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]
+            if alike and texts and profiler not in not_off:
+                results.append(_possibly_on(alike[0], texts[0]))
+            why = alike[0].why if alike else Text("this release has no switch for this profiler")
+            results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
     return _severest(results, severe)
-
-
-def _off_or_hidden(
-    switches: Sequence[Switch | ConfigSwitch], release: Release, hidden: list[LaunchText], not_off: set[str], where: str
-) -> Iterator[GuardResult]:
-    """Yield OFF at ``where`` per profiler, after UNKNOWN if a ``hidden`` text may switch it on.
-
-    A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
-    """
-    for profiler in dict.fromkeys(switch.profiler for switch in switches):
-        alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
-        if alike and hidden and profiler not in not_off:
-            yield _possibly_on(alike[0], hidden[0])
-        why = alike[0].why if alike else Text("this release has no switch for this profiler")
-        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
 
 
 def _severest(results: list[GuardResult], severe: bool) -> tuple[GuardResult, ...]:
@@ -113,7 +101,7 @@ def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     call = Text("{call} at {place}", shown(" ".join(requests[0].words))[:200], requests[0].where)
     armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
     if requests[0].sure:
-        return [armed._replace(state=State.ON, off=Text("{instruction}, or leave out {call}", armed.off, call))]
+        return [armed._replace(state=State.ON)]
     return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether the run reaches this call"))]
 
 
@@ -125,19 +113,15 @@ def _build_result(
     ``reason`` tells why ``state`` is UNKNOWN. ON and ARMED become UNKNOWN if the launch may not come to ``start``
     (None: no start is concerned).
     """
-    is_variable = switch.form is Form.VARIABLE
     if start and state is State.UNKNOWN:
         reason = _VALUE
     elif start and state is not State.OFF:
         is_seen = bool(start.program) or switch.form in (Form.PROGRAM, Form.REQUEST)
         if not (start.sure and is_seen):
-            state, reason = State.UNKNOWN, _UNSEEN if is_variable and not is_seen else NOT_PLAIN
+            state, reason = State.UNKNOWN, NOT_PLAIN
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
-        line = within_sentence(where)
-        off = Text("{instruction} at {place}", switch.off, line)
-        if is_variable:
-            off = Text("remove the variable at {place}, or {instruction} after that line", line, switch.off)
+        off = Text("{instruction} at {place}", switch.off, within_sentence(where))
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile, pairwise
 from pathlib import Path
 from posixpath import basename
-from shlex import quote
+from shlex import join
 from typing import NamedTuple
 
 from patcher.guards import programs
@@ -71,8 +71,7 @@ def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) 
         is_python = launch.script.suffix == ".py" or re.match("#!.*python", text_of(launch.script))
         typed.insert(0, ("python" if is_python else "bash", str(launch.script)))
     for words in typed:
-        typed_words = (Word(1, quote(word.replace("\0", ""))) for word in words)
-        _Reader(result).read_command(ShellCommand((*typed_words,)))
+        _Reader(result).read_shell(join(words), 1)
     if all(start.words[0] in ("curl", "wget") for start in result.starts):  # what may be started gets the environment
         result.starts.append(Start(ENVIRONMENT, ("python",), sure=True))
     return result
@@ -125,21 +124,32 @@ class _Reader:
         self.result.hidden.append(LaunchText(self.place(line or self.line), shown(text)[:200], reason=reason))
 
     def read_shell(self, text: str, line: int) -> None:
-        """Read the commands of a shell text that begins at ``line``; a text that cannot be split counts as hidden."""
+        """Read the commands of a shell text that begins at ``line``; from where it cannot be split, it is hidden."""
+        commands = list[ShellCommand]()
         try:
-            commands = split(text, line)
-            for command in commands:
+            for command in split(text, line):
+                commands.append(command)
                 self.note_assignments(command)
+        except ValueError as error:
+            self.hide_text(*error.args)
+        try:
             for command in commands:
                 self.read_command(command)
-        except (ValueError, RecursionError):
-            self.note(text, line)
-            self.hide(Text("rlpatch cannot parse this shell text"), str(self.path or ""))
+        except RecursionError:
+            self.hide_text(line, text)
 
-    def read_inner_shell(self, text: str, line: int, *, plain: bool = False) -> None:
-        """Read the text of an expansion or of another shell; ``plain`` if a shell surely runs it, without arguments."""
-        constants = {} if plain else {**self.constants}  # another shell has only what is exported
-        replace(self, plain=plain, constants=constants).read_shell(text, line)
+    def hide_text(self, line: int, text: str) -> None:
+        """Note a shell text that begins at ``line`` and is not read further, and count it as hidden."""
+        self.note(text, line)
+        self.hide(
+            Text("rlpatch does not read this script from here on: it cannot parse it, or a here-document begins"),
+            text.partition("\n")[0],
+            line,
+        )
+
+    def read_inner_shell(self, text: str, line: int) -> None:
+        """Read the text of an expansion or of another shell; what it assigns to variables does not count outside."""
+        replace(self, plain=False, constants={**self.constants}).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
         """Read the file that ``word`` names in the launch's folders, once, as Python or as a shell script.
@@ -203,36 +213,30 @@ class _Reader:
     def expand(self, raw: str) -> str:
         """Return the only text that a shell expansion can yield, else a placeholder.
 
-        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE.
+        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. An expansion of
+        PYTHONPATH is returned as it is, because it has what a run added.
         """
-        text = self.expand_variable(raw)
-        if text is not None:
-            return text
+        match = re.fullmatch(programs.PARAMETER, raw)
+        name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
+        default = Word(self.line, operand or "")
+        if name == "PYTHONPATH":
+            return default.expanded(self.expand) if operator == "+" else raw
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
             return ""
         if self.path and re.fullmatch(programs.SCRIPT_FOLDER, raw):
             return str(self.path.absolute().parent)
         if re.fullmatch(programs.WORKING_FOLDER, raw):
             return "."
-        return ":" if raw.startswith(("[[", "((")) else INSIDE if self.is_clear(raw) else OUTSIDE
-
-    def expand_variable(self, raw: str) -> str | None:
-        """Return the only value of the variable that an expansion names, or its default; None if it is not known.
-
-        An expansion of PYTHONPATH is returned as it is.
-        """
-        match = re.fullmatch(programs.PARAMETER, raw)
-        name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
-        values = self.values.get(name, [])
-        if re.match(r"\$\{?PYTHONPATH\b", raw):  # has what a run added to it
-            return Word(self.line, operand or "").expanded(self.expand) if operator == "+" else raw
+        if raw.startswith(("[[", "((")):
+            return ":"
+        values = [word.text for word in self.values.get(name, [])]
         constant = self.constants.get(name) if len(values) == 1 and operator != "+" else None
         if constant or (constant == "" and not operator):
             return constant
-        if operator == "-" and name not in self.result.environ and [word.text for word in values] in ([], [raw]):
-            default = Word(self.line, operand or "").expanded(self.expand)
-            return default if is_known(default) else None
-        return None
+        is_default = operator == "-" and name not in self.result.environ and values in ([], [raw])
+        if is_default and is_known(text := default.expanded(self.expand)):
+            return text
+        return INSIDE if self.is_clear(raw) else OUTSIDE
 
     def expand_known(self, raw: str) -> str:
         """Return the only text that a shell expansion yields; the expansion as written if the text is not known."""
@@ -270,8 +274,8 @@ class _Reader:
         for word in sources:
             for text in word.commands():
                 self.read_inner_shell(text, word.line)
-        if not start.texts:
-            self.add_constants(start)
+        if not start.texts:  # it assigns only
+            self.constants.update(self.known_values(start))
         if start.words and not (start.texts and re.fullmatch(programs.HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
@@ -282,31 +286,10 @@ class _Reader:
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in words))
         self.plain = start.sure and self.surely_goes_on(start) and not is_diverted
 
-    def add_constants(self, start: Start) -> None:
-        """Keep the values that a command without a program, such as ``A=1 B=2``, assigns.
-
-        Values that are unknown, and variables that are in the environment, are left out.
-        """
-        for name, value in start.variables.items():
-            text = value or ""
-            if is_known(text) and len(text) < _LONGEST and name not in self.result.environ:
-                self.constants[name] = text
-
-    def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
-        """Return the start of ``command``, with its ``words`` expanded.
-
-        It is sure to happen unless the command is in a branch, a list of commands or a pipe (other than to tee).
-        """
-        marks = list[str]()
-        for word in words:
-            mark = word.expanded(self.expand)
-            is_single = re.fullmatch(r"\"?\$(\w+|[@*]|\{[^}]*\})\"?", word.raw)  # none or several words
-            marks += mark.split() if is_single else [mark]
-        start = Start(self.place(self.line), (*marks,), folders=self.folders)
-        ends = ("\n", ";", "&", "tee") if start.program else ("\n", ";")
-        is_whole = len(words) == len(command.words) and command.after in ends
-        start.sure = self.plain and is_whole and command.before in ("\n", ";", "&")
-        return start
+    def known_values(self, start: Start) -> dict[str, str]:
+        """Return the values that ``start`` assigns, without variables that are in the environment."""
+        values = {name: value or "" for name, value in start.variables.items() if name not in self.result.environ}
+        return {name: value for name, value in values.items() if is_known(value) and len(value) < _LONGEST}
 
     def surely_goes_on(self, start: Start) -> bool:
         """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
@@ -315,55 +298,61 @@ class _Reader:
         """
         goes_on = programs.NEVER_FAILS if self.ends_on_error else programs.GOES_ON
         may_fail = self.ends_on_error and not all(map(is_known, start.words))
-        is_edited = self.result.written & {*map(basename, start.own)} and not re.fullmatch(programs.WRITES, start.name)
         self.ends_on_error = self.ends_on_error or bool(re.match(programs.ENDS_ON_ERROR, start.shape))
+        is_edited = self.result.written & {*map(basename, start.own)} and not re.fullmatch(programs.WRITES, start.name)
         is_passed = not start.own or re.fullmatch(goes_on, start.shape)
         return bool(is_passed) and not (may_fail or is_edited or any(map(is_hidden, start.words)))
 
+    def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
+        """Return the start of ``command``, with its ``words`` expanded.
+
+        It is sure to happen unless the command is in a branch, behind `&&` or `||`, or behind a pipe. In a pipe, what
+        it sets for others is lost.
+        """
+        marks = list[str]()
+        for word in words:
+            mark = word.expanded(self.expand)
+            is_single = re.fullmatch(r"\"?\$(\w+|[@*]|\{[^}]*\})\"?", word.raw)  # none or several words
+            marks += mark.split() if is_single else [mark]
+        start = Start(self.place(self.line), (*marks,), folders=self.folders)
+        ends = ("\n", ";", "&", "|", "&&", "||") if start.program else ("\n", ";")
+        is_whole = len(words) == len(command.words) and command.after in ends
+        start.sure = self.plain and is_whole and command.before in ("\n", ";", "&")
+        return start
+
     def follow(self, command: ShellCommand, start: Start) -> None:
-        """Read the files, texts and input that a command passes on, or record the folder that it changes to."""
+        """Read the files and texts that a command names, or record the folder that it changes to.
+
+        Commands and programs that are computed, or read from an input, are hidden.
+        """
+        text = " ".join(start.own)
         if re.fullmatch(programs.COMPUTED, start.shape):
             self.hide(_RUN_TIME, " ".join(start.texts))
-        self.read_input(command, start)
+        is_fed = command.before == "|" or any("<" in direction for direction, _ in command.redirects)
+        if re.fullmatch(programs.READS_INPUT, text) or (is_fed and re.fullmatch(programs.PASSES_INPUT, text)):
+            self.hide(_INPUT, text)
+        elif re.fullmatch(programs.SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):
+            operands = [
+                *dropwhile(lambda word: word.startswith(("-", "+")) or word in ("pipefail", "errexit"), start.own[1:])
+            ]
+            is_typed = not self.path and start.own[1:] == operands[:1]
+            self.read_file("".join(operands[:1]), plain=self.plain and is_typed)
         if start.name in (".", "source"):
             self.read_file("".join(start.own[1:2]))
         elif start.name in ("cd", "pushd"):
-            is_here = is_known(" ".join(start.own)) and self.folders
+            is_here = is_known(text) and self.folders
             self.folders = (self.folders[0] / "".join(start.own[1:2]), *self.folders) if is_here else ()
         elif not re.fullmatch(rf"{programs.HARMLESS}|{programs.CONTROL}", start.name):
             self.read_words(command, start)
 
-    def read_input(self, command: ShellCommand, start: Start) -> None:
-        """Read the script or here-document that a shell or Python runs; any other input counts as hidden."""
-        text = " ".join(start.own)
-        if re.fullmatch(programs.RUNS_FILES, start.name) and start.own[1:] in ([], ["-"]):
-            self.read_standard_input(command, text, self.read_python)
-        elif re.fullmatch(programs.RUNS_INPUT, text):
-            self.read_standard_input(command, text, self.read_inner_shell)
-        elif re.fullmatch(programs.SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):
-            self.read_script(start.own[1:])
-
-    def read_standard_input(self, command: ShellCommand, text: str, read_text: Callable[[str, int], None]) -> None:
-        """Read the here-documents of a command with ``read_text``, which takes a text and its first line's number.
-
-        Input from elsewhere counts as hidden, under ``text``, the words of the command.
-        """
-        documents = [word for direction, word in command.redirects if direction == "<<<"]
-        is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
-        if is_fed or not (documents or re.match(r"ssh|pdsh|[\0\1]", text)):
-            self.hide(_INPUT, text)
-        for document in documents:
-            read_text(document.raw.replace("\\$", "$"), document.line)
-
-    def read_script(self, arguments: Sequence[str]) -> None:
-        """Read the script in the ``arguments`` of a shell."""
-        operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), arguments)]
-        is_typed = not self.path and arguments == operands[:1]
-        self.read_file("".join(operands[:1]), plain=self.plain and is_typed)
-
     def read_words(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are Python or shell code, or names of files and modules."""
-        self.read_code(command, start)
+        """Read the words of a command that are code of Python or a shell, or names of files and modules."""
+        is_code = start.program and not re.fullmatch(programs.PROFILERS, start.name)
+        for source in command.words:
+            if is_code and re.search(r"\w\s", source.text):
+                self.read_python(source.text, source.line)
+            elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
+                self.read_inner_shell(source.text, source.line)
         if "/" in start.name:
             self.read_file(start.name)
         pairs = [*pairwise(start.own if start.program else start.texts)]
@@ -375,16 +364,6 @@ class _Reader:
         if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known("".join(python) or " ".join(start.own)):
             self.hide(_INPUT, " ".join(start.own))
 
-    def read_code(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are code: of Python for a Python program, otherwise of a shell."""
-        is_code = start.program and not re.fullmatch(programs.PROFILERS, start.name)
-        is_whole = re.fullmatch(programs.SHELL, start.name) and re.fullmatch(r"-\w*c", " ".join(start.own[1:-1]))
-        for source in command.words:
-            if is_code and re.search(r"\w\s", source.text):
-                self.read_python(source.text, source.line)
-            elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
-                self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
-
 
 def _stripped(command: ShellCommand) -> list[Word]:
     """Return the words of a command after leading shell keywords such as ``then``."""
@@ -392,5 +371,7 @@ def _stripped(command: ShellCommand) -> list[Word]:
 
 
 def _elements(raw: str) -> list[Word]:
-    """Return the words of the array literal ``raw``. Raises ValueError if it cannot be split."""
-    return [word for command in split(raw[1:-1]) for word in command.words]
+    """Return the words of the array literal ``raw``; one that is not known if it cannot be split."""
+    with suppress(ValueError):
+        return [word for command in split(raw[1:-1]) for word in command.words]
+    return [_UNKNOWN]

@@ -47,11 +47,15 @@ COMPUTED = (
     r"(?!( (-\S+|\d+|\{\S*\}))*( (echo|printf|rm|kill|ls|cat|mkdir|grep|wc)\b|$)).*"
 )
 """Commands that start or set what only the run tells: by a hidden word, or what they are fed with."""
-RUNS_INPUT = rf"(?s)(ssh|pdsh) .*|[\0\1]|(.*[\s/])?{SHELL}( -s.*| -)?"
+PASSES_INPUT = r"(?s)(ssh|pdsh) .*|[\0\1]"
+"""Commands that run what they are fed with, if they are fed with anything."""
+READS_INPUT = rf"(?s)(.*[\s/])?{SHELL}( -s.*| -)?|({RUNS_FILES})( -)?"
+"""Commands that run nothing but what they are fed with."""
 NAMED_FILE = (
-    r"(?!(\S* )?(--config-name|-cn)\b|\S* \S*://)\S* (?:--?[\w-]+=|(?!-))(?P<file>[^=\s]+\.(?:sh|bash|py|ya?ml|env|in))"
+    r"(?!(\S* )?(--config-name|-cn)\b|conda |\S* \S*://)\S* (?:--?[\w-]+=|(?!-))"
+    r"(?P<file>[^=\s]+\.(?:sh|bash|py|ya?ml|env|in))"
 )
-"""A word with the word before it, if it names a file; a name of a configuration is none."""
+"""A word with the word before it, if it names a file; a name of a configuration, or of a shell for conda, is none."""
 PARAMETER = r"(?s)\$\{?(\w+)(\[[^\]]*\])?(?::?([-+=?])(.*?))?\}?"
 KNOWN_PARAMETER = (
     r"(?s)\$[0-9@*#?$!-]|\$\{([0-9]+|[@*](:\d+)*|#[^}]*)\}|\$\{?(PWD|HOME|USER|HOSTNAME|RANDOM)\}?|\$\(\(.*"
