@@ -17,8 +17,9 @@ from posixpath import basename
 
 from patcher.guards.configured import judge_configured
 from patcher.guards.launch import LaunchText, Reading, read, text_of
+from patcher.guards.programs import LAUNCHERS
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
-from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
+from patcher.guards.start import OUTSIDE, Start, is_known, shown, wraps
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.switches import ConfigSwitch, Form, State, Switch
 
@@ -26,39 +27,36 @@ _VALUE = Text("this value is not documented, or only known at run time")
 _WORDS = Text("part of the command is only known at run time")
 
 
-def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
+def detect(checked: Checked, launch: Launch) -> tuple[GuardResult, ...]:
     """Return the results per profiler and place, the severest first; one OFF for a profiler that is off everywhere.
 
-    With ``severe``, OFF is left out. Raises Problem (USAGE) if a script that the launch names, or the configuration,
-    cannot be read.
+    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     """
     application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
     results, hidden = judge_configured(application, checked, launch.config, reading) if application else ([], [])
-    for switch in checked.switches:
-        judged = _judge(switch, reading)
-        if judged and checked.release.has(switch):  # which takes longer than to look for the switch
-            results += judged
+    for switch in filter(checked.release.has, checked.switches):
+        results += _judge(switch, reading)
     places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     config_switches = application.switches if application else ()
     for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
         not_off = {result.profiler for result in results if result.state is not State.OFF}
-        for profiler in dict.fromkeys(switch.profiler for switch in switches if texts or not severe):
+        for profiler in dict.fromkeys(switch.profiler for switch in switches):
             alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]
             if alike and texts and profiler not in not_off:
                 results.append(_possibly_on(alike[0], texts[0]))
             why = alike[0].why if alike else Text("this release has no switch for this profiler")
             results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
-    return _severest(results, severe)
+    return _severest(results)
 
 
-def _severest(results: list[GuardResult], severe: bool) -> tuple[GuardResult, ...]:
-    """Return the severest result per profiler and place; OFF for a profiler without others, unless ``severe``."""
+def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
+    """Return the severest result per profiler and place; OFF for a profiler without others."""
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF
-        if not is_off or (not severe and result.profiler not in {profiler for profiler, _ in severest}):
+        if not is_off or result.profiler not in {profiler for profiler, _ in severest}:
             severest.setdefault((result.profiler, "" if is_off else result.where), result)
     return tuple(severest.values())
 
@@ -200,7 +198,8 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
                 before = [*dropwhile(wraps, start.words[:at])]
-                is_run = not before or (carries(before) and not any(word.endswith(".py") for word in before))
+                is_carried = re.fullmatch(LAUNCHERS, basename("".join(before[:1])))  # behind the launcher's options
+                is_run = not before or (bool(is_carried) and not any(word.endswith(".py") for word in before))
                 run = replace(start, sure=start.sure and is_run)
                 yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=run)
 

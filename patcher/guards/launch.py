@@ -27,6 +27,7 @@ _LONGEST = 2000  # of the value of a variable
 _LARGEST = 1 << 17  # of a file that is read, in bytes
 _UNKNOWN = Word(0, "$()")
 _RUN_TIME = Text("the programs that this command starts, or the variables that it sets, are only known at run time")
+_MISSING = Text("the launch names a file that was not found on this machine or is only known at run time")
 _INPUT = Text("the standard input of this command is only known at run time")
 
 
@@ -158,12 +159,9 @@ class _Reader:
         itself is noted as hidden: what it holds is unknown. Missing ones that only set up the environment are not.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
+        if is_written or not (path or re.fullmatch(programs.SETS_UP, word)):
+            self.hide(_MISSING, word)
         if is_written or not path:
-            if is_written or not re.fullmatch(programs.SETS_UP, word):
-                self.hide(
-                    Text("the launch names a file that was not found on this machine or is only known at run time"),
-                    word,
-                )
             return
         file = path.resolve()
         if file in self.files or (file.suffix == ".py" and self.result.is_upstream(file)):
