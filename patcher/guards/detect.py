@@ -20,7 +20,7 @@ from patcher.guards.launch import LaunchText, Reading, read, text_of
 from patcher.guards.programs import LAUNCHERS
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, is_known, shown, wraps
-from patcher.messages import COMMA, SEMICOLON, Text, joined
+from patcher.messages import COMMA, Text, joined
 from patcher.switches import ConfigSwitch, Form, State, Switch
 
 _VALUE = Text("this value is not documented, or only known at run time")
@@ -84,7 +84,6 @@ def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Return one result of ``switch`` in a list; [] if nothing mentions the switch.
 
     ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
-    An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
     judge = _JUDGES.get(switch.form)  # none for a key of a runtime environment, in which Ray may start nothing
     results = [*judge(switch, reading)] if judge else []
@@ -92,15 +91,7 @@ def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     if switch.otherwise is not State.OFF and (is_overridable or not results):
         results = _unreadable(switch, reading) or results
     decided = (State.ARMED, State.ON)
-    results = sorted(results, key=lambda result: (result.state in decided, result.state.severity))[-1:]
-    requests = sorted(_requests(switch, reading), key=lambda start: not start.sure)
-    if not requests or not results or results[0].state is not State.ARMED:
-        return results
-    call = Text("{call} at {place}", shown(" ".join(requests[0].words))[:200], requests[0].where)
-    armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
-    if requests[0].sure:
-        return [armed._replace(state=State.ON)]
-    return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether the run reaches this call"))]
+    return sorted(results, key=lambda result: (result.state in decided, result.state.severity))[-1:]
 
 
 def _build_result(
@@ -205,15 +196,9 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of each start whose words start the profiler."""
-    for start in _requests(switch, reading):
-        yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=start)
+    """Yield the result of each start whose words match all patterns of a row of ``requested_by``.
 
-
-def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
-    """Yield the starts that make the profiler record: their words match all patterns of a row of ``requested_by``.
-
-    A start that lacks one match, and has a word that is known only at run time, is yielded as not sure.
+    It is UNKNOWN for a start that lacks one match, and has a word that is known only at run time.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own
@@ -221,10 +206,10 @@ def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
         for row in switch.requested_by:
             matches = ((any(re.fullmatch(pattern.lstrip("!"), word) for word in words), pattern) for pattern in row)
             missing = sum(is_there is pattern.startswith("!") for is_there, pattern in matches)
-            if missing == 0:
-                yield start
-            elif missing == 1 and is_open and (len(row) > 1 or start.name in ("curl", "wget")):
-                yield replace(start, sure=False)
+            may_match = is_open and (len(row) > 1 or start.name in ("curl", "wget"))
+            if missing == 0 or (missing == 1 and may_match):
+                request = replace(start, sure=start.sure and missing == 0)
+                yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=request)
 
 
 _JUDGES = {

@@ -55,7 +55,7 @@ LAUNCHES: list[tuple[str, str, State, str]] = [
     (f"mpirun -np 2 rocprofv3 --sys-trace -- {SERVE}", ROCPROF, ON, ""),
     (f"rocprof-sys-run -- {SERVE}", ROCPROF, ON, ""),
     (f"nsys launch {SERVE}", NSYS, ARMED, ""),
-    (f"nsys launch {SERVE} &\nnsys start", NSYS, ON, ""),
+    (f"nsys launch {SERVE} &\nnsys start", NSYS, ARMED, ""),
     # not surely passed, or put together
     (f"if x; then nsys profile {SERVE}; fi", NSYS, UNKNOWN, ""),
     (f"f() {{ nsys profile {SERVE}; }}\nf", NSYS, UNKNOWN, ""),
