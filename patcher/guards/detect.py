@@ -163,10 +163,7 @@ def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
                 values.update({key: text} if key else _parse_object(switch, text))
             may_have_it = may_have_it or (word == OUTSIDE and bool(re.fullmatch(takes_no_value, before)))
         states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
-        # A key that is known to arm decides, whatever the others may turn out to be.
-        state = (
-            State.ARMED if State.ARMED in states else max(states, key=lambda state: state.severity, default=State.OFF)
-        )
+        state = max(states, key=lambda state: state.severity, default=State.OFF)
         if may_have_it and any(re.fullmatch(switch.programs, word) for word in start.words):
             where = reading.place(start.words[-1], start.where)
             yield _build_result(switch, State.UNKNOWN, where, " ".join(start.words), _WORDS)

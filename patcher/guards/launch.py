@@ -246,12 +246,12 @@ class _Reader:
         if raw not in self.clear:
             self.clear[raw] = True  # where a variable refers to itself, its other values decide
             match = re.fullmatch(programs.PARAMETER, raw)
-            is_set, words = bool(re.fullmatch(programs.KNOWN_PARAMETER, raw)), list[Word]()
-            if raw.startswith("("):
-                is_set, words = True, _elements(raw)
-            elif match and not is_set:
-                values = self.values.get(match[1], [])
-                is_set, words = bool(values) or match[3] is not None, [*values, *_elements(f"({match[4] or ''})")]
+            is_array = raw.startswith("(")
+            words = _elements(raw) if is_array else list[Word]()
+            is_set = is_array or bool(re.fullmatch(programs.KNOWN_PARAMETER, raw))
+            if match and not is_set:
+                words = [*self.values.get(match[1], []), *_elements(f"({match[4] or ''})")]
+                is_set = bool(words) or match[3] is not None
             for word in words:
                 marked = word.expanded(self.expand)
                 is_set = is_set and not any(map(is_hidden, marked.split()))
@@ -282,7 +282,8 @@ class _Reader:
         for word in sources:
             self.note(word.expanded(self.expand_known), word.line, plain=is_passed_on and word in words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in words))
-        self.plain = start.sure and self.surely_goes_on(start) and not is_diverted
+        is_list = command.after in ("|", "&&", "||")  # the rest of which may be in the next line
+        self.plain = start.sure and self.surely_goes_on(start) and not (is_diverted or is_list)
 
     def known_values(self, start: Start) -> dict[str, str]:
         """Return the values that ``start`` assigns, without variables that are in the environment."""

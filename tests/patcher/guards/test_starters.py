@@ -196,6 +196,8 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"{VERL} {ARGS} || exit 1": ({ON}, {}),
     f"{VERL} | grep x": ({OFF}, {}),
     f"x && {VERL} {ARGS}": ({UNKNOWN}, {}),
+    f"{VERL} &&\n{VERL} {ARGS}": ({UNKNOWN}, {}),
+    f"{VERL} ||\n{SET}\n{VERL}": ({UNKNOWN}, {}),
     f"python3() {{ :; }} && {VERL} {ARGS}": ({UNKNOWN}, {}),
     f"eval \"$(conda shell.bash hook)\"\n{VERL}": ({OFF}, {}),
     "srun shell.bash": ({UNKNOWN}, {"shell.bash": f"{SET}\n{VERL}"}),
