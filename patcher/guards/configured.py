@@ -59,14 +59,14 @@ def judge_configured(
         reason = Text("{package} is not installed here", application.packages[0])
         reading.hidden.append(LaunchText(reason, "", reason=reason))
     for run in runs if _needs_composing(application, runs, reading) else ():
-        config = _compose(application, root, run)
-        if isinstance(config, str):
-            reading.hidden.append(LaunchText(run.start.where, "", reason=config))
+        composed = _compose(application, root, run)
+        if isinstance(composed, str):
+            reading.hidden.append(LaunchText(run.start.where, "", reason=composed))
             continue
-        for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-            alike = (switch for switch in application.switches if switch.profiler == profiler)
-            if switches := [switch for switch in alike if checked.release.has(switch)]:
-                results.append(_judge(switches, run, config, reading))
+        switches = [*filter(checked.release.has, application.switches)]
+        for profiler in dict.fromkeys(switch.profiler for switch in switches):
+            alike = [switch for switch in switches if switch.profiler == profiler]
+            results.append(_judge(alike, run, composed, reading))
     is_on = {result.profiler for result in results if result.state is State.ON}
     return [result for result in results if not reading.hidden or result.profiler in is_on], reading.hidden
 

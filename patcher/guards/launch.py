@@ -214,27 +214,31 @@ class _Reader:
         The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. An expansion of
         PYTHONPATH is returned as it is, because it has what a run added.
         """
+        text = self.fixed_text(raw)
+        if text is not None:
+            return text
         match = re.fullmatch(programs.PARAMETER, raw)
         name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
         default = Word(self.line, operand or "")
         if name == "PYTHONPATH":
             return default.expanded(self.expand) if operator == "+" else raw
-        if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
-            return ""
-        if self.path and re.fullmatch(programs.SCRIPT_FOLDER, raw):
-            return str(self.path.absolute().parent)
-        if re.fullmatch(programs.WORKING_FOLDER, raw):
-            return "."
-        if raw.startswith(("[[", "((")):
-            return ":"
         values = [word.text for word in self.values.get(name, [])]
         constant = self.constants.get(name) if len(values) == 1 and operator != "+" else None
         if constant or (constant == "" and not operator):
             return constant
         is_default = operator == "-" and name not in self.result.environ and values in ([], [raw])
-        if is_default and is_known(text := default.expanded(self.expand)):
+        text = default.expanded(self.expand) if is_default else OUTSIDE
+        if is_known(text):
             return text
         return INSIDE if self.is_clear(raw) else OUTSIDE
+
+    def fixed_text(self, raw: str) -> str | None:
+        """Return the text of an expansion that depends on no variable of the launch; None for every other one."""
+        if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
+            return ""
+        if self.path and re.fullmatch(programs.SCRIPT_FOLDER, raw):
+            return str(self.path.absolute().parent)
+        return next((text for pattern, text in programs.FIXED.items() if re.fullmatch(pattern, raw)), None)
 
     def expand_known(self, raw: str) -> str:
         """Return the only text that a shell expansion yields; the expansion as written if the text is not known."""
@@ -272,8 +276,8 @@ class _Reader:
         for word in sources:
             for text in word.commands():
                 self.read_inner_shell(text, word.line)
-        if not start.texts:  # it assigns only
-            self.constants.update(self.known_values(start))
+        if not start.texts:
+            self.add_constants(start)
         if start.words and not (start.texts and re.fullmatch(programs.HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
@@ -285,10 +289,11 @@ class _Reader:
         is_list = command.after in ("|", "&&", "||")  # the rest of which may be in the next line
         self.plain = start.sure and self.surely_goes_on(start) and not (is_diverted or is_list)
 
-    def known_values(self, start: Start) -> dict[str, str]:
-        """Return the values that ``start`` assigns, without variables that are in the environment."""
-        values = {name: value or "" for name, value in start.variables.items() if name not in self.result.environ}
-        return {name: value for name, value in values.items() if is_known(value) and len(value) < _LONGEST}
+    def add_constants(self, start: Start) -> None:
+        """Keep the values that a command without a program assigns to variables that are not in the environment."""
+        for name, value in start.variables.items():
+            if value is not None and is_known(value) and len(value) < _LONGEST and name not in self.result.environ:
+                self.constants[name] = value
 
     def surely_goes_on(self, start: Start) -> bool:
         """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
@@ -331,11 +336,9 @@ class _Reader:
         if re.fullmatch(programs.READS_INPUT, text) or (is_fed and re.fullmatch(programs.PASSES_INPUT, text)):
             self.hide(_INPUT, text)
         elif re.fullmatch(programs.SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):
-            operands = [
-                *dropwhile(lambda word: word.startswith(("-", "+")) or word in ("pipefail", "errexit"), start.own[1:])
-            ]
-            is_typed = not self.path and start.own[1:] == operands[:1]
-            self.read_file("".join(operands[:1]), plain=self.plain and is_typed)
+            options = rf"[-+].*|{programs.SHELL_OPTIONS}"
+            script = next((word for word in start.own[1:] if not re.fullmatch(options, word)), "")
+            self.read_file(script, plain=self.plain and not self.path and start.own[1:] == [script])
         if start.name in (".", "source"):
             self.read_file("".join(start.own[1:2]))
         elif start.name in ("cd", "pushd"):
@@ -345,13 +348,8 @@ class _Reader:
             self.read_words(command, start)
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are code of Python or a shell, or names of files and modules."""
-        is_code = start.program and not re.fullmatch(programs.PROFILERS, start.name)
-        for source in command.words:
-            if is_code and re.search(r"\w\s", source.text):
-                self.read_python(source.text, source.line)
-            elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
-                self.read_inner_shell(source.text, source.line)
+        """Read the words of a command that are Python or shell code, or names of files and modules."""
+        self.read_code(command, is_python=start.program != "" and not re.fullmatch(programs.PROFILERS, start.name))
         if "/" in start.name:
             self.read_file(start.name)
         pairs = [*pairwise(start.own if start.program else start.texts)]
@@ -362,6 +360,14 @@ class _Reader:
             self.read_file(file)
         if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known("".join(python) or " ".join(start.own)):
             self.hide(_INPUT, " ".join(start.own))
+
+    def read_code(self, command: ShellCommand, *, is_python: bool) -> None:
+        """Read the words of a command that are code: of Python with ``is_python``, otherwise of a shell."""
+        for source in command.words:
+            if is_python and re.search(r"\w\s", source.text):
+                self.read_python(source.text, source.line)
+            elif not is_python and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
+                self.read_inner_shell(source.text, source.line)
 
 
 def _stripped(command: ShellCommand) -> list[Word]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SHELL = r"(ba|da|z|k)?sh"
+SHELL_OPTIONS = "pipefail|errexit|nounset|xtrace"
 RUNS_FILES = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed"
 PROFILERS = r"msprof|nsys|ncu|rocprof\S*"
 PYTHON = rf"{RUNS_FILES}|vllm|sglang|{PROFILERS}"
@@ -64,9 +65,12 @@ KNOWN_PARAMETER = (
 SCRIPT_FOLDER = (
     r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
 )
-WORKING_FOLDER = (  # and what sets up a shell
-    r"\$\(pwd\)|\$\{?PWD\}?|\$\((?:\S*/)?(?:conda|mamba|micromamba|pyenv|ssh-agent|resize)\b[^)]*\)"
-)
+FIXED = {
+    r"\$\(pwd\)|\$\{?PWD\}?": ".",
+    r"\$\((?:\S*/)?(?:conda|mamba|micromamba|pyenv|ssh-agent|resize)\b[^)]*\)": ".",  # sets up a shell
+    r"(?s)(\[\[|\(\().*": ":",
+}
+"""What an expansion that decides nothing stands for: the working folder, and a command that does nothing for a test."""
 ADJACENT_STRINGS = r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']"
 PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"

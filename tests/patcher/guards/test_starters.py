@@ -256,6 +256,8 @@ def test_scripts(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("docker", "run", "image", "bash", "on.sh"),
         ("ssh", "host", f"{SET}; {VERL}"),
         ("env", "-i", "bash", "off.sh"),
+        ("bash", "-c", f"if x; then S=null; fi; {VERL} {STEPS.replace(':-null', ':-[1]')}"),
+        ("bash", "-c", f"{SET}; {VERL}"),
     ],
 )
 def test_a_command_that_starts_it_elsewhere(
