@@ -517,7 +517,6 @@ def test_a_diff_has_one_root(run, site: Path, tmp_path: Path, monkeypatch: pytes
         ((), {"VLLM_TORCH_PROFILER_DIR": "/x"}, 0, "warning: the engine's own profiler is armed"),
         ((), {"PROFILER_SAMPLECONFIG": "{}"}, 8, "CANN's msprof is switched on"),
         (("--force",), {"PROFILER_SAMPLECONFIG": "{}"}, 0, "warning: CANN's msprof is on"),
-        (("--", "vllm", "bench", "serve", "--profile"), {"VLLM_TORCH_PROFILER_DIR": "/x"}, 8, "is switched on"),
         (("--script", "run.sh"), {}, 8, "run.sh:1"),
     ],
 )
