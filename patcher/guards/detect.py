@@ -35,8 +35,10 @@ def detect(checked: Checked, launch: Launch) -> tuple[GuardResult, ...]:
     application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
     results, hidden = judge_configured(application, checked, launch.config, reading) if application else ([], [])
-    for switch in filter(checked.release.has, checked.switches):
-        results += _judge(switch, reading)
+    for switch in checked.switches:
+        judged = _judge(switch, reading)
+        if judged and checked.release.has(switch):  # in a development tree, this searches all code
+            results += judged
     places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
     where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
     config_switches = application.switches if application else ()
