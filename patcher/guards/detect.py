@@ -39,8 +39,8 @@ def detect(checked: Checked, launch: Launch) -> tuple[GuardResult, ...]:
         judged = _judge(switch, reading)
         if judged and checked.release.has(switch):  # in a development tree, this searches all code
             results += judged
-    places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
-    where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
+    places = (ENVIRONMENT, str(launch.script or ""), COMMAND if launch.command else "")
+    where = joined(COMMA, filter(None, places))
     config_switches = application.switches if application else ()
     for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
         not_off = {result.profiler for result in results if result.state is not State.OFF}
