@@ -49,10 +49,10 @@ class Switch(NamedTuple):
     the state of all others. If an option's value is a JSON object, `keys` decide, and `--name.key value` is understood,
     too. `programs` matches programs that take the option; their arguments may come from variables, or from the file
     behind an option in `files`; their options in `flags` take no value. For a program, `programs` matches its command
-    from its name on, if it is one that profiles. `requested_by` tells which launches make an armed profiler record:
-    each alternative is a tuple of regular expressions that must each match a whole word of the command, or none if they
-    begin with `!`. A variable that the release ignores has `otherwise` OFF, and `why` says since when. `code` are texts
-    that a release with this switch contains (with `!`: does not), which decides for a development tree.
+    from its name on, if it is one that profiles. `requested_by` tells which commands are the request: each alternative
+    is a tuple of regular expressions that must each match a whole word of the command, or none if they begin with `!`.
+    A variable that the release ignores has `otherwise` OFF, and `why` says since when. `code` are texts that a release
+    with this switch contains (with `!`: does not), which decides for a development tree.
     """
 
     profiler: str

@@ -13,13 +13,6 @@ NSYS = "Nsight Systems"
 NCU = "Nsight Compute"
 ROCPROF = Text("ROCm's rocprof")
 
-START_PROFILE = (
-    (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
-    (r"(.*/)?vllm", "bench", "--profile"),
-    (r"(.*/)?benchmark_\w+\.py", "--profile"),
-    (r"vllm\.benchmarks\.\w+", "--profile"),
-)
-
 ENGINE_VARIABLE = Switch(
     profiler=ENGINE,
     form=Form.VARIABLE,
@@ -32,7 +25,6 @@ ENGINE_VARIABLE = Switch(
     ),
     source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
     off="unset VLLM_TORCH_PROFILER_DIR",
-    requested_by=START_PROFILE,
 )
 ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
     why=Text(
@@ -47,7 +39,6 @@ ENGINE_IGNORED = ENGINE_VARIABLE._replace(
         "the variable is set, but vLLM ignores it from 0.16.0 on: --profiler-config sets up the engine's profiler"
     ),
     source="vllm/config/profiler.py and vllm/envs.py without the variable, from 0.16.0; vLLM pull request 33536",
-    requested_by=(),
 )
 _VLLM = r"(.*/)?vllm|vllm\.entrypoints\..+|.*vllm-openai(:.*)?"
 _VLLM_FLAGS = (
@@ -70,11 +61,9 @@ ENGINE_OPTION = Switch(
     programs=_VLLM,
     flags=_VLLM_FLAGS,
     files="--config",
-    requested_by=START_PROFILE,
 )
 
 _DAEMON_VALUES = (("", State.OFF), ("0", State.OFF), ("1", State.ARMED))
-_DAEMON_REQUEST = ((r"(.*/)?dyno", "nputrace|gputrace"),)
 DAEMON = Switch(
     profiler=MSMONITOR,
     form=Form.VARIABLE,
@@ -87,7 +76,6 @@ DAEMON = Switch(
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
-    requested_by=_DAEMON_REQUEST,
 )
 DAEMON_STEPPED = DAEMON._replace(
     why=Text(
@@ -124,7 +112,6 @@ DAEMON_OPTION = Switch(
     flags=_VLLM_FLAGS,
     files="--config",
     releases=">=0.20.2rc1",
-    requested_by=_DAEMON_REQUEST,
     code=("msmonitor_use_daemon",),
 )  # fmt: skip
 
@@ -196,7 +183,6 @@ _NSYS_LAUNCH = _NSYS._replace(
     programs=r"nsys( -\S+)* launch (?!-h|--help).*",
     otherwise=State.ARMED,
     why=Text("once `nsys start` is run, nsys records the processes that nsys launch has started"),
-    requested_by=((r"(.*/)?nsys", "start"),),
 )
 _NSYS_SESSION = _NSYS._replace(
     form=Form.VARIABLE,

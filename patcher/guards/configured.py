@@ -5,7 +5,6 @@ The configurations that a project packages leave every profiler off, which a tes
 
 from __future__ import annotations
 
-import gc
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -60,7 +59,14 @@ def judge_configured(
         reason = Text("{package} is not installed here", application.packages[0])
         reading.hidden.append(LaunchText(reason, "", reason=reason))
     for run in runs if _needs_composing(application, runs, reading) else ():
-        results += _judge_run(application, checked, run, reading)
+        composed = _compose(application, root, run)
+        if isinstance(composed, str):
+            reading.hidden.append(LaunchText(run.start.where, "", reason=composed))
+            continue
+        switches = [*filter(checked.release.has, application.switches)]
+        for profiler in dict.fromkeys(switch.profiler for switch in switches):
+            alike = [switch for switch in switches if switch.profiler == profiler]
+            results.append(_judge(alike, run, composed, reading))
     is_on = {result.profiler for result in results if result.state is State.ON}
     return [result for result in results if not reading.hidden or result.profiler in is_on], reading.hidden
 
@@ -201,7 +207,6 @@ def _compose(application: Application, root: Path | None, run: _Run) -> Any:
     searched = [f"hydra.searchpath=[file://{home}]"] if home and home != folder else []
     # An override counts although this release has no such key, which would stop the run there.
     forced = [f"++{word.lstrip('+')}" if re.match(r"[^~=/@]*\.[^=/@]*=", word) else word for word in words]
-    gc.disable()  # a configuration is thousands of small objects: a third of the time
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base=None):
             warnings.simplefilter("ignore")
@@ -209,24 +214,6 @@ def _compose(application: Application, root: Path | None, run: _Run) -> Any:
     except Exception as error:  # whatever YAML and resolvers of others raise is an answer
         first = str(error).strip().partition("\n")[0].replace(_UNKNOWN, "…")
         return Text("Hydra reports: {error}", first[:270])
-    finally:
-        gc.enable()
-
-
-def _judge_run(application: Application, checked: Checked, run: _Run, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of each profiler of which the release has a switch; none if Hydra cannot compose the run.
-
-    The reason why it cannot is added to ``reading.hidden``.
-    """
-    config = _compose(application, checked.root, run)
-    if isinstance(config, str):
-        reading.hidden.append(LaunchText(run.start.where, "", reason=config))
-        return
-    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-        alike = (switch for switch in application.switches if switch.profiler == profiler)
-        switches = [switch for switch in alike if checked.release.has(switch)]
-        if switches:
-            yield _judge(switches, run, config, reading)
 
 
 def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:

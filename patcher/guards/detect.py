@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import dropwhile
@@ -17,60 +17,48 @@ from posixpath import basename
 
 from patcher.guards.configured import judge_configured
 from patcher.guards.launch import LaunchText, Reading, read, text_of
+from patcher.guards.programs import LAUNCHERS
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
-from patcher.guards.start import OUTSIDE, Start, carries, is_known, shown, wraps
-from patcher.messages import COMMA, SEMICOLON, Text, joined
-from patcher.switches import ConfigSwitch, Form, Release, State, Switch
+from patcher.guards.start import OUTSIDE, Start, is_known, shown, wraps
+from patcher.messages import COMMA, Text, joined
+from patcher.switches import ConfigSwitch, Form, State, Switch
 
-_UNSEEN = Text("rlpatch found no Python program that starts with this variable set")
 _VALUE = Text("this value is not documented, or only known at run time")
 _WORDS = Text("part of the command is only known at run time")
 
 
-def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:
+def detect(checked: Checked, launch: Launch) -> tuple[GuardResult, ...]:
     """Return the results per profiler and place, the severest first; one OFF for a profiler that is off everywhere.
 
-    With ``severe``, OFF is left out. Raises Problem (USAGE) if a script that the launch names, or the configuration,
-    cannot be read.
+    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     """
     application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
     results, hidden = judge_configured(application, checked, launch.config, reading) if application else ([], [])
     for switch in checked.switches:
         judged = _judge(switch, reading)
-        if judged and checked.release.has(switch):  # which takes longer than to look for the switch
+        if judged and checked.release.has(switch):  # in a development tree, this searches all code
             results += judged
-    places = (ENVIRONMENT, launch.script, COMMAND if launch.command else None)
-    where = joined(COMMA, (place if isinstance(place, str) else str(place) for place in places if place))
+    places = (ENVIRONMENT, str(launch.script or ""), COMMAND if launch.command else "")
+    where = joined(COMMA, filter(None, places))
     config_switches = application.switches if application else ()
     for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
-        if texts or not severe:
-            not_off = {result.profiler for result in results if result.state is not State.OFF}
-            results += _off_or_hidden(switches, checked.release, texts, not_off, where)
-    return _severest(results, severe)
+        not_off = {result.profiler for result in results if result.state is not State.OFF}
+        for profiler in dict.fromkeys(switch.profiler for switch in switches):
+            alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]
+            if alike and texts and profiler not in not_off:
+                results.append(_possibly_on(alike[0], texts[0]))
+            why = alike[0].why if alike else Text("this release has no switch for this profiler")
+            results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
+    return _severest(results)
 
 
-def _off_or_hidden(
-    switches: Sequence[Switch | ConfigSwitch], release: Release, hidden: list[LaunchText], not_off: set[str], where: str
-) -> Iterator[GuardResult]:
-    """Yield OFF at ``where`` per profiler, after UNKNOWN if a ``hidden`` text may switch it on.
-
-    A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
-    """
-    for profiler in dict.fromkeys(switch.profiler for switch in switches):
-        alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
-        if alike and hidden and profiler not in not_off:
-            yield _possibly_on(alike[0], hidden[0])
-        why = alike[0].why if alike else Text("this release has no switch for this profiler")
-        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
-
-
-def _severest(results: list[GuardResult], severe: bool) -> tuple[GuardResult, ...]:
-    """Return the severest result per profiler and place; OFF for a profiler without others, unless ``severe``."""
+def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
+    """Return the severest result per profiler and place; OFF for a profiler without others."""
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF
-        if not is_off or (not severe and result.profiler not in {profiler for profiler, _ in severest}):
+        if not is_off or result.profiler not in {profiler for profiler, _ in severest}:
             severest.setdefault((result.profiler, "" if is_off else result.where), result)
     return tuple(severest.values())
 
@@ -98,7 +86,6 @@ def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Return one result of ``switch`` in a list; [] if nothing mentions the switch.
 
     ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
-    An armed profiler becomes ON, or UNKNOWN, if the launch also makes a call that starts the recording.
     """
     judge = _JUDGES.get(switch.form)  # none for a key of a runtime environment, in which Ray may start nothing
     results = [*judge(switch, reading)] if judge else []
@@ -106,15 +93,7 @@ def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     if switch.otherwise is not State.OFF and (is_overridable or not results):
         results = _unreadable(switch, reading) or results
     decided = (State.ARMED, State.ON)
-    results = sorted(results, key=lambda result: (result.state in decided, result.state.severity))[-1:]
-    requests = sorted(_requests(switch, reading), key=lambda start: not start.sure)
-    if not requests or not results or results[0].state is not State.ARMED:
-        return results
-    call = Text("{call} at {place}", shown(" ".join(requests[0].words))[:200], requests[0].where)
-    armed = results[0]._replace(found=joined(SEMICOLON, (results[0].found, call)))
-    if requests[0].sure:
-        return [armed._replace(state=State.ON, off=Text("{instruction}, or leave out {call}", armed.off, call))]
-    return [armed._replace(state=State.UNKNOWN, reason=Text("rlpatch cannot tell whether the run reaches this call"))]
+    return sorted(results, key=lambda result: (result.state in decided, result.state.severity))[-1:]
 
 
 def _build_result(
@@ -125,19 +104,15 @@ def _build_result(
     ``reason`` tells why ``state`` is UNKNOWN. ON and ARMED become UNKNOWN if the launch may not come to ``start``
     (None: no start is concerned).
     """
-    is_variable = switch.form is Form.VARIABLE
     if start and state is State.UNKNOWN:
         reason = _VALUE
     elif start and state is not State.OFF:
         is_seen = bool(start.program) or switch.form in (Form.PROGRAM, Form.REQUEST)
         if not (start.sure and is_seen):
-            state, reason = State.UNKNOWN, _UNSEEN if is_variable and not is_seen else NOT_PLAIN
+            state, reason = State.UNKNOWN, NOT_PLAIN
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
-        line = within_sentence(where)
-        off = Text("{instruction} at {place}", switch.off, line)
-        if is_variable:
-            off = Text("remove the variable at {place}, or {instruction} after that line", line, switch.off)
+        off = Text("{instruction} at {place}", switch.off, within_sentence(where))
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 
@@ -190,10 +165,7 @@ def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
                 values.update({key: text} if key else _parse_object(switch, text))
             may_have_it = may_have_it or (word == OUTSIDE and bool(re.fullmatch(takes_no_value, before)))
         states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
-        # A key that is known to arm decides, whatever the others may turn out to be.
-        state = (
-            State.ARMED if State.ARMED in states else max(states, key=lambda state: state.severity, default=State.OFF)
-        )
+        state = max(states, key=lambda state: state.severity, default=State.OFF)
         if may_have_it and any(re.fullmatch(switch.programs, word) for word in start.words):
             where = reading.place(start.words[-1], start.where)
             yield _build_result(switch, State.UNKNOWN, where, " ".join(start.words), _WORDS)
@@ -216,21 +188,16 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
                 before = [*dropwhile(wraps, start.words[:at])]
-                is_run = not before or (carries(before) and not any(word.endswith(".py") for word in before))
+                is_carried = re.fullmatch(LAUNCHERS, basename("".join(before[:1])))  # behind the launcher's options
+                is_run = not before or (bool(is_carried) and not any(word.endswith(".py") for word in before))
                 run = replace(start, sure=start.sure and is_run)
                 yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=run)
 
 
 def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of each start whose words start the profiler."""
-    for start in _requests(switch, reading):
-        yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=start)
+    """Yield the result of each start whose words match all patterns of a row of ``requested_by``.
 
-
-def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
-    """Yield the starts that make the profiler record: their words match all patterns of a row of ``requested_by``.
-
-    A start that lacks one match, and has a word that is known only at run time, is yielded as not sure.
+    It is UNKNOWN for a start that lacks one match, and has a word that is known only at run time.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own
@@ -238,10 +205,10 @@ def _requests(switch: Switch, reading: Reading) -> Iterator[Start]:
         for row in switch.requested_by:
             matches = ((any(re.fullmatch(pattern.lstrip("!"), word) for word in words), pattern) for pattern in row)
             missing = sum(is_there is pattern.startswith("!") for is_there, pattern in matches)
-            if missing == 0:
-                yield start
-            elif missing == 1 and is_open and (len(row) > 1 or start.name in ("curl", "wget")):
-                yield replace(start, sure=False)
+            may_match = is_open and (len(row) > 1 or start.name in ("curl", "wget"))
+            if missing == 0 or (missing == 1 and may_match):
+                request = replace(start, sure=start.sure and missing == 0)
+                yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=request)
 
 
 _JUDGES = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile, pairwise
 from pathlib import Path
 from posixpath import basename
-from shlex import quote
+from shlex import join
 from typing import NamedTuple
 
 from patcher.guards import programs
@@ -27,6 +27,7 @@ _LONGEST = 2000  # of the value of a variable
 _LARGEST = 1 << 17  # of a file that is read, in bytes
 _UNKNOWN = Word(0, "$()")
 _RUN_TIME = Text("the programs that this command starts, or the variables that it sets, are only known at run time")
+_MISSING = Text("the launch names a file that was not found on this machine or is only known at run time")
 _INPUT = Text("the standard input of this command is only known at run time")
 
 
@@ -71,8 +72,7 @@ def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) 
         is_python = launch.script.suffix == ".py" or re.match("#!.*python", text_of(launch.script))
         typed.insert(0, ("python" if is_python else "bash", str(launch.script)))
     for words in typed:
-        typed_words = (Word(1, quote(word.replace("\0", ""))) for word in words)
-        _Reader(result).read_command(ShellCommand((*typed_words,)))
+        _Reader(result).read_shell(join(words), 1)
     if all(start.words[0] in ("curl", "wget") for start in result.starts):  # what may be started gets the environment
         result.starts.append(Start(ENVIRONMENT, ("python",), sure=True))
     return result
@@ -125,21 +125,32 @@ class _Reader:
         self.result.hidden.append(LaunchText(self.place(line or self.line), shown(text)[:200], reason=reason))
 
     def read_shell(self, text: str, line: int) -> None:
-        """Read the commands of a shell text that begins at ``line``; a text that cannot be split counts as hidden."""
+        """Read the commands of a shell text that begins at ``line``; from where it cannot be split, it is hidden."""
+        commands = list[ShellCommand]()
         try:
-            commands = split(text, line)
-            for command in commands:
+            for command in split(text, line):
+                commands.append(command)
                 self.note_assignments(command)
+        except ValueError as error:
+            self.hide_text(*error.args)
+        try:
             for command in commands:
                 self.read_command(command)
-        except (ValueError, RecursionError):
-            self.note(text, line)
-            self.hide(Text("rlpatch cannot parse this shell text"), str(self.path or ""))
+        except RecursionError:
+            self.hide_text(line, text)
 
-    def read_inner_shell(self, text: str, line: int, *, plain: bool = False) -> None:
-        """Read the text of an expansion or of another shell; ``plain`` if a shell surely runs it, without arguments."""
-        constants = {} if plain else {**self.constants}  # another shell has only what is exported
-        replace(self, plain=plain, constants=constants).read_shell(text, line)
+    def hide_text(self, line: int, text: str) -> None:
+        """Note a shell text that begins at ``line`` and is not read further, and count it as hidden."""
+        self.note(text, line)
+        self.hide(
+            Text("rlpatch does not read this script from here on: it cannot parse it, or a here-document begins"),
+            text.partition("\n")[0],
+            line,
+        )
+
+    def read_inner_shell(self, text: str, line: int) -> None:
+        """Read the text of an expansion or of another shell; what it assigns to variables does not count outside."""
+        replace(self, plain=False, constants={**self.constants}).read_shell(text, line)
 
     def read_file(self, word: str, *, plain: bool = False) -> None:
         """Read the file that ``word`` names in the launch's folders, once, as Python or as a shell script.
@@ -148,12 +159,9 @@ class _Reader:
         itself is noted as hidden: what it holds is unknown. Missing ones that only set up the environment are not.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
+        if is_written or not (path or re.fullmatch(programs.SETS_UP, word)):
+            self.hide(_MISSING, word)
         if is_written or not path:
-            if is_written or not re.fullmatch(programs.SETS_UP, word):
-                self.hide(
-                    Text("the launch names a file that was not found on this machine or is only known at run time"),
-                    word,
-                )
             return
         file = path.resolve()
         if file in self.files or (file.suffix == ".py" and self.result.is_upstream(file)):
@@ -203,36 +211,34 @@ class _Reader:
     def expand(self, raw: str) -> str:
         """Return the only text that a shell expansion can yield, else a placeholder.
 
-        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE.
+        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. An expansion of
+        PYTHONPATH is returned as it is, because it has what a run added.
         """
-        text = self.expand_variable(raw)
+        text = self.fixed_text(raw)
         if text is not None:
             return text
+        match = re.fullmatch(programs.PARAMETER, raw)
+        name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
+        default = Word(self.line, operand or "")
+        if name == "PYTHONPATH":
+            return default.expanded(self.expand) if operator == "+" else raw
+        values = [word.text for word in self.values.get(name, [])]
+        constant = self.constants.get(name) if len(values) == 1 and operator != "+" else None
+        if constant or (constant == "" and not operator):
+            return constant
+        is_default = operator == "-" and name not in self.result.environ and values in ([], [raw])
+        text = default.expanded(self.expand) if is_default else OUTSIDE
+        if is_known(text):
+            return text
+        return INSIDE if self.is_clear(raw) else OUTSIDE
+
+    def fixed_text(self, raw: str) -> str | None:
+        """Return the text of an expansion that depends on no variable of the launch; None for every other one."""
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
             return ""
         if self.path and re.fullmatch(programs.SCRIPT_FOLDER, raw):
             return str(self.path.absolute().parent)
-        if re.fullmatch(programs.WORKING_FOLDER, raw):
-            return "."
-        return ":" if raw.startswith(("[[", "((")) else INSIDE if self.is_clear(raw) else OUTSIDE
-
-    def expand_variable(self, raw: str) -> str | None:
-        """Return the only value of the variable that an expansion names, or its default; None if it is not known.
-
-        An expansion of PYTHONPATH is returned as it is.
-        """
-        match = re.fullmatch(programs.PARAMETER, raw)
-        name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
-        values = self.values.get(name, [])
-        if re.match(r"\$\{?PYTHONPATH\b", raw):  # has what a run added to it
-            return Word(self.line, operand or "").expanded(self.expand) if operator == "+" else raw
-        constant = self.constants.get(name) if len(values) == 1 and operator != "+" else None
-        if constant or (constant == "" and not operator):
-            return constant
-        if operator == "-" and name not in self.result.environ and [word.text for word in values] in ([], [raw]):
-            default = Word(self.line, operand or "").expanded(self.expand)
-            return default if is_known(default) else None
-        return None
+        return next((text for pattern, text in programs.FIXED.items() if re.fullmatch(pattern, raw)), None)
 
     def expand_known(self, raw: str) -> str:
         """Return the only text that a shell expansion yields; the expansion as written if the text is not known."""
@@ -244,12 +250,12 @@ class _Reader:
         if raw not in self.clear:
             self.clear[raw] = True  # where a variable refers to itself, its other values decide
             match = re.fullmatch(programs.PARAMETER, raw)
-            is_set, words = bool(re.fullmatch(programs.KNOWN_PARAMETER, raw)), list[Word]()
-            if raw.startswith("("):
-                is_set, words = True, _elements(raw)
-            elif match and not is_set:
-                values = self.values.get(match[1], [])
-                is_set, words = bool(values) or match[3] is not None, [*values, *_elements(f"({match[4] or ''})")]
+            is_array = raw.startswith("(")
+            words = _elements(raw) if is_array else list[Word]()
+            is_set = is_array or bool(re.fullmatch(programs.KNOWN_PARAMETER, raw))
+            if match and not is_set:
+                words = [*self.values.get(match[1], []), *_elements(f"({match[4] or ''})")]
+                is_set = bool(words) or match[3] is not None
             for word in words:
                 marked = word.expanded(self.expand)
                 is_set = is_set and not any(map(is_hidden, marked.split()))
@@ -280,33 +286,14 @@ class _Reader:
         for word in sources:
             self.note(word.expanded(self.expand_known), word.line, plain=is_passed_on and word in words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in words))
-        self.plain = start.sure and self.surely_goes_on(start) and not is_diverted
+        is_list = command.after in ("|", "&&", "||")  # the rest of which may be in the next line
+        self.plain = start.sure and self.surely_goes_on(start) and not (is_diverted or is_list)
 
     def add_constants(self, start: Start) -> None:
-        """Keep the values that a command without a program, such as ``A=1 B=2``, assigns.
-
-        Values that are unknown, and variables that are in the environment, are left out.
-        """
+        """Keep the values that a command without a program assigns to variables that are not in the environment."""
         for name, value in start.variables.items():
-            text = value or ""
-            if is_known(text) and len(text) < _LONGEST and name not in self.result.environ:
-                self.constants[name] = text
-
-    def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
-        """Return the start of ``command``, with its ``words`` expanded.
-
-        It is sure to happen unless the command is in a branch, a list of commands or a pipe (other than to tee).
-        """
-        marks = list[str]()
-        for word in words:
-            mark = word.expanded(self.expand)
-            is_single = re.fullmatch(r"\"?\$(\w+|[@*]|\{[^}]*\})\"?", word.raw)  # none or several words
-            marks += mark.split() if is_single else [mark]
-        start = Start(self.place(self.line), (*marks,), folders=self.folders)
-        ends = ("\n", ";", "&", "tee") if start.program else ("\n", ";")
-        is_whole = len(words) == len(command.words) and command.after in ends
-        start.sure = self.plain and is_whole and command.before in ("\n", ";", "&")
-        return start
+            if value is not None and is_known(value) and len(value) < _LONGEST and name not in self.result.environ:
+                self.constants[name] = value
 
     def surely_goes_on(self, start: Start) -> bool:
         """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
@@ -315,55 +302,54 @@ class _Reader:
         """
         goes_on = programs.NEVER_FAILS if self.ends_on_error else programs.GOES_ON
         may_fail = self.ends_on_error and not all(map(is_known, start.words))
-        is_edited = self.result.written & {*map(basename, start.own)} and not re.fullmatch(programs.WRITES, start.name)
         self.ends_on_error = self.ends_on_error or bool(re.match(programs.ENDS_ON_ERROR, start.shape))
+        is_edited = self.result.written & {*map(basename, start.own)} and not re.fullmatch(programs.WRITES, start.name)
         is_passed = not start.own or re.fullmatch(goes_on, start.shape)
         return bool(is_passed) and not (may_fail or is_edited or any(map(is_hidden, start.words)))
 
+    def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
+        """Return the start of ``command``, with its ``words`` expanded.
+
+        It is sure to happen unless the command is in a branch, behind `&&` or `||`, or behind a pipe. In a pipe, what
+        it sets for others is lost.
+        """
+        marks = list[str]()
+        for word in words:
+            mark = word.expanded(self.expand)
+            is_single = re.fullmatch(r"\"?\$(\w+|[@*]|\{[^}]*\})\"?", word.raw)  # none or several words
+            marks += mark.split() if is_single else [mark]
+        start = Start(self.place(self.line), (*marks,), folders=self.folders)
+        ends = ("\n", ";", "&", "|", "&&", "||") if start.program else ("\n", ";")
+        is_whole = len(words) == len(command.words) and command.after in ends
+        start.sure = self.plain and is_whole and command.before in ("\n", ";", "&")
+        return start
+
     def follow(self, command: ShellCommand, start: Start) -> None:
-        """Read the files, texts and input that a command passes on, or record the folder that it changes to."""
+        """Read the files and texts that a command names, or record the folder that it changes to.
+
+        Commands and programs that are computed, or read from an input, are hidden.
+        """
+        text = " ".join(start.own)
         if re.fullmatch(programs.COMPUTED, start.shape):
             self.hide(_RUN_TIME, " ".join(start.texts))
-        self.read_input(command, start)
+        is_fed = command.before == "|" or any("<" in direction for direction, _ in command.redirects)
+        if re.fullmatch(programs.READS_INPUT, text) or (is_fed and re.fullmatch(programs.PASSES_INPUT, text)):
+            self.hide(_INPUT, text)
+        elif re.fullmatch(programs.SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):
+            options = rf"[-+].*|{programs.SHELL_OPTIONS}"
+            script = next((word for word in start.own[1:] if not re.fullmatch(options, word)), "")
+            self.read_file(script, plain=self.plain and not self.path and start.own[1:] == [script])
         if start.name in (".", "source"):
             self.read_file("".join(start.own[1:2]))
         elif start.name in ("cd", "pushd"):
-            is_here = is_known(" ".join(start.own)) and self.folders
+            is_here = is_known(text) and self.folders
             self.folders = (self.folders[0] / "".join(start.own[1:2]), *self.folders) if is_here else ()
         elif not re.fullmatch(rf"{programs.HARMLESS}|{programs.CONTROL}", start.name):
             self.read_words(command, start)
 
-    def read_input(self, command: ShellCommand, start: Start) -> None:
-        """Read the script or here-document that a shell or Python runs; any other input counts as hidden."""
-        text = " ".join(start.own)
-        if re.fullmatch(programs.RUNS_FILES, start.name) and start.own[1:] in ([], ["-"]):
-            self.read_standard_input(command, text, self.read_python)
-        elif re.fullmatch(programs.RUNS_INPUT, text):
-            self.read_standard_input(command, text, self.read_inner_shell)
-        elif re.fullmatch(programs.SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):
-            self.read_script(start.own[1:])
-
-    def read_standard_input(self, command: ShellCommand, text: str, read_text: Callable[[str, int], None]) -> None:
-        """Read the here-documents of a command with ``read_text``, which takes a text and its first line's number.
-
-        Input from elsewhere counts as hidden, under ``text``, the words of the command.
-        """
-        documents = [word for direction, word in command.redirects if direction == "<<<"]
-        is_fed = command.before == "|" or any(direction in ("<", "<>") for direction, _ in command.redirects)
-        if is_fed or not (documents or re.match(r"ssh|pdsh|[\0\1]", text)):
-            self.hide(_INPUT, text)
-        for document in documents:
-            read_text(document.raw.replace("\\$", "$"), document.line)
-
-    def read_script(self, arguments: Sequence[str]) -> None:
-        """Read the script in the ``arguments`` of a shell."""
-        operands = [*dropwhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), arguments)]
-        is_typed = not self.path and arguments == operands[:1]
-        self.read_file("".join(operands[:1]), plain=self.plain and is_typed)
-
     def read_words(self, command: ShellCommand, start: Start) -> None:
         """Read the words of a command that are Python or shell code, or names of files and modules."""
-        self.read_code(command, start)
+        self.read_code(command, is_python=start.program != "" and not re.fullmatch(programs.PROFILERS, start.name))
         if "/" in start.name:
             self.read_file(start.name)
         pairs = [*pairwise(start.own if start.program else start.texts)]
@@ -375,15 +361,13 @@ class _Reader:
         if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known("".join(python) or " ".join(start.own)):
             self.hide(_INPUT, " ".join(start.own))
 
-    def read_code(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are code: of Python for a Python program, otherwise of a shell."""
-        is_code = start.program and not re.fullmatch(programs.PROFILERS, start.name)
-        is_whole = re.fullmatch(programs.SHELL, start.name) and re.fullmatch(r"-\w*c", " ".join(start.own[1:-1]))
+    def read_code(self, command: ShellCommand, *, is_python: bool) -> None:
+        """Read the words of a command that are code: of Python with ``is_python``, otherwise of a shell."""
         for source in command.words:
-            if is_code and re.search(r"\w\s", source.text):
+            if is_python and re.search(r"\w\s", source.text):
                 self.read_python(source.text, source.line)
-            elif not is_code and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
-                self.read_inner_shell(source.text, source.line, plain=self.plain and bool(is_whole))
+            elif not is_python and re.search(r"[\s<;&|]", source.expanded(lambda _: "")):
+                self.read_inner_shell(source.text, source.line)
 
 
 def _stripped(command: ShellCommand) -> list[Word]:
@@ -392,5 +376,7 @@ def _stripped(command: ShellCommand) -> list[Word]:
 
 
 def _elements(raw: str) -> list[Word]:
-    """Return the words of the array literal ``raw``. Raises ValueError if it cannot be split."""
-    return [word for command in split(raw[1:-1]) for word in command.words]
+    """Return the words of the array literal ``raw``; one that is not known if it cannot be split."""
+    with suppress(ValueError):
+        return [word for command in split(raw[1:-1]) for word in command.words]
+    return [_UNKNOWN]

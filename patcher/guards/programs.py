@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SHELL = r"(ba|da|z|k)?sh"
+SHELL_OPTIONS = "pipefail|errexit|nounset|xtrace"
 RUNS_FILES = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed"
 PROFILERS = r"msprof|nsys|ncu|rocprof\S*"
 PYTHON = rf"{RUNS_FILES}|vllm|sglang|{PROFILERS}"
@@ -47,11 +48,15 @@ COMPUTED = (
     r"(?!( (-\S+|\d+|\{\S*\}))*( (echo|printf|rm|kill|ls|cat|mkdir|grep|wc)\b|$)).*"
 )
 """Commands that start or set what only the run tells: by a hidden word, or what they are fed with."""
-RUNS_INPUT = rf"(?s)(ssh|pdsh) .*|[\0\1]|(.*[\s/])?{SHELL}( -s.*| -)?"
+PASSES_INPUT = r"(?s)(ssh|pdsh) .*|[\0\1]"
+"""Commands that run what they are fed with, if they are fed with anything."""
+READS_INPUT = rf"(?s)(.*[\s/])?{SHELL}( -s.*| -)?|({RUNS_FILES})( -)?"
+"""Commands that run nothing but what they are fed with."""
 NAMED_FILE = (
-    r"(?!(\S* )?(--config-name|-cn)\b|\S* \S*://)\S* (?:--?[\w-]+=|(?!-))(?P<file>[^=\s]+\.(?:sh|bash|py|ya?ml|env|in))"
+    r"(?!(\S* )?(--config-name|-cn)\b|conda |\S* \S*://)\S* (?:--?[\w-]+=|(?!-))"
+    r"(?P<file>[^=\s]+\.(?:sh|bash|py|ya?ml|env|in))"
 )
-"""A word with the word before it, if it names a file; a name of a configuration is none."""
+"""A word with the word before it, if it names a file; a name of a configuration, or of a shell for conda, is none."""
 PARAMETER = r"(?s)\$\{?(\w+)(\[[^\]]*\])?(?::?([-+=?])(.*?))?\}?"
 KNOWN_PARAMETER = (
     r"(?s)\$[0-9@*#?$!-]|\$\{([0-9]+|[@*](:\d+)*|#[^}]*)\}|\$\{?(PWD|HOME|USER|HOSTNAME|RANDOM)\}?|\$\(\(.*"
@@ -60,9 +65,12 @@ KNOWN_PARAMETER = (
 SCRIPT_FOLDER = (
     r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
 )
-WORKING_FOLDER = (  # and what sets up a shell
-    r"\$\(pwd\)|\$\{?PWD\}?|\$\((?:\S*/)?(?:conda|mamba|micromamba|pyenv|ssh-agent|resize)\b[^)]*\)"
-)
+FIXED = {
+    r"\$\(pwd\)|\$\{?PWD\}?": ".",
+    r"\$\((?:\S*/)?(?:conda|mamba|micromamba|pyenv|ssh-agent|resize)\b[^)]*\)": ".",  # sets up a shell
+    r"(?s)(\[\[|\(\().*": ":",
+}
+"""What an expansion that decides nothing stands for: the working folder, and a command that does nothing for a test."""
 ADJACENT_STRINGS = r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']"
 PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"

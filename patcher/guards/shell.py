@@ -1,9 +1,8 @@
-"""Splits a shell script into commands and words. It knows quotes, expansions and here-documents, and no meaning."""
+"""Splits a shell script into commands and words. It knows quotes and expansions, and no meaning."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -27,9 +26,8 @@ _DOUBLE = rf'"((?:\\.|(?!\(){_DOLLAR}|[^"\\$`]|\$(?![\w({{@*\#?$!-]))*)"'
 _PIECE = rf"(?s)({_EXPANSION})|\\(.)|'([^']*)'|{_DOUBLE}"
 _IN_DOUBLE = rf"(?s)((?!\(){_DOLLAR})|\\([$`\"\\\n])"
 # What a scheduler reads is no comment.
-_TOKEN = rf"""(?xs)(?P<space>(?:[ \t\r]|\\(?:\n|\Z))+|\#(?!SBATCH|PBS|BSUB)[^\n]*)
-    |(?P<document><<-?(?!<)[ \t]*\\?(?P<quote>['"]?)(?P<name>[A-Za-z_][\w.-]*)(?P=quote))
-    |(?P<redirect>(?:\d+|\{{\w+\}}|&)?(?P<direction><<<|[<>]&|>>|>\||<>|[<>](?!\()))
+_TOKEN = rf"""(?xs)((?:[ \t\r]|\\(?:\n|\Z))+|\#(?!SBATCH|PBS|BSUB)[^\n]*)
+    |(?:\d+|\{{\w+\}}|&)?(?P<direction><<<|[<>]&|>>|>\||<>|>(?!\()|<(?![(<]))
     |(?P<operator>;;&|;&|;;|&&|\|\||\|&|\([ \t]*\)|[|&;)\n]|\((?!\())
     |(?P<word>(?:{_EXPANSION}|'[^']*'|{_DOUBLE}|\\.|\$(?![({{])|[^ \t\r\n;&|()<>'"\\`$])+)"""
 
@@ -69,37 +67,36 @@ class Word(NamedTuple):
 
 
 class ShellCommand(NamedTuple):
-    """A simple command, its redirections to files or here-documents, and the operators (or ``tee``) around it."""
+    """A simple command, its redirections, and the operators around it."""
 
     words: tuple[Word, ...]
-    redirects: tuple[tuple[str, Word], ...] = ()
-    before: str = "\n"
-    after: str = "\n"
+    redirects: tuple[tuple[str, Word], ...]
+    before: str
+    after: str
 
 
-def split(text: str, line: int = 1) -> list[ShellCommand]:
-    """Split a script, whose first line has the number ``line``, into commands. Raises ValueError if it is malformed."""
+def split(text: str, line: int = 1) -> Iterator[ShellCommand]:
+    """Yield the commands of a script whose first line has the number ``line``.
+
+    Raises ValueError at a here-document, and at a quote or an expansion that is not closed; its arguments are the line
+    there, and the text from there on.
+    """
     text = text.replace("\0", "") + "\n"
-    ends = [match.end() for match in re.finditer("\n", text)]
-    commands = list[ShellCommand]()
     words, redirects = list[Word](), list[tuple[str, Word]]()
-    documents = dict[int, int]()  # from the ends of lines to those of the here-documents that follow them
     before, direction, depth, at = "\n", "", 0, 0
     token = re.compile(_TOKEN)
     while at < len(text):
         match = token.match(text, at)
         if match is None:
-            raise ValueError("a quote or an expansion is not closed")
-        word, at = Word(line + bisect_right(ends, at), match[0]), match.end()
-        if match["document"]:
-            redirects.append(("<<<", _document(text, match, documents, word.line)))
-        elif match["operator"]:
+            raise ValueError(line, text[at:])
+        word = Word(line, match[0])
+        at, line = match.end(), line + match[0].count("\n")
+        if match["operator"]:
             is_pattern = match[0] == ")" and not depth  # of `case`
             if (words or redirects) and not is_pattern:
-                _append(commands, ShellCommand((*words,), (*redirects,), before, match[0]))
+                yield ShellCommand((*words,), (*redirects,), before, match[0])
             depth = max(0, depth + {"(": 1, ")": -1}.get(match[0], 0))
             words, redirects, before = [], [], "(" if depth else match[0]
-            at = documents.get(match.start(), at)
         elif match["direction"]:
             direction = match["direction"]
         elif match["word"] and direction:
@@ -107,27 +104,3 @@ def split(text: str, line: int = 1) -> list[ShellCommand]:
             direction = ""
         elif match["word"]:
             words.append(word)
-    return commands
-
-
-def _append(commands: list[ShellCommand], command: ShellCommand) -> None:
-    """Append ``command``; if it is a tee that ends a pipe, set ``after`` of the command before it to "tee"."""
-    is_tee = command.before == "|" and [word.raw for word in command.words[:1]] == ["tee"]
-    if is_tee and commands and command.after in ("\n", ";", "&"):
-        commands[-1] = commands[-1]._replace(after="tee")
-    commands.append(command)
-
-
-def _document(text: str, opening: re.Match[str], documents: dict[int, int], line: int) -> Word:
-    """Return the here-document that ``opening`` starts, and add its end to ``documents``.
-
-    ``documents`` maps the end of a line to that of the last here-document behind it. Raises ValueError if the document
-    is not closed.
-    """
-    newline = text.find("\n", opening.end())
-    begin = documents.get(newline, newline)
-    closing = re.compile(rf"^\t*{re.escape(opening['name'])}$", re.MULTILINE).search(text, begin + 1)
-    if newline < 0 or closing is None:
-        raise ValueError("a here-document is not closed")
-    documents[newline] = closing.end()
-    return Word(line + 1, text[begin + 1 : closing.start()])

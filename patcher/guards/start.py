@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import dropwhile
@@ -29,11 +28,6 @@ def is_hidden(word: str) -> bool:
     key = word.partition("=")[0].strip("[]'\",")
     is_path = re.match(r"[\0\1]+/", key)
     return not is_path and (OUTSIDE in key or (INSIDE in key and key != INSIDE))
-
-
-def carries(words: Sequence[str]) -> bool:
-    """Tell whether ``words`` begin with a launcher, such as srun, that surely runs the program behind its options."""
-    return bool(words) and bool(re.fullmatch(programs.LAUNCHERS, basename(words[0])))
 
 
 def shown(text: object) -> str:

@@ -20,13 +20,13 @@ _SGLANG = Switch(
     why=Text("each scheduler creates a profiler when it starts, and records from /start_profile to /stop_profile"),
     source="sglang/srt/managers/scheduler.py, 0.4.0 to 0.4.3.post2",
     off="unset SGLANG_TORCH_PROFILER_DIR",
-    requested_by=_SGLANG_START,
 )
 
 SWITCHES: tuple[Switch, ...] = (
     _SGLANG._replace(
         form=Form.REQUEST,
         name="/start_profile",
+        requested_by=_SGLANG_START,
         otherwise=State.ON,
         releases=">=0.4.3.post3",
         why=Text("after this HTTP request the schedulers record; the traces go to /tmp if no directory is set"),

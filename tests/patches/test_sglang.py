@@ -198,7 +198,8 @@ def test_switches_of_sglangs_own_profiler_are_detected(
     environ: dict[str, str], command: str, state: State, version: str
 ) -> None:
     found = detect(sglang.UPSTREAM.switches, version=version, environ=environ, command=command.split())
-    assert found[0].state is state
+    # Before 0.4.3.post3 a request does nothing without the directory, which alone arms the profiler.
+    assert found[0].state is (State.ARMED if version == "0.4.0" and environ is DIRECTORY else state)
 
 
 # --- what the scheduler counts ---

@@ -517,7 +517,6 @@ def test_a_diff_has_one_root(run, site: Path, tmp_path: Path, monkeypatch: pytes
         ((), {"VLLM_TORCH_PROFILER_DIR": "/x"}, 0, "warning: the engine's own profiler is armed"),
         ((), {"PROFILER_SAMPLECONFIG": "{}"}, 8, "CANN's msprof is switched on"),
         (("--force",), {"PROFILER_SAMPLECONFIG": "{}"}, 0, "warning: CANN's msprof is on"),
-        (("--", "vllm", "bench", "serve", "--profile"), {"VLLM_TORCH_PROFILER_DIR": "/x"}, 8, "is switched on"),
         (("--script", "run.sh"), {}, 8, "run.sh:1"),
     ],
 )
@@ -533,10 +532,7 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
     Path("run.sh").write_text("# start\nexport VLLM_TORCH_PROFILER_DIR=/tmp/p\nvllm serve m\n")
     said = run("check", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh")
     assert "armed the engine's own profiler (run.sh:2)" in said.stdout
-    assert (
-        "    to switch the profiler off: remove the variable at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR after that line\n"
-        in said.stdout
-    )
+    assert "    to switch the profiler off: unset VLLM_TORCH_PROFILER_DIR at run.sh:2\n" in said.stdout
     assert "reason: " not in said.stdout
     assert "add -v for details\n" in said.stderr
     assert "    reason: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout

@@ -159,44 +159,17 @@ X = "export VLLM_TORCH_PROFILER_DIR=/t\n"
     ("text", "profiler", "state"),
     [
         (X + "vllm serve m\n", ENGINE, ARMED),
-        (X + "vllm serve m &\ncurl -X POST http://localhost:8000/start_profile\n", ENGINE, ON),
-        (X + "vllm serve m &\n# curl -X POST http://localhost:8000/start_profile\n", ENGINE, ARMED),
-        (X + "vllm serve m &\ncurl http://localhost:8000/stop_profile\n", ENGINE, ARMED),
-        (X + "vllm serve m &\ncurl -X POST http://$HOST:8000/start_profile\n", ENGINE, ON),
-        (X + 'vllm serve m &\ncurl -X POST "$URL/start_profile"\n', ENGINE, ON),
-        (X + "vllm serve m &\ncurl $HOST:8000/start_profile\n", ENGINE, ON),
-        (X + "vllm serve m &\nwget --method=POST h/start_profile\n", ENGINE, ON),
-        (X + "vllm serve m &\nif [ $P ]; then curl localhost:8000/start_profile; fi\n", ENGINE, UNKNOWN),
-        (X + "vllm bench serve --profile\n", ENGINE, ON),
-        (X + "vllm bench serve --profile-like\n", ENGINE, ARMED),
-        (X + "python benchmarks/benchmark_serving.py --profile\n", ENGINE, ON),
-        (X + "python train.py --profile\n", ENGINE, ARMED),
+        (X + "vllm serve m &\ncurl -X POST http://localhost:8000/start_profile\n", ENGINE, ARMED),
+        (X + "vllm bench serve --profile\n", ENGINE, ARMED),
         ("vllm bench serve --profile\n", ENGINE, OFF),
-        (
-            "export MSMONITOR_USE_DAEMON=1\npython a.py\ndyno --certs-dir x nputrace --iterations 3\n",
-            MSMONITOR,
-            ON,
-        ),
+        ("export MSMONITOR_USE_DAEMON=1\npython a.py\ndyno nputrace --iterations 3\n", MSMONITOR, ARMED),
         ("msprof --output=/o python train.py\n", MSPROF, ON),
         ("if [ $P ]; then msprof python train.py; fi\n", MSPROF, UNKNOWN),
         ("msprof-analyze cluster\n", MSPROF, OFF),
     ],
 )
-def test_armed_becomes_on_when_somebody_asks(tmp_path: Path, text: str, profiler: str, state: State) -> None:
+def test_what_waits_is_armed_whoever_asks(tmp_path: Path, text: str, profiler: str, state: State) -> None:
     assert one(in_script(tmp_path, text), profiler).state is state
-
-
-def test_asked_from_a_command_with_the_directory_in_the_environment() -> None:
-    findings = detect(
-        VLLM_ASCEND,
-        version="0.11.0",
-        environ={"VLLM_TORCH_PROFILER_DIR": "/t"},
-        command=["vllm", "bench", "serve", "--profile"],
-    )
-    finding = one(findings, ENGINE)
-    assert (finding.state, finding.where) == (ON, "environment")
-    assert finding.found.endswith("; vllm bench serve --profile at command after --")
-    assert "unset VLLM_TORCH_PROFILER_DIR, or leave out vllm bench serve" in finding.off
 
 
 def test_a_place_in_a_script_is_named_with_what_to_change(tmp_path: Path) -> None:
@@ -206,7 +179,7 @@ def test_a_place_in_a_script_is_named_with_what_to_change(tmp_path: Path) -> Non
     place = f"{tmp_path}/run.sh:4"
     assert (finding.state, finding.where) == (ARMED, place)
     assert finding.found == "VLLM_TORCH_PROFILER_DIR=/t/x"
-    assert finding.off == f"remove the variable at {place}, or unset VLLM_TORCH_PROFILER_DIR after that line"
+    assert finding.off == f"unset VLLM_TORCH_PROFILER_DIR at {place}"
 
 
 def test_the_line_of_an_option_is_that_of_its_word(tmp_path: Path) -> None:
@@ -240,7 +213,7 @@ def test_unknown_says_the_reason(tmp_path: Path) -> None:
         "export PROFILING_MODE=$(x)\npython -m a\n": "only known at run time",
         "if x; then export PROFILING_MODE=true; fi\npython -m a\n": "might not pass this setting",
         "export PROFILING_MODE=false\npython -m a\n": "not documented",
-        "export PROFILING_MODE=true\nmy_launcher\n": "no Python program",
+        "export PROFILING_MODE=true\nmy_launcher\n": "might not pass this setting",
         "python a.py\n": "was not found on this machine",
     }
     for text, reason in reasons.items():

@@ -45,8 +45,8 @@ LAUNCHES: list[tuple[str, str, State, str]] = [
     (f"nohup nsys profile {SERVE} > log 2>&1 &", NSYS, ON, ""),
     (f"srun -n 2 nsys profile {SERVE}", NSYS, ON, ""),
     ("torchrun --no-python nsys profile python3 x", NSYS, ON, ""),
-    (f"bash -c 'nsys profile {SERVE}'", NSYS, ON, ""),
-    (f'cd /\nbash -lc "nsys profile {SERVE}"', NSYS, ON, "run.sh:2"),
+    (f"bash -c 'nsys profile {SERVE}'", NSYS, UNKNOWN, ""),
+    (f'cd /\nbash -lc "nsys profile {SERVE}"', NSYS, UNKNOWN, "run.sh:2"),
     (f"docker run image nsys profile {SERVE}", NSYS, ON, ""),
     ("bash inner.sh", NSYS, UNKNOWN, "inner.sh:1"),
     (f"set -x\nncu --set full -o x {SERVE}", NCU, ON, "run.sh:2"),
@@ -55,7 +55,7 @@ LAUNCHES: list[tuple[str, str, State, str]] = [
     (f"mpirun -np 2 rocprofv3 --sys-trace -- {SERVE}", ROCPROF, ON, ""),
     (f"rocprof-sys-run -- {SERVE}", ROCPROF, ON, ""),
     (f"nsys launch {SERVE}", NSYS, ARMED, ""),
-    (f"nsys launch {SERVE} &\nnsys start", NSYS, ON, ""),
+    (f"nsys launch {SERVE} &\nnsys start", NSYS, ARMED, ""),
     # not surely passed, or put together
     (f"if x; then nsys profile {SERVE}; fi", NSYS, UNKNOWN, ""),
     (f"f() {{ nsys profile {SERVE}; }}\nf", NSYS, UNKNOWN, ""),
@@ -63,7 +63,7 @@ LAUNCHES: list[tuple[str, str, State, str]] = [
     (f"bash -c '[ $A ] && nsys profile {SERVE}'", NSYS, UNKNOWN, ""),
     (f"bash -c 'nsys profile \"$@\"' _ {SERVE}", NSYS, UNKNOWN, ""),
     (f"if x; then P=nsys; fi\n$P profile {SERVE}", NSYS, UNKNOWN, "run.sh:2"),
-    (f"P=nsys\nbash -c '$P profile {SERVE}'", NSYS, UNKNOWN, ""),  # another shell does not have P
+    (f"P=nsys\nbash -c '$P profile {SERVE}'", NSYS, UNKNOWN, "run.sh:2"),
     (f"A=(nsys profile -o x)\n\"${{A[@]}}\" {SERVE}", NSYS, UNKNOWN, ""),
     # what profiles nothing
     ("nsys stats x.nsys-rep", NSYS, OFF, ""),

@@ -148,7 +148,6 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"bash -c \"bash -c '{VERL} \\$(cat args)'\"": ({UNKNOWN}, {"args": ARGS}),
     f"bash -c 'cat args|xargs {VERL}'": ({UNKNOWN}, {"args": ARGS}),
     f"cat > start.py <<EOF\nprint(1)\nEOF\npython3 start.py\n{VERL}": ({UNKNOWN}, {}),
-    f"cat > start.py <<EOF\nprint(1)\nEOF\n{VERL}": ({OFF}, {}),
     # what a launch edits, and what a program that is not known hands on
     f"sed -i s/null/[1]/ my.yaml\n{VERL} --config-path=$PWD --config-name=my": ({UNKNOWN}, {"my.yaml": MINE}),
     f"{VERL} --config-path=$PWD --config-name=my": ({OFF}, {"my.yaml": MINE}),
@@ -186,8 +185,22 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"(( x = 1<<2 ))\n{VERL} $(cat args)\n2": ({UNKNOWN}, {"args": ARGS}),
     f"echo \"don't (x)\"; {VERL} $(cat args); echo \"isn't\"": ({UNKNOWN}, {"args": ARGS}),
     f"case x in a|x) {VERL} $(cat args);; esac": ({UNKNOWN}, {"args": ARGS}),
-    f"cat <<X\nit's\nX\n{SET}\n{VERL}": ({ON}, {}),
+    # from a here-document on, nothing is read
+    f"cat <<X\nit's\nX\n{VERL}": ({UNKNOWN}, {}),
+    f"cat <<X\nit's\nX\n{SET}\n{VERL}": ({UNKNOWN}, {}),
     f"cat <<X\n{SET}\nX\n{VERL}": ({UNKNOWN}, {}),
+    f"{SET}\n{VERL}\ncat <<X\nit's\nX": ({ON}, {}),
+    # whatever comes behind a pipe or a list, its first program starts
+    f"{VERL} {ARGS} | grep x": ({ON}, {}),
+    f"{VERL} {ARGS} && echo x": ({ON}, {}),
+    f"{VERL} {ARGS} || exit 1": ({ON}, {}),
+    f"{VERL} | grep x": ({OFF}, {}),
+    f"x && {VERL} {ARGS}": ({UNKNOWN}, {}),
+    f"{VERL} &&\n{VERL} {ARGS}": ({UNKNOWN}, {}),
+    f"{VERL} ||\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"python3() {{ :; }} && {VERL} {ARGS}": ({UNKNOWN}, {}),
+    f"eval \"$(conda shell.bash hook)\"\n{VERL}": ({OFF}, {}),
+    "srun shell.bash": ({UNKNOWN}, {"shell.bash": f"{SET}\n{VERL}"}),
     f"echo '\n{SET}\n'\n{VERL}": ({UNKNOWN}, {}),
     f"(\n{SET}\n)\n{VERL}": ({UNKNOWN}, {}),
     f"{SET}\nexec -c {VERL}": ({UNKNOWN}, {}),
@@ -243,6 +256,8 @@ def test_scripts(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("docker", "run", "image", "bash", "on.sh"),
         ("ssh", "host", f"{SET}; {VERL}"),
         ("env", "-i", "bash", "off.sh"),
+        ("bash", "-c", f"if x; then S=null; fi; {VERL} {STEPS.replace(':-null', ':-[1]')}"),
+        ("bash", "-c", f"{SET}; {VERL}"),
     ],
 )
 def test_a_command_that_starts_it_elsewhere(
