@@ -48,6 +48,19 @@ _ABOUT_CALL = {
 }
 """Part of the name of a launch call → what to try where it blocks; the last one fits all."""
 
+_IN_EACH_STEP = {
+    "graph": Text(
+        "several steps instantiate or upload a graph: capture each graph once, and replay it in all steps that have"
+        " the same shapes"
+    ),
+    "mem": _ABOUT_CALL["mem"],
+    "": Text(
+        "the launch of this kernel blocks in several steps: check whether each of them loads or compiles code again,"
+        " for example for new shapes"
+    ),
+}
+"""The same for a call that blocks in at least half of several steps: it is no first launch."""
+
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of a profile's idle time, each if it takes at least 10 % of the steps' time.
@@ -156,6 +169,8 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "torch's allocator asks the driver for memory: run the step once before the recording window; if this"
             " happens in each step, use less memory, or the allocator's expandable_segments:True"
         )
+    if gap.part == model.LEAD_IN and "launch" in gap.call.lower():
+        return _about_launch(gap.call, repeated=False)
     if gap.call or gap.within:
         return Text(
             "look at what the host does in {name}: make this work faster, or run it before the step or in"
@@ -215,7 +230,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     )
     longest = _largest(profile, "free_blocked_ns")
     call = longest.call if longest else ""
-    advice = next(about for part, about in _ABOUT_CALL.items() if part in call.lower())
+    advice = _about_launch(call, repeated=longest is not None and 2 * longest.units >= len(profile.units) > 1)
     if longest:
         in_call = Text(
             "The longest launch call: {call}, {time}, {place}.", host_name(call) or Text("a launch call"),
@@ -225,6 +240,12 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
     certainty = Text("upper bound of the saving; the cause is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
+
+
+def _about_launch(call: str, *, repeated: bool) -> str:
+    """Return what to do about the launch call ``call`` that blocks: in several steps if ``repeated``, else in one."""
+    advice = _IN_EACH_STEP if repeated else _ABOUT_CALL
+    return next(about for part, about in advice.items() if part in call.lower())
 
 
 def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:

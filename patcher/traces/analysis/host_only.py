@@ -47,6 +47,9 @@ _PAIRS = re.compile(r"send|recv")
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
 
+GROWS = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
+"""Advice where steps have a trend."""
+
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
 
@@ -109,6 +112,18 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     )  # fmt: skip
 
 
+def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
+    """Tell whether collectives take most of the time by which the step ``slowest`` is longer than ``usual``.
+
+    Both are numbers of steps. False for steps that ran on a device.
+    """
+    steps = {step.number: step for step in profile.host_steps}
+    if slowest not in steps or usual not in steps:
+        return False
+    slow, typical = steps[slowest], steps[usual]
+    return 2 * (_communicating(slow) - _communicating(typical)) > slow.ns - typical.ns
+
+
 def _communicating(step: model.HostStep) -> int:
     """Return for how many ns of a step no operator runs during a collective; sends and receives do not count."""
     return sum(ns for place, ns in step.places.items() if _communicates(place) and not _PAIRS.search(place.inside))
@@ -125,8 +140,8 @@ class HostExcess(NamedTuple):
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     """Return why the step with number ``slowest`` takes longer than the step ``usual``.
 
-    It is torch.compile, a place without operators, some operators, or larger inputs. All texts are "" if the profile
-    does not have both steps.
+    It is torch.compile, a place without operators, a range, some operators, or larger inputs. All texts are "" if the
+    profile does not have both steps.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -141,6 +156,15 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
             return _excess_at_place(place, ns)
+    longer_by_range = {name: ns - typical.ranges.get(name, 0) for name, ns in slow.ranges.items()}
+    most_of_excess = [
+        (ns, name) for name, ns in longer_by_range.items()
+        if 2 * ns >= whole and 2 * typical.ranges.get(name, 0) < typical.ns
+    ]  # fmt: skip
+    if most_of_excess:
+        ns, name = min(most_of_excess)  # the innermost of those around each other
+        within = Text("{time} of the difference passes in the range {name}.", in_ms(ns), host_name(name))
+        return HostExcess(within, Text("most of the additional time passes in {place}", host_name(name)))
     longer_by_operator = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
@@ -498,16 +522,17 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
             host_name(dominant),
         )
     headline = _dominant_operator(profile, whole)
-    if trend := _trend(profile.host_steps):
-        first, last = trend
-        headline = Text("No device data; steps take longer and longer, from {first} to {last}", *map(in_ms, trend))
+    if change := trend([step.ns for step in profile.host_steps]):
+        first, last = change
+        headline = Text("No device data; steps take longer and longer, from {first} to {last}", *map(in_ms, change))
         if first > last:
-            headline = Text("No device data; steps take less and less time, from {first} to {last}", *map(in_ms, trend))
+            headline = Text(
+                "No device data; steps take less and less time, from {first} to {last}", *map(in_ms, change)
+            )
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
-        grows = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
-        evidence, advice = sentences(evidence, more.evidence), more.advice or grows
+        evidence, advice = sentences(evidence, more.evidence), more.advice or GROWS
     return model.Diagnosis(
         "host-operators",
         "note",
@@ -520,19 +545,18 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     )
 
 
-def _trend(steps: Sequence[model.HostStep]) -> tuple[int, int] | None:
-    """Return the median ns of the first and of the last third of the steps if step times rise or fall throughout.
+def trend(times: Sequence[int]) -> tuple[int, int] | None:
+    """Return the median of the first and of the last third of ``times`` (ns by step) if they rise or fall throughout.
 
     They do if both differ by a factor of at least 1.5 and nine of ten pairs of steps are in this order. None otherwise,
     and for under five steps.
     """
-    times = [step.ns for step in steps]
     if len(times) < _TREND_STEPS:
         return None
     third = len(times) // 3
     first, last = _median(times[:third]), _median(times[-third:])
-    pairs = [(before, after) for before, after in itertools.combinations(times, 2) if before != after]
-    in_order = sum((before < after) == (first < last) for before, after in pairs)
+    pairs = list(itertools.combinations(times, 2))
+    in_order = sum(before < after if first < last else before > after for before, after in pairs)
     if max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
         return None
     return first, last

@@ -148,8 +148,8 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("(launch latency)", "aten::slow_start"), ("Synchronize",)),
-    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "loads or compiles its code"), ()),
-    "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "a graph is"), ()),
+    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "blocks in several steps"), ("first launch",)),
+    "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "capture each graph once"), ("first launch",)),
     "a copy that blocks": (copies, "launch-blocked", ("cudaMemcpyAsync", "pinned memory"), ("the code of",)),
     "a stream that waits": (waits, "waiting", ("aten::gather", "events between"), ("CUDA graphs",)),
 }  # fmt: skip
@@ -193,6 +193,16 @@ def test_the_cause_that_was_put_in_is_the_headline(
     assert first.saving_ns == pytest.approx(20 * MS, rel=0.04)
     assert [word for word in says if word not in text] == []
     assert [word for word in says_not if word in text] == []
+
+
+@pytest.mark.parametrize(
+    ("inject", "advice"),
+    [(loads_code, "loads or compiles its code: run the step once"), (uploads_graph, "replay the graph once before")],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_a_launch_that_blocks_once_is_the_first_one(tmp_path: Path, inject: Inject, advice: str, before: bool) -> None:
+    first = headline(report(recorded(inject, 1, before=before), tmp_path))
+    assert (first.id, advice in first.advice) == ("lead-in" if before else "launch-blocked", True)
 
 
 @pytest.mark.parametrize(("inject", "between", "marked", "advice"), [

@@ -112,6 +112,14 @@ EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     "less is at one place": (step(0, {"aten::mm": 16}, {SORT: 4}), step(1, MATMULS, {}), ""),
     "half is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 5}, {SORT: 2, RANDOM: 2, STACK: 1}), step(1, MATMULS, {}), "passes in aten::sort"),
     "less is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 4}, {SORT: 2, RANDOM: 2, STACK: 2}), step(1, MATMULS, {}), ""),
+    "half is in a range": (
+        step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"loop": 21 * MS, "validate": 6 * MS}),
+        step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "passes in validate",
+    ),
+    "less is in a range": (
+        step(0, {"aten::mm": 15, "aten::relu": 5}, {}, ranges={"loop": 20 * MS, "validate": 4 * MS}),
+        step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "passes in aten::mm",
+    ),
     "fewer operators": (step(0, {}, {SORT: 7, RANDOM: 7, STACK: 7, GLOO: 7}), step(1, MATMULS, {}), ""),
     "larger inputs": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, "[[1]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL, "[[1]]"}}), "larger inputs"),
     "one shape more": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, SMALL}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL}}), "same sizes"),
@@ -154,6 +162,16 @@ def test_the_rank_that_waits_least_in_collectives_keeps_the_others_waiting(waits
     if culprit:
         assert first.title == f"Ranks wait for {culprit}"
         assert first.saving_ns == (49 - min(waits)) * MS
+
+
+@pytest.mark.parametrize(("other", "named"), [({UNKNOWN: 300}, "rank1: "), ({GLOO: 300}, "rank0: "), ({}, "rank0: ")])
+def test_a_slow_step_is_that_of_the_rank_that_does_not_wait_in_it(other: Mapping[HostPlace, int], named: str) -> None:
+    ranks = [
+        rank([step(at, {"aten::mm": 10}, places if at == 5 else {}) for at in range(8)], number)
+        for number, places in enumerate(({GLOO: 301}, other))
+    ]
+    first = headline(*ranks)
+    assert (first.id, first.evidence.startswith(named)) == ("outlier", True)
 
 
 @pytest.mark.parametrize(

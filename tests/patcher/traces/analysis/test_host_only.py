@@ -111,6 +111,11 @@ def more(loop: Loop, number: int) -> None:
         loop.run("aten::uniform_", 4 * MS)
 
 
+def validate(loop: Loop, number: int) -> None:
+    if number == 5:
+        loop.within(loop.annotations, "validate", lambda: more(loop, number))
+
+
 def recompile(loop: Loop, number: int) -> None:
     if number >= 3:
         loop.within(loop.operators, "_compile.compile_inner (dynamo_timed)", lambda: loop.run("aten::mm", 100 * MS))
@@ -193,6 +198,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
     "more operators in one step": (more, "outlier", 24_512_250, "aten::uniform_ 196.00 ms", "5 203.11 29.0 196.00 53 4"),
+    "a range in one step": (validate, "outlier", 25_012_500, "passes in the range validate", "5 203.11 67.6 200.10"),
     "compiling again": (recompile, "host-compile", 62_501_250, "torch.compile", "500.01 5 8 95"),
     "one large operator": (big, "host-operators", None, "aten::_linalg_svd", "100 203.00 99 0 0"),
     "a backward on another thread": (autograd, "host-operators", None, "aten::mm_backward", "100 33.00 91 3 3"),
@@ -464,6 +470,7 @@ def diagnosed(places: dict[str, int], calls: int = 1, small: int = 0) -> list[Di
     return [*host_only.diagnoses(replace(made, operators=(CallSums("aten::mm", 1, 0, 0, MS),)))]
 
 
+_CALL = {"ph": "X", "cat": "cuda_runtime", "ts": 1.0, "dur": 3.0, "pid": 0, "tid": 0, "args": {"correlation": 7}}
 UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
     ([], "nobody has events of another kind", True),
     (
@@ -472,21 +479,12 @@ UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
         False,
     ),
     (
-        [
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaLaunchKernel",
-                "ts": 1.0,
-                "dur": 3.0,
-                "pid": 0,
-                "tid": 0,
-                "args": {"correlation": 7},
-            }
-        ],
-        "launched no kernel",
+        [{**_CALL, "name": "cudaLaunchKernel"}],
+        "1 of 1 launches have no kernel",
         False,
     ),
+    ([{**_CALL, "name": "cudaGetDeviceCount"}], "nobody has events of another kind", True),
+    ([{**_CALL, "cat": "cpu_op", "name": "aten::cudnn_convolution"}], "no kernel was recorded for 1 of 1 steps", False),
 ]
 
 
@@ -497,7 +495,7 @@ def test_a_device_without_kernels_that_are_known_is_said(
     run = Run((), (Range("ProfilerStep#1", 0, 9 * MS),), (Range("aten::mm", MS, 8 * MS),))
     path = run.torch(tmp_path / "host_1.pt.trace.json")
     content = json.loads(path.read_text())
-    content["deviceProperties"] = []
+    content["deviceProperties"] = [{"id": 0, "name": "H100"}] if "cudaGet" in str(events) else []
     content["traceEvents"] += events
     path.write_text(json.dumps(content))
     (read,) = formats.read(path)
@@ -583,11 +581,7 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
 @pytest.mark.parametrize("name", TRENDS)
 def test_steps_that_get_longer_or_shorter_throughout_have_a_trend(name: str) -> None:
     times, trend = TRENDS[name]
-    steps = [
-        HostStep(number=at, ns=ns, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0)
-        for at, ns in enumerate(times)
-    ]
-    assert host_only._trend(steps) == trend
+    assert host_only.trend(times) == trend
 
 
 def growing(loop: Loop, number: int) -> None:
