@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import copying
-from patcher.traces.analysis.activities import WAITS
+from patcher.traces.analysis.activities import ALLOCATES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
@@ -31,9 +30,6 @@ _MOSTLY_GRAPHS = 0.5
 
 _MOSTLY_PROMPT = 0.5
 """Share of the kernels that start within 20 µs of their launch, as most do unless something else uses the device."""
-
-_ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
-"""Calls of a device's runtime that allocate or free its memory."""
 
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
@@ -164,7 +160,7 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _faster_launches(profile)
-    if _ALLOCATES.search(gap.call):
+    if ALLOCATES.search(gap.call):
         return Text(
             "torch's allocator asks the driver for memory: run the step once before the recording window; if this"
             " happens in each step, use less memory, or the allocator's expandable_segments:True"
@@ -187,7 +183,9 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap)
         )
     return Text(
-        "record again with {command} to see Python frames, too, because no recorded event covers this gap", _STACKS
+        "record again with {command} to see Python frames, too, because no single recorded event covers half of this"
+        " gap",
+        _STACKS,
     )
 
 

@@ -38,8 +38,10 @@ A timer returns some 0.1 ms late, however long it is; what computes varies with 
 
 _BLOCKS = re.compile(
     r"(?:function|method) (?:acquire|wait|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep|join|get)$"
+    r"|^(?:threading|queue|selectors|subprocess|(?:concurrent|multiprocessing)/[\w/]+)\.py\(\d+\): "
+    r"_?(?:wait|join|get|result|select|acquire|poll)"
 )
-"""Built-in functions in which a thread does nothing but wait."""
+"""Built-in functions, and those of Python's library, in which a thread does nothing but wait."""
 
 _PAIRS = re.compile(r"send|recv")
 """Communication of two ranks, as between the stages of a pipeline."""

@@ -76,6 +76,8 @@ _ONE_KERNEL = "LaunchKernel"
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
 _ON_DEVICE = re.compile(r"aten::_?(?:cudnn|miopen)_|aten::_(?:flash|efficient)_attention_(?:forward|backward)$")
 """Operators of torch that run on a GPU alone."""
+_ON_CPU = re.compile(r"aten::_?mkldnn_")
+"""Operators of torch that run on a CPU alone."""
 _STEP = "ProfilerStep#"
 """The mark of torch itself, which kineto wrote as an operator until 2021."""
 _NO_ARGS = Args()
@@ -378,8 +380,9 @@ class _Reader:
             trace.rank = numbers.get(label) if label else header_rank
             trace.world = world
             trace.device = _device(header, next(iter(rank.devices), None))
-            if rank.has_calls and not (rank.launches.key or trace.captured or len(trace.tasks) or trace.cut):
-                trace.device = CPU  # the device's runtime was recorded, and nothing was launched
+            runs_nothing = not (rank.launches.key or trace.captured or len(trace.tasks) or trace.cut)
+            if runs_nothing and (rank.has_calls or any(map(_ON_CPU.match, self.names.texts))):
+                trace.device = CPU  # the machine has a device, and the program does not use it
             unsure = trace.unread or rank.launches.key or (trace.cut and "deviceProperties" not in header)
             if trace.device == CPU and (unsure or any(map(_ON_DEVICE.match, self.names.texts))):
                 trace.device = Text("unknown device")

@@ -121,6 +121,12 @@ def allocates(machine: Machine) -> None:
     machine.spend(machine.calls, "cudaMalloc", 20 * MS)
 
 
+def frees(machine: Machine) -> None:
+    for call in ("cudaFree", "cudaMalloc", "cudaFree", "cudaMalloc"):
+        machine.spend(machine.calls, call, 4 * MS)
+        machine.now += MS
+
+
 def works(machine: Machine) -> None:
     machine.spend(machine.operators, "aten::nonzero", 20 * MS)
 
@@ -144,6 +150,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "several functions, none of which has half": (shared, "dispatch", ("no single recorded operator, call or frame",), ("part",)),
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
+    "memory that is freed and allocated": (frees, "dispatch", ("cudaFree/cudaMalloc for ", "expandable_segments"), ()),
     "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),

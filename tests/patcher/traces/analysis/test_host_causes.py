@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis
 from patcher.traces.analysis import host_only
 from patcher.traces.analysis.host_steps import host_steps
@@ -75,6 +76,23 @@ def test_the_headline_names_what_takes_half_of_the_time(
     assert first.saving_ns == saving
     assert ("avoid copies" in first.advice) == ("aten::copy_" in title)
     assert ("Python code that Backward" in first.advice) == ("BackwardHook" in title)
+
+
+@pytest.mark.parametrize(
+    ("places", "longer", "also"),
+    [
+        ({SORT: 45}, {}, "also: No operator ran"), ({SORT: 13}, {}, ""), ({}, {SORT: 155}, "also: 2 of 8 steps take much longer"),
+        ({}, {SORT: 40}, ""),
+    ],
+)  # fmt: skip
+def test_a_fifth_of_a_step_beside_the_operators_is_on_the_first_screen(
+    places: Mapping[HostPlace, int], longer: Mapping[HostPlace, int], also: str
+) -> None:
+    made = [step(at, {"aten::mm": 25, "aten::relu": 30}, longer if at in (2, 5) else places) for at in range(8)]
+    screen = " ".join(line.strip() for line in first_screen(analysis.reported([rank(made)])))
+    assert "on the host, operators take" in screen
+    assert also in screen
+    assert bool(also) == ("also: " in screen)
 
 
 SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {

@@ -484,6 +484,7 @@ UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
         False,
     ),
     ([{**_CALL, "name": "cudaGetDeviceCount"}], "nobody has events of another kind", True),
+    ([{**_CALL, "cat": "cpu_op", "name": "aten::mkldnn_linear"}], "nobody has events of another kind", True),
     ([{**_CALL, "cat": "cpu_op", "name": "aten::cudnn_convolution"}], "no kernel was recorded for 1 of 1 steps", False),
 ]
 
@@ -495,7 +496,7 @@ def test_a_device_without_kernels_that_are_known_is_said(
     run = Run((), (Range("ProfilerStep#1", 0, 9 * MS),), (Range("aten::mm", MS, 8 * MS),))
     path = run.torch(tmp_path / "host_1.pt.trace.json")
     content = json.loads(path.read_text())
-    content["deviceProperties"] = [{"id": 0, "name": "H100"}] if "cudaGet" in str(events) else []
+    content["deviceProperties"] = [{"id": 0, "name": "H100"}] if on_host and events else []
     content["traceEvents"] += events
     path.write_text(json.dumps(content))
     (read,) = formats.read(path)
@@ -515,6 +516,7 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
     HostPlace("Python GC"): ("garbage collection", "gc.freeze()"), HostPlace("Python GC", "step"): ("garbage collection (within step)", "gc.freeze()"),
     HostPlace("built-in method rand", before="aten::rand"): ("holds the GIL", "move its work to another process"),
+    HostPlace("threading.py(1125): _wait_for_tstate_lock", "f.py(3): g"): ("in threading.py(1125)", "late"),
     HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
     HostPlace("built-in method acquire"): ("in built-in method acquire", "late"), HostPlace("built-in method recv_into"): ("recv_into", "late"),
 }  # fmt: skip
