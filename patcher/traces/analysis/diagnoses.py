@@ -191,7 +191,8 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     saving = sum(late) // len(profile.units)
     # A few slow units among many lose little: that is worth knowing, and no verdict.
     loss = HOST_LOSS if profile.on_host else LOSS
-    severity = "warning" if sum(late) >= loss * sum(map(time, units)) else "note"
+    large = sum(late) >= loss * sum(map(time, units)) or host_only.is_most_idle_time(profile, sum(late))
+    severity = "warning" if large else "note"
     part = "" if profile.on_host else _longer_part(slowest, usual)
     if host_only.waits_longer(profile, slowest.number, usual.number):
         part = _COMMUNICATION
@@ -207,8 +208,13 @@ def _about_slow_step(
     """Return why the step ``slowest`` takes longer than ``usual``: evidence, cause, and advice; "" where unknown."""
     if profile.on_host:
         return host_only.excess(profile, slowest.number, usual.number)
-    advice = ""
-    if _longer_part(slowest, usual) == _COMMUNICATION:
+    advice, part = "", _longer_part(slowest, usual)
+    if part == "compute_ns":
+        advice = Text(
+            "compare the longest kernels of this step with those of the median step: larger inputs, more kernels,"
+            " another process on the device, or a lower clock frequency"
+        )
+    if part == _COMMUNICATION:
         advice = Text("compare the ranks in this step: the last one to enter a collective keeps the others waiting")
     return *_why_slower(profile, slowest, usual), advice
 

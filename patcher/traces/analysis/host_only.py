@@ -114,6 +114,13 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     )  # fmt: skip
 
 
+def is_most_idle_time(profile: model.RankProfile, ns: int) -> bool:
+    """Tell whether ``ns`` is half of the time without operators, if that is half of the time of all steps."""
+    whole = sum(step.ns for step in profile.host_steps)
+    idle = sum(step.idle_ns for step in profile.host_steps)
+    return 2 * ns >= idle and 2 * idle >= whole > 0
+
+
 def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
     """Tell whether collectives take most of the time by which the step ``slowest`` is longer than ``usual``.
 
@@ -158,15 +165,6 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
             return _excess_at_place(place, ns)
-    longer_by_range = {name: ns - typical.ranges.get(name, 0) for name, ns in slow.ranges.items()}
-    most_of_excess = [
-        (ns, name) for name, ns in longer_by_range.items()
-        if 2 * ns >= whole and 2 * typical.ranges.get(name, 0) < typical.ns
-    ]  # fmt: skip
-    if most_of_excess:
-        ns, name = min(most_of_excess)  # the innermost of those around each other
-        within = Text("{time} of the difference passes in the range {name}.", in_ms(ns), host_name(name))
-        return HostExcess(within, Text("most of the additional time passes in {place}", host_name(name)))
     longer_by_operator = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
@@ -175,6 +173,8 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
+        if within := _excess_in_range(slow, typical):
+            return within._replace(evidence=sentences(within.evidence, counts))
         (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
         cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
         return HostExcess(sentences(sentence, counts), cause)
@@ -187,6 +187,23 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
         more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
+
+
+def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExcess | None:
+    """Return the explanation of a step that is longer mainly in one range; None without one that tells anything.
+
+    Ranges that take half of the ``typical`` step do not. Of ranges around each other, the innermost one is named.
+    """
+    longer = ((ns - typical.ranges.get(name, 0), name) for name, ns in slow.ranges.items())
+    telling = [
+        (ns, name) for ns, name in longer
+        if 2 * ns >= slow.ns - typical.ns and 2 * typical.ranges.get(name, 0) < typical.ns
+    ]  # fmt: skip
+    if not telling:
+        return None
+    ns, name = min(telling)
+    evidence = Text("{time} of the difference passes in the range {name}.", in_ms(ns), host_name(name))
+    return HostExcess(evidence, Text("most of the additional time passes in {place}", host_name(name)))
 
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:

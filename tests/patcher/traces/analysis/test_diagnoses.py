@@ -535,7 +535,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "two slow steps": (
         {"units": (*of_units(10, 1, unit(1, compute=16), compute=10), unit(10, compute=13), unit(11, compute=14))}, "outlier", 0,
-        "1 16.00 1.6 100", "special", "",
+        "1 16.00 1.6 100", "longest kernels", "",
     ),
 }  # fmt: skip
 

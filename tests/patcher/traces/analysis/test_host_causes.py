@@ -117,6 +117,13 @@ def test_the_headline_says_which_steps_are_slow_and_why(
     assert ("was not recorded" in first.title) == any(UNKNOWN in places for places in slow.values())
 
 
+@pytest.mark.parametrize(("longer", "first"), [(60, "outlier"), (40, "host-operators")])
+def test_slow_steps_with_most_of_the_idle_time_are_the_headline(longer: int, first: str) -> None:
+    places = [HostPlace(f"f.py({at}): part") for at in range(8)]
+    made = [step(at, {"aten::mm": 10}, {places[at]: 6 + longer * (at == 5)}) for at in range(8)]
+    assert headline(rank(made)).id == first
+
+
 MATMULS, LARGE, SMALL = {"aten::mm": 10}, "[[2048, 256]]", "[[64, 256]]"
 EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     "inputs of 1.3 times the size": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[130]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]"}}), "larger inputs"),

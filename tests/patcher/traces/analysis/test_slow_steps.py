@@ -71,11 +71,14 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
         ([4, 8, 24, 4, 20, 4], "2 of 6 steps take much longer than the others"),
     ],
 )
-def test_steps_with_a_trend_are_no_single_slow_steps(times: list[int], title: str) -> None:
-    units = tuple(RecordedUnit(number=at, host_ns=MS, kernels=1, compute_ns=ms * MS) for at, ms in enumerate(times))
-    (finding, *_) = analysis.reported([RankProfile("a", "torch", 0, "H100", units)]).findings
+@pytest.mark.parametrize("part", ["compute_ns", "free_waiting_ns"])
+def test_steps_with_a_trend_are_no_single_slow_steps(times: list[int], title: str, part: str) -> None:
+    units = [RecordedUnit(number=at, host_ns=MS, kernels=1, **{part: ms * MS}) for at, ms in enumerate(times)]  # type: ignore[arg-type]
+    findings = analysis.reported([RankProfile("a", "torch", 0, "H100", tuple(units))]).findings
+    (finding,) = (found for found in findings if found.id == "outlier")
+    advice = "grows or shrinks" if title.startswith("Steps") else "what is special"
     assert finding.title.partition(":")[0] == title
-    assert ("grows or shrinks" in finding.advice) == title.startswith("Steps")
+    assert ("compare the longest kernels" if part == "compute_ns" else advice) in finding.advice
 
 
 @pytest.mark.parametrize(("begin", "named"), [(10, True), (9, False)])
