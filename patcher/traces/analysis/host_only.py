@@ -37,7 +37,8 @@ A timer returns some 0.1 ms late, however long it is; what computes varies with 
 
 
 _BLOCKS = re.compile(
-    r"(?:function|method) (?:acquire|wait|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep|join|get)$"
+    r"(?:function|method) (?:acquire|wait|waitpid|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep"
+    r"|join|get)$"
     r"|^(?:threading|queue|selectors|subprocess|(?:concurrent|multiprocessing)/[\w/]+)\.py\(\d+\): "
     r"_?(?:wait|join|get|result|select|acquire|poll)"
 )
@@ -480,8 +481,8 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{name} ({count:,.0f})", host_name(name), total / len(steps)) for name, total in frequent)
     )
     evidence = Text(
-        "A step of {step_time} runs {count:,.0f} operators, which take {time} including pauses"
-        " below 0.1 ms. Most frequent: {operators}.",
+        "A step of {step_time} runs {count:,.0f} operators. Operators and pauses below 0.1 ms take {time}. Most"
+        " frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
     advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile")
@@ -567,8 +568,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
 def trend(times: Sequence[int]) -> tuple[int, int] | None:
     """Return the median of the first and of the last third of ``times`` (ns by step) if they rise or fall throughout.
 
-    They do if both differ by a factor of at least 1.5 and nine of ten pairs of steps are in this order. None otherwise,
-    and for under five steps.
+    They do if both differ by a factor of at least 1.5, nine of ten pairs of steps are in this order, and at least a
+    tenth of the change lies on each side of the middle third. None otherwise, and for under five steps.
     """
     if len(times) < _TREND_STEPS:
         return None
@@ -576,7 +577,9 @@ def trend(times: Sequence[int]) -> tuple[int, int] | None:
     first, last = _median(times[:third]), _median(times[-third:])
     pairs = list(itertools.combinations(times, 2))
     in_order = sum(before < after if first < last else before > after for before, after in pairs)
-    if max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
+    middle = _median(times[third:-third])
+    at_once = min(abs(middle - first), abs(last - middle)) < NOTABLE * abs(last - first)
+    if at_once or max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
         return None
     return first, last
 

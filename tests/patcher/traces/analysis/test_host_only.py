@@ -192,7 +192,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before the first operator (aten::randn)", "20.01 23.01 87 20.00 0"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
-    "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
+    "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 0.1 12.01 2,000 1 1"),
     "a pause in one step": (pause, "outlier", 37_500_000, "300.00 ms of the difference passes without an operator", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
     "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "garbage collection", "5 303.01 100.8 300.00"),
@@ -520,6 +520,7 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("threading.py(1125): _wait_for_tstate_lock", "f.py(3): g"): ("in threading.py(1125)", "late"),
     HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
     HostPlace("built-in method acquire"): ("in built-in method acquire", "late"), HostPlace("built-in method recv_into"): ("recv_into", "late"),
+    HostPlace("built-in function waitpid"): ("waitpid", "late"),
 }  # fmt: skip
 
 
@@ -578,6 +579,7 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "rising": ([1, 2, 3, 4, 5, 6], (1, 5)), "falling": ([9, 8, 6, 4, 3, 2], (8, 2)), "level": ([5] * 6, None),
     "too few": ([1, 2, 3, 4], None), "too little": ([10, 11, 12, 13, 14], None), "one long step": ([1, 1, 1, 9, 1, 1], None),
     "up and down": ([1, 9, 2, 8, 3, 7], None), "long at the end": ([5, 3, 4, 2, 1, 9], None),
+    "one long first step": ([35, 8, 7, 6, 5], None), "most of it at first": ([32, 8, 7, 6, 4], (32, 4)),
 }  # fmt: skip
 
 
