@@ -116,7 +116,13 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
 
 
 def is_most_idle_time(profile: model.RankProfile, ns: int) -> bool:
-    """Tell whether ``ns`` is half of the time without operators, if that is half of the time of all steps."""
+    """Tell whether ``ns`` is half of the time without operators, if that is half of the time of all steps.
+
+    False, too, if a typical step has a place that is a warning by itself, or for steps that ran on a device.
+    """
+    typical = _without_operators(profile) if profile.host_steps else None
+    if typical is not None and typical.severity == "warning":
+        return False
     whole = sum(step.ns for step in profile.host_steps)
     idle = sum(step.idle_ns for step in profile.host_steps)
     return 2 * ns >= idle and 2 * idle >= whole > 0

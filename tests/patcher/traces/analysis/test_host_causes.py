@@ -117,10 +117,15 @@ def test_the_headline_says_which_steps_are_slow_and_why(
     assert ("was not recorded" in first.title) == any(UNKNOWN in places for places in slow.values())
 
 
-@pytest.mark.parametrize(("longer", "first"), [(60, "outlier"), (40, "host-operators")])
-def test_slow_steps_with_most_of_the_idle_time_are_the_headline(longer: int, first: str) -> None:
-    places = [HostPlace(f"f.py({at}): part") for at in range(8)]
-    made = [step(at, {"aten::mm": 10}, {places[at]: 6 + longer * (at == 5)}) for at in range(8)]
+@pytest.mark.parametrize(
+    ("same", "computing", "idle", "longer", "first"),
+    [(False, 10, 6, 60, "outlier"), (False, 10, 6, 40, "host-operators"), (True, 9, 11, 100, "host-idle")],
+)
+def test_slow_steps_with_most_of_the_idle_time_are_the_headline(
+    same: bool, computing: int, idle: int, longer: int, first: str
+) -> None:
+    places = [SORT if same else HostPlace(f"f.py({at}): part") for at in range(8)]
+    made = [step(at, {"aten::mm": computing}, {places[at]: idle + longer * (at == 5)}) for at in range(8)]
     assert headline(rank(made)).id == first
 
 
