@@ -54,6 +54,7 @@ STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | N
     "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time passes in aten::_linalg_svd", None),
     "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time passes in matmuls", None),
     "copies": ({"aten::copy_": 60, "aten::mm": 40}, {}, "60 % of the time passes in aten::copy_", None),
+    "filled tensors": ({"aten::fill_": 49, "aten::zero_": 2, "aten::mm": 49}, {}, "on the host, operators take", None),
     "some copies": ({"aten::copy_": 40, "aten::mm": 35, "aten::relu": 25}, {}, "on the host, operators take", None),
     "a backward hook": ({"BackwardHookFunctionBackward": 60, "aten::mm": 40}, {}, "passes in BackwardHookFunctionBackward", None),
     "torch's own backward": ({"AddmmBackward0": 60, "aten::mm": 40}, {}, "passes in AddmmBackward0", None),
