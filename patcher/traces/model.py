@@ -256,7 +256,8 @@ class HostStep:
     20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that
     in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded.
     ``frames`` has for each frame and range that covers half of a stretch the ns of its places; those around all
-    operators of the step are left out.
+    operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of those that torch records
+    as operators around others, by name.
     """
 
     number: int
@@ -268,6 +269,7 @@ class HostStep:
     compiling_ns: int
     inputs: Mapping[str, Collection[str]] = field(default_factory=dict)
     frames: Mapping[str, Mapping[HostPlace, int]] = field(default_factory=dict)
+    ranges: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def idle_ns(self) -> int:

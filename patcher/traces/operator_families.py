@@ -22,9 +22,8 @@ PATTERNS = (
     (
         COPIES,
         (
-            r"::(?:copy_|_to_copy|to|clone|contiguous|index_select|index|index_put_|cat|stack|fill_|zero_|zeros|full|ones"
-            r"|arange|select|slice|view|reshape|item|unsqueeze|squeeze|expand|as_strided|empty\w*|transpose|permute|t"
-            r"|split\w*)$"
+            r"::(?:copy_|_to_copy|to|clone|contiguous|index_select|index|index_put_|cat|stack|select|slice|view|reshape"
+            r"|item|unsqueeze|squeeze|expand|as_strided|empty\w*|transpose|permute|t|split\w*)$"
         ),
     ),
 )  # fmt: skip

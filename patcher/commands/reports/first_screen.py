@@ -83,7 +83,10 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     if leading is None or leading.id in _OF_KERNELS:
         yield from _indented(_families(focus))
     yield from _indented(*_places_and_advice(report, focus, leading))
-    yield from _indented(_slow_steps(report, leading), _little_to_gain(focus, leading), _certainty(focus, leading))
+    yield from _indented(_idle_host(report, leading, focus))
+    yield from _indented(
+        _slow_steps(report, leading, focus), _little_to_gain(focus, leading), _certainty(focus, leading)
+    )
     yield Text("  {line}", _next_command(report, focus, command))  # not wrapped, for a command is copied whole
 
 
@@ -334,13 +337,27 @@ def _largest_warning(report: model.TraceReport, focus: model.RankProfile) -> str
     return Text("also: {finding}", _titled(report, focus, warning, warning.title)) if warning else ""
 
 
-def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None) -> str:
+def _is_large_on_host(finding: model.Diagnosis, leading: model.Diagnosis | None, focus: model.RankProfile) -> bool:
+    """Tell whether a ``finding`` takes a fifth of a step without a device, beside a verdict on its operators."""
+    is_beside = leading is not None and leading.id == "host-operators"
+    return is_beside and (finding.saving_ns or 0) >= _LARGE * focus.host_median_ns
+
+
+def _idle_host(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
+    """Return a line on a place where no operator runs, beside a verdict on the operators; "" without a large one."""
+    idle = next((finding for finding in report.findings if finding.id == "host-idle"), None)
+    return Text("also: {finding}", idle.evidence) if idle and _is_large_on_host(idle, leading, focus) else ""
+
+
+def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
     """Return a line on steps that are slower than the others, besides the verdict; "" without such steps.
 
-    Also "" if they are the verdict themselves, or cost little time.
+    Also "" if they are the verdict themselves, have the same advice, or cost little time.
     """
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
-    if leading is None or slow is None or slow.severity != "warning" or not slow.saving_ns:
+    if leading is None or slow is None or not slow.saving_ns or slow.advice == leading.advice:
+        return ""
+    if slow.severity != "warning" and not _is_large_on_host(slow, leading, focus):
         return ""
     return Text(
         "also: {title}; averaged over all steps, the cost is {time} per step", slow.title, in_ms(slow.saving_ns)

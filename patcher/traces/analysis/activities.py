@@ -19,6 +19,9 @@ _CALLS = 16  # of a thread that may lie within each other
 WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 """Calls of a device's runtime that end when the device has come to an end: then nothing is left for it to do."""
 
+ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
+"""Calls of a device's runtime that allocate or free its memory."""
+
 
 class HostActivity(NamedTuple):
     """HostActivity of the host for ``ns`` of a gap: all ranges of a name, ``inside``; the longest begins at ``begin``.
@@ -41,7 +44,21 @@ class HostActivities:
         self.calls = {thread: NestedRanges(ranges) for thread, ranges in trace.calls.items()}
         self.functions = {thread: NestedRanges(ranges) for thread, ranges in trace.functions.items()}
         self.frames = dict(_nested_by_thread(trace.functions, trace.frames))
+        self.memory_calls = {thread: self._memory_calls(ranges) for thread, ranges in trace.calls.items()}
         self.main = main_thread(trace)
+
+    def _memory_calls(self, calls: RangeColumns) -> NestedRanges:
+        """Return those of the ``calls`` that allocate or free memory, under one name, because they alternate."""
+        texts = self.trace.names.texts
+        memory_calls = [
+            (begin, end, texts[name]) for begin, end, name in zip(calls.begin, calls.end, calls.name, strict=True)
+            if ALLOCATES.search(texts[name])
+        ]  # fmt: skip
+        both = "/".join(sorted({name for _, _, name in memory_calls}))
+        ranges = RangeColumns()
+        for begin, end, _ in memory_calls:
+            ranges.add(begin, end, self.trace.names[both])
+        return NestedRanges(ranges)
 
     def call_in(self, gap: Idle) -> HostActivity | None:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.
@@ -63,7 +80,8 @@ class HostActivities:
     def activity_in(self, gap: Idle) -> HostActivity | None:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
 
-        If both a frame and an operator do, the shorter one, which is the inner one, is returned. The thread that
+        If both a frame and an operator do, the shorter one, which is the inner one, is returned. If none does, the
+        calls that allocate and free memory are, if they cover half together. The thread that
         launched the task is searched first, then the main one. Only calls count if the task waited in a queue for most
         of the gap.
         """
@@ -78,7 +96,11 @@ class HostActivities:
             candidates = [frame, operator and operator._replace(is_operator=True)]
             if activity := min(filter(None, candidates), key=attrgetter("ns"), default=None):
                 return activity
-        return None
+        memory_calls = (
+            covering(self.memory_calls[thread], gap.begin, gap.end, thread)
+            for thread in self._searched_threads(gap) if thread in self.memory_calls
+        )  # fmt: skip
+        return next(filter(None, memory_calls), None)
 
     def returned_in(self, gap: Idle) -> int:
         """Return the synchronising call that the host was in when the gap began, or had left for at most 20 µs.

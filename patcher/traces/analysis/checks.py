@@ -86,7 +86,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     wrong = "" if units else Text("the trace has no steps")
     if idle:
         wrong = Text(
-            "{count} of {total} steps launched no kernel: {step_numbers}", len(idle), len(units), _numbers(idle)
+            "no kernel was recorded for {count} of {total} steps: {step_numbers}", len(idle), len(units), _numbers(idle)
         )
     yield _check(
         "kernels", wrong, Text("each step launched at least one kernel"), ON_DEVICE if profile.on_host else EVERY
@@ -163,7 +163,7 @@ def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
 
     It withdraws all diagnoses: the device was busy where it seems idle, and computed for longer.
     """
-    if not len(trace.tasks) or trace.lost_kernels <= (1 - LINKED) * trace.kernel_launches:
+    if trace.lost_kernels <= (1 - LINKED) * trace.kernel_launches:
         return
     evidence = Text(
         "{lost:,} of {launches:,} launches have no kernel in the trace, so the device was busy for longer than"

@@ -26,6 +26,8 @@ There other processes on the cores make single steps longer, too: a verdict take
 _ALIKE = 4
 """Part of the largest excess of a step from which on another one counts as slow, too."""
 
+_COMMUNICATION = "communication_ns"
+
 _OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
 """Ids of the diagnoses without a device that are about the median step, not about all time."""
 
@@ -61,6 +63,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.straggler(profiles):
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
+    diagnoses = _without_waiting(diagnoses, profiles)
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
@@ -89,6 +92,21 @@ def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Itera
             yield diagnosis
         elif diagnosis.source == source:
             yield dataclasses.replace(diagnosis, same_as="slow-rank")
+
+
+def _without_waiting(
+    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
+) -> list[model.Diagnosis]:
+    """Return the diagnoses without slow steps in which a rank without a device mostly waits in collectives.
+
+    They stay if no other rank has slow steps for another cause: then it is unknown who is late.
+    """
+    on_host = {profile.source for profile in profiles if profile.on_host}
+    slow = [diagnosis for diagnosis in diagnoses if diagnosis.id == "outlier" and diagnosis.source in on_host]
+    waiting = [diagnosis for diagnosis in slow if _COMMUNICATION in diagnosis.parts]
+    if any(diagnosis.severity == "warning" and diagnosis not in waiting for diagnosis in slow):
+        return [diagnosis for diagnosis in diagnoses if diagnosis not in waiting]
+    return list(diagnoses)
 
 
 def _with_cold_starts_as_notes(
@@ -163,29 +181,41 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     cold = Text("{sentence}.", cold_start_phrase([slowest.number])) if slowest.number in profile.cold else ""
     late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
     headline = _slow_steps_headline(profile, alike, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
-    more, cause, advice = _about_slow_step(profile, slowest, usual)
+    advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
+    whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
+    if change := host_only.trend([time(unit) for unit in whole]):
+        headline, advice = _trend_headline(*change), host_only.GROWS
+    more, cause, better = _about_slow_step(profile, slowest, usual)
     if cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     evidence = sentences(evidence, more, cold)
     saving = sum(late) // len(profile.units)
     # A few slow units among many lose little: that is worth knowing, and no verdict.
     loss = HOST_LOSS if profile.on_host else LOSS
-    severity = "warning" if sum(late) >= loss * sum(map(time, units)) else "note"
-    longer = {} if profile.on_host else {_longer_part(slowest, usual): saving}
+    large = sum(late) >= loss * sum(map(time, units)) or host_only.is_most_idle_time(profile, sum(late))
+    severity = "warning" if large else "note"
+    part = "" if profile.on_host else _longer_part(slowest, usual)
+    if host_only.waits_longer(profile, slowest.number, usual.number):
+        part = _COMMUNICATION
     return model.Diagnosis(
-        "outlier", severity, evidence, saving, _EXACT, advice, profile.source, parts=longer, headline=headline
-    )
+        "outlier", severity, evidence, saving, _EXACT, better or advice, profile.source,
+        parts={part: saving} if part else {}, headline=headline,
+    )  # fmt: skip
 
 
 def _about_slow_step(
     profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
 ) -> tuple[str, str, str]:
-    """Return why the step ``slowest`` takes longer than ``usual``: evidence and cause ("" if unknown), and advice."""
-    advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
+    """Return why the step ``slowest`` takes longer than ``usual``: evidence, cause, and advice; "" where unknown."""
     if profile.on_host:
-        more, cause, better = host_only.excess(profile, slowest.number, usual.number)
-        return more, cause, better or advice
-    if _longer_part(slowest, usual) == "communication_ns":
+        return host_only.excess(profile, slowest.number, usual.number)
+    advice, part = "", _longer_part(slowest, usual)
+    if part == "compute_ns":
+        advice = Text(
+            "compare the longest kernels of this step with those of the median step: larger inputs, more kernels,"
+            " another process on the device, or a lower clock frequency"
+        )
+    if part == _COMMUNICATION:
         advice = Text("find out which rank enters the collectives in this step last, because the others wait for it")
     return *_why_slower(profile, slowest, usual), advice
 
@@ -216,6 +246,13 @@ def _slow_steps_headline(
     return ""
 
 
+def _trend_headline(first: int, last: int) -> str:
+    """Return the headline on steps whose times rise or fall throughout, from ``first`` to ``last`` (ns)."""
+    if first > last:
+        return Text("Steps take less and less time, from {first} to {last}", in_ms(first), in_ms(last))
+    return Text("Steps take longer and longer, from {first} to {last}", in_ms(first), in_ms(last))
+
+
 def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
     """Return the evidence why the step ``slowest`` takes longer on the device than ``usual``, and a text on the cause.
 
@@ -231,6 +268,9 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     if gap is not None and 2 * gap.unit_ns > excess:
         most = sentences(most, Text("Most of this additional time is at one place: {place}.", place_in_words(gap)))
+        following = next((unit for unit in profile.units if unit.number > slowest.number), None)
+        if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
+            most = sentences(most, Text("This gap ends at the first kernel of step {number}.", following.number))
     if slowest.kernels != usual.kernels:
         kernels = Text(
             "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import copying
-from patcher.traces.analysis.activities import WAITS
+from patcher.traces.analysis.activities import ALLOCATES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
@@ -32,9 +31,6 @@ _MOSTLY_GRAPHS = 0.5
 _MOSTLY_PROMPT = 0.5
 """Share of the kernels that start within 20 µs of their launch, as most do unless something else uses the device."""
 
-_ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
-"""Calls of a device's runtime that allocate or free its memory."""
-
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
 
@@ -47,6 +43,19 @@ _ABOUT_CALL = {
     "": Text("a kernel's first launch loads or compiles its code: run the step once before the recording window"),
 }
 """Part of the name of a launch call → what to try where it blocks; the last one fits all."""
+
+_IN_EACH_STEP = {
+    "graph": Text(
+        "several steps instantiate or upload a graph: capture each graph once, and replay it in all steps that have"
+        " the same shapes"
+    ),
+    "mem": _ABOUT_CALL["mem"],
+    "": Text(
+        "the launch of this kernel blocks in several steps: check whether each of them loads or compiles code again,"
+        " for example for new shapes"
+    ),
+}
+"""The same for a call that blocks in at least half of several steps: it is no first launch."""
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
@@ -151,11 +160,13 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _faster_launches(profile)
-    if _ALLOCATES.search(gap.call):
+    if ALLOCATES.search(gap.call):
         return Text(
             "torch's allocator asks the driver for memory: run the step once before the recording window; if this"
             " happens in each step, use less memory, or the allocator's expandable_segments:True"
         )
+    if gap.part == model.LEAD_IN and "launch" in gap.call.lower():
+        return _about_launch(gap.call, repeated=False)
     if gap.call or gap.within:
         return Text(
             "look at what the host does in {name}: make this work faster, or run it before the step or in"
@@ -172,7 +183,9 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap)
         )
     return Text(
-        "record again with {command} to see Python frames, too, because no recorded event covers this gap", _STACKS
+        "record again with {command} to see Python frames, too, because no single recorded event covers half of this"
+        " gap",
+        _STACKS,
     )
 
 
@@ -215,7 +228,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     )
     longest = _largest(profile, "free_blocked_ns")
     call = longest.call if longest else ""
-    advice = next(about for part, about in _ABOUT_CALL.items() if part in call.lower())
+    advice = _about_launch(call, repeated=longest is not None and 2 * longest.units >= len(profile.units) > 1)
     if longest:
         in_call = Text(
             "The longest launch call: {call}, {time}, {place}.", host_name(call) or Text("a launch call"),
@@ -225,6 +238,12 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
     certainty = Text("upper bound of the saving; the cause is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
+
+
+def _about_launch(call: str, *, repeated: bool) -> str:
+    """Return what to do about the launch call ``call`` that blocks: in several steps if ``repeated``, else in one."""
+    advice = _IN_EACH_STEP if repeated else _ABOUT_CALL
+    return next(about for part, about in advice.items() if part in call.lower())
 
 
 def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:

@@ -37,15 +37,21 @@ A timer returns some 0.1 ms late, however long it is; what computes varies with 
 
 
 _BLOCKS = re.compile(
-    r"(?:function|method) (?:acquire|wait|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep|join|get)$"
+    r"(?:function|method) (?:acquire|wait|waitpid|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep"
+    r"|join|get)$"
+    r"|^(?:threading|queue|selectors|subprocess|(?:concurrent|multiprocessing)/[\w/]+)\.py\(\d+\): "
+    r"_?(?:wait|join|get|result|select|acquire|poll)"
 )
-"""Built-in functions in which a thread does nothing but wait."""
+"""Built-in functions, and those of Python's library, in which a thread does nothing but wait."""
 
 _PAIRS = re.compile(r"send|recv")
 """Communication of two ranks, as between the stages of a pipeline."""
 
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
+
+GROWS = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
+"""Advice where steps have a trend."""
 
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
@@ -109,6 +115,31 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     )  # fmt: skip
 
 
+def is_most_idle_time(profile: model.RankProfile, ns: int) -> bool:
+    """Tell whether ``ns`` is half of the time without operators, if that is half of the time of all steps.
+
+    False, too, if a typical step has a place that is a warning by itself, or for steps that ran on a device.
+    """
+    typical = _idle_host(profile) if profile.host_steps else None
+    if typical is not None and typical.severity == "warning":
+        return False
+    whole = sum(step.ns for step in profile.host_steps)
+    idle = sum(step.idle_ns for step in profile.host_steps)
+    return 2 * ns >= idle and 2 * idle >= whole > 0
+
+
+def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
+    """Tell whether collectives take most of the time by which the step ``slowest`` is longer than ``usual``.
+
+    Both are numbers of steps. False for steps that ran on a device.
+    """
+    steps = {step.number: step for step in profile.host_steps}
+    if slowest not in steps or usual not in steps:
+        return False
+    slow, typical = steps[slowest], steps[usual]
+    return 2 * (_communicating(slow) - _communicating(typical)) > slow.ns - typical.ns
+
+
 def _communicating(step: model.HostStep) -> int:
     """Return for how many ns of a step no operator runs during a collective; sends and receives do not count."""
     return sum(ns for place, ns in step.places.items() if _communicates(place) and not _PAIRS.search(place.inside))
@@ -125,8 +156,8 @@ class HostExcess(NamedTuple):
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     """Return why the step with number ``slowest`` takes longer than the step ``usual``.
 
-    It is torch.compile, a place without operators, some operators, or larger inputs. All texts are "" if the profile
-    does not have both steps.
+    It is torch.compile, a place without operators, a range, some operators, or larger inputs. All texts are "" if the
+    profile does not have both steps.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -149,6 +180,8 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
+        if within := _excess_in_range(slow, typical):
+            return within._replace(evidence=sentences(within.evidence, counts))
         (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
         cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
         return HostExcess(sentences(sentence, counts), cause)
@@ -161,6 +194,23 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
         more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
+
+
+def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExcess | None:
+    """Return the explanation of a step that is longer mainly in one range; None without one that tells anything.
+
+    Ranges that take half of the ``typical`` step do not. Of ranges around each other, the innermost one is named.
+    """
+    longer = ((ns - typical.ranges.get(name, 0), name) for name, ns in slow.ranges.items())
+    telling = [
+        (ns, name) for ns, name in longer
+        if 2 * ns >= slow.ns - typical.ns and 2 * typical.ranges.get(name, 0) < typical.ns
+    ]  # fmt: skip
+    if not telling:
+        return None
+    ns, name = min(telling)
+    evidence = Text("{time} of the difference passes in the range {name}.", in_ms(ns), host_name(name))
+    return HostExcess(evidence, Text("most of the additional time passes in {place}", host_name(name)))
 
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
@@ -436,8 +486,8 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{name} ({count:,.0f})", host_name(name), total / len(steps)) for name, total in frequent)
     )
     evidence = Text(
-        "A step of {step_time} runs {count:,.0f} operators, which take {time} including pauses"
-        " below 0.1 ms. Most frequent: {operators}.",
+        "A step of {step_time} runs {count:,.0f} operators. Operators and pauses below 0.1 ms take {time}. Most"
+        " frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
     advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile")
@@ -498,20 +548,19 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
             host_name(dominant),
         )
     headline = _dominant_operator(profile, whole)
-    if trend := _trend(profile.host_steps):
-        first, last = trend
+    if change := trend([step.ns for step in profile.host_steps]):
+        first, last = change
         headline = Text(
-            "No device data; steps take longer and longer, from {first_time} to {last_time}", *map(in_ms, trend)
+            "No device data; steps take longer and longer, from {first_time} to {last_time}", *map(in_ms, change)
         )
         if first > last:
             headline = Text(
-                "No device data; steps take less and less time, from {first_time} to {last_time}", *map(in_ms, trend)
+                "No device data; steps take less and less time, from {first_time} to {last_time}", *map(in_ms, change)
             )
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
-        grows = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
-        evidence, advice = sentences(evidence, more.evidence), more.advice or grows
+        evidence, advice = sentences(evidence, more.evidence), more.advice or GROWS
     return model.Diagnosis(
         "host-operators",
         "note",
@@ -524,20 +573,21 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     )
 
 
-def _trend(steps: Sequence[model.HostStep]) -> tuple[int, int] | None:
-    """Return the median ns of the first and of the last third of the steps if step times rise or fall throughout.
+def trend(times: Sequence[int]) -> tuple[int, int] | None:
+    """Return the median of the first and of the last third of ``times`` (ns by step) if they rise or fall throughout.
 
-    They do if both differ by a factor of at least 1.5 and nine of ten pairs of steps are in this order. None otherwise,
-    and for under five steps.
+    They do if both differ by a factor of at least 1.5, nine of ten pairs of steps are in this order, and at least a
+    tenth of the change lies on each side of the middle third. None otherwise, and for under five steps.
     """
-    times = [step.ns for step in steps]
     if len(times) < _TREND_STEPS:
         return None
     third = len(times) // 3
     first, last = _median(times[:third]), _median(times[-third:])
-    pairs = [(before, after) for before, after in itertools.combinations(times, 2) if before != after]
-    in_order = sum((before < after) == (first < last) for before, after in pairs)
-    if max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
+    pairs = list(itertools.combinations(times, 2))
+    in_order = sum(before < after if first < last else before > after for before, after in pairs)
+    middle = _median(times[third:-third])
+    at_once = min(abs(middle - first), abs(last - middle)) < NOTABLE * abs(last - first)
+    if at_once or max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
         return None
     return first, last
 

@@ -193,10 +193,15 @@ def _host_step(
         if shapes:
             inputs.setdefault(name, set()).add(shapes)
     del count[""]
-    compiling = _compiling_ns(covering_ranges["ranges"], window, texts)
+    ranges = covering_ranges["ranges"]
+    compiling = _compiling_ns(ranges, window, texts)
+    ranges_ns = Counter[str]()
+    for first, last, range_name in zip(ranges.begin, ranges.end, ranges.name, strict=True):
+        if begin <= first < end:
+            ranges_ns[texts[range_name]] += last - first
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
-        compiling_ns=compiling, inputs=inputs, frames=frames,
+        compiling_ns=compiling, inputs=inputs, frames=frames, ranges=ranges_ns,
     )  # fmt: skip
 
 

@@ -50,6 +50,13 @@ _BEGINS = (
         ),
     ),
     (
+        re.compile(rb'\[\s*\{"name": "[^"]{1,1000}", "ph": "X", [^{}]{1,200}"pid": "(?:CPU|CUDA) functions"'),
+        Foreign(
+            Text("a list of events of torch.autograd.profiler"),
+            Text("record with torch.profiler instead, and export the trace with its export_chrome_trace()"),
+        ),
+    ),
+    (
         re.compile(rb"\[\s*\[\s*-?\d"),
         Foreign(
             Text("a memory timeline of torch"),

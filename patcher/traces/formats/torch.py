@@ -74,6 +74,10 @@ _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
 _ONE_KERNEL = "LaunchKernel"
 """Part of the name of a call that launches one kernel, such as ``cudaLaunchKernelExC`` or ``hipLaunchKernel``."""
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
+_ON_DEVICE = re.compile(r"aten::_?(?:cudnn|miopen)_|aten::_(?:flash|efficient)_attention_(?:forward|backward)$")
+"""Operators of torch that run on a GPU alone."""
+_ON_CPU = re.compile(r"aten::_?mkldnn_")
+"""Operators of torch that run on a CPU alone."""
 _STEP = "ProfilerStep#"
 """The mark of torch itself, which kineto wrote as an operator until 2021."""
 _NO_ARGS = Args()
@@ -113,7 +117,8 @@ class _HostThread(NamedTuple):
 class _Rank:
     """The trace of one rank, its launches, open captures (by thread), and the devices on which its kernels ran.
 
-    ``kernel_launches`` has the correlation ids of calls that launch one kernel each, outside of captures.
+    ``kernel_launches`` has the correlation ids of calls that launch one kernel each, outside of captures. ``has_calls``
+    tells that calls of the device's runtime were recorded, whether they launch anything or not.
     """
 
     def __init__(self, source: str, names: StringTable, mark_pattern: re.Pattern[str] | None) -> None:
@@ -123,6 +128,7 @@ class _Rank:
         self.kernel_launches = array("q")
         self.captures: dict[int, CapturedLaunches] = {}
         self.devices: set[object] = set()
+        self.has_calls = False
 
 
 class _Reader:
@@ -285,7 +291,8 @@ class _Reader:
         self._add_call(event)
 
     def _add_call(self, event: Event) -> None:
-        """Add a call of the runtime if it takes 20 µs or more."""
+        """Add a call of the runtime if it takes 20 µs or more, and note that there is one."""
+        self._rank(event.pid).has_calls = True
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             thread.rank.trace.add_call(event.name, *times(event), thread.number)
@@ -373,8 +380,11 @@ class _Reader:
             trace.rank = numbers.get(label) if label else header_rank
             trace.world = world
             trace.device = _device(header, next(iter(rank.devices), None))
+            runs_nothing = not (rank.launches.key or trace.captured or len(trace.tasks) or trace.cut)
+            if runs_nothing and (rank.has_calls or any(map(_ON_CPU.match, self.names.texts))):
+                trace.device = CPU  # the machine has a device, and the program does not use it
             unsure = trace.unread or rank.launches.key or (trace.cut and "deviceProperties" not in header)
-            if trace.device == CPU and unsure:
+            if trace.device == CPU and (unsure or any(map(_ON_DEVICE.match, self.names.texts))):
                 trace.device = Text("unknown device")
             trace.kernel_launches = len(rank.kernel_launches)
             trace.lost_kernels = count_unmatched(rank.kernel_launches, trace.tasks.key)

@@ -325,6 +325,11 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
         ),
         ("results.json", b'{"rocprofiler-sdk-tool": [{"metadata": {}}]}', "a trace of rocprofv3"),
         ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": [{"id": 1}]}', "an execution trace of torch"),
+        (
+            "a.json",
+            b'[{"name": "aten::add", "ph": "X", "ts": 1.5, "dur": 2, "tid": 1, "pid": "CPU functions", "args": {}}]',
+            "a list of events of torch.autograd.profiler",
+        ),
         ("memory.json.gz", gzip.compress(b"[[1, 2, 3], [[0, 1]]]"), "a memory timeline of torch"),
         ("ranks.tar.gz", gzip.compress(b"x" * 257 + b"ustar"), "an archive"),
         (
@@ -343,6 +348,7 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
         "torch_npu",
         "rocprofv3",
         "execution trace",
+        "autograd profiler",
         "memory timeline",
         "tar",
         "CANN",

@@ -123,6 +123,7 @@ def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: st
     begin, ns, launched, launching, main, other, call = CALLS[name]
     holds = HostActivities.__new__(HostActivities)
     holds.main, holds.frames, holds.threads = 1, {2: nested(("h", begin, begin + ns))}, []
+    holds.memory_calls = {}
     holds.calls = {thread: nested(*rows) for thread, rows in ((2, launching), (1, main), (3, other)) if rows}
     asked = 100 if "queue" in name else launched
     holds.trace = Some(tasks=Some(thread=[2], enqueued=[asked], launched=[launched]))  # type: ignore[assignment]
@@ -136,7 +137,7 @@ def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: st
 
 def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:
     holds = HostActivities.__new__(HostActivities)
-    holds.main, holds.calls = 0, {}
+    holds.main, holds.calls, holds.memory_calls = 0, {}, {}
     holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]))  # type: ignore[assignment]
     holds.cuts = Some(order=[0])  # type: ignore[assignment]
     none = nested()

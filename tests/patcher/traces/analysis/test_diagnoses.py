@@ -64,19 +64,19 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "nothing marks steps": (replace(GOOD, marks=()), {}, "marks", "the whole trace counts as one step"),
     "steps without kernels": (
         Run((Task(10, 20, launch=1),), (*MARKS, Range("ProfilerStep#3", 200, 300))), {}, "kernels",
-        "2 of 3 steps launched no kernel: #2, #3",
+        "no kernel was recorded for 2 of 3 steps: #2, #3",
     ),
     "many steps without kernels": (
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 9))), {},
-        "kernels", "7 of 8 steps launched no kernel: #2, #3, #4, #5, #6 and 2 more",
+        "kernels", "no kernel was recorded for 7 of 8 steps: #2, #3, #4, #5, #6 and 2 more",
     ),
     "five steps without kernels": (
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 7))), {},
-        "kernels", "5 of 6 steps launched no kernel: #2, #3, #4, #5, #6.",
+        "kernels", "no kernel was recorded for 5 of 6 steps: #2, #3, #4, #5, #6.",
     ),
     "six steps without kernels": (
         Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 8))), {},
-        "kernels", "6 of 7 steps launched no kernel: #2, #3, #4, #5, #6 and 1 more",
+        "kernels", "no kernel was recorded for 6 of 7 steps: #2, #3, #4, #5, #6 and 1 more",
     ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
@@ -483,7 +483,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "a launch that blocks": (
         {"units": of_units(2, compute=80, free_blocked=20), "gaps": (gap(BLOCKED, 10, call="cudaGraphLaunch", call_ns=9 * MS),)},
-        "launch-blocked", 20, "20.0 5.00 7 90 5.00 2 2", "a graph is instantiated", "",
+        "launch-blocked", 20, "20.0 5.00 7 90 5.00 2 2", "several steps instantiate", "",
     ),
     "a launch that blocks somewhere": (
         {"units": of_units(2, compute=80, free_blocked=20)}, "launch-blocked", 20, "20.0", "loads or compiles its code", "",
@@ -535,7 +535,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "two slow steps": (
         {"units": (*of_units(10, 1, unit(1, compute=16), compute=10), unit(10, compute=13), unit(11, compute=14))}, "outlier", 0,
-        "1 16.00 1.6 100", "special", "",
+        "1 16.00 1.6 100", "longest kernels", "",
     ),
 }  # fmt: skip
 

@@ -121,6 +121,12 @@ def allocates(machine: Machine) -> None:
     machine.spend(machine.calls, "cudaMalloc", 20 * MS)
 
 
+def frees(machine: Machine) -> None:
+    for call in ("cudaFree", "cudaMalloc", "cudaFree", "cudaMalloc"):
+        machine.spend(machine.calls, call, 4 * MS)
+        machine.now += MS
+
+
 def works(machine: Machine) -> None:
     machine.spend(machine.operators, "aten::nonzero", 20 * MS)
 
@@ -144,12 +150,13 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "several functions, none of which has half": (shared, "dispatch", ("no single recorded operator, call or frame",), ("part",)),
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
+    "memory that is freed and allocated": (frees, "dispatch", ("cudaFree/cudaMalloc for ", "expandable_segments"), ()),
     "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("(launch latency)", "aten::slow_start"), ("Synchronize",)),
-    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "loads or compiles its code"), ()),
-    "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "a graph is"), ()),
+    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "blocks in several steps"), ("first launch",)),
+    "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "capture each graph once"), ("first launch",)),
     "a copy that blocks": (copies, "launch-blocked", ("cudaMemcpyAsync", "pinned memory"), ("the code of",)),
     "a stream that waits": (waits, "waiting", ("aten::gather", "events between"), ("CUDA graphs",)),
 }  # fmt: skip
@@ -193,6 +200,16 @@ def test_the_cause_that_was_put_in_is_the_headline(
     assert first.saving_ns == pytest.approx(20 * MS, rel=0.04)
     assert [word for word in says if word not in text] == []
     assert [word for word in says_not if word in text] == []
+
+
+@pytest.mark.parametrize(
+    ("inject", "advice"),
+    [(loads_code, "loads or compiles its code: run the step once"), (uploads_graph, "replay the graph once before")],
+)
+@pytest.mark.parametrize("before", [False, True])
+def test_a_launch_that_blocks_once_is_the_first_one(tmp_path: Path, inject: Inject, advice: str, before: bool) -> None:
+    first = headline(report(recorded(inject, 1, before=before), tmp_path))
+    assert (first.id, advice in first.advice) == ("lead-in" if before else "launch-blocked", True)
 
 
 @pytest.mark.parametrize(("inject", "between", "marked", "advice"), [

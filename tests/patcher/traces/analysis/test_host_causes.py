@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis
 from patcher.traces.analysis import host_only
 from patcher.traces.analysis.host_steps import host_steps
@@ -53,6 +54,7 @@ STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | N
     "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time passes in aten::_linalg_svd", None),
     "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time passes in matmuls", None),
     "copies": ({"aten::copy_": 60, "aten::mm": 40}, {}, "60 % of the time passes in aten::copy_", None),
+    "filled tensors": ({"aten::fill_": 49, "aten::zero_": 2, "aten::mm": 49}, {}, "on the host, operators take", None),
     "some copies": ({"aten::copy_": 40, "aten::mm": 35, "aten::relu": 25}, {}, "on the host, operators take", None),
     "a backward hook": ({"BackwardHookFunctionBackward": 60, "aten::mm": 40}, {}, "passes in BackwardHookFunctionBackward", None),
     "torch's own backward": ({"AddmmBackward0": 60, "aten::mm": 40}, {}, "passes in AddmmBackward0", None),
@@ -77,6 +79,23 @@ def test_the_headline_names_what_takes_half_of_the_time(
     assert ("Python code that Backward" in first.advice) == ("BackwardHook" in title)
 
 
+@pytest.mark.parametrize(
+    ("places", "longer", "also"),
+    [
+        ({SORT: 45}, {}, "also: No operator ran"), ({SORT: 13}, {}, ""), ({}, {SORT: 155}, "also: 2 of 8 steps take much longer"),
+        ({}, {SORT: 40}, ""),
+    ],
+)  # fmt: skip
+def test_a_fifth_of_a_step_beside_the_operators_is_on_the_first_screen(
+    places: Mapping[HostPlace, int], longer: Mapping[HostPlace, int], also: str
+) -> None:
+    made = [step(at, {"aten::mm": 25, "aten::relu": 30}, longer if at in (2, 5) else places) for at in range(8)]
+    screen = " ".join(line.strip() for line in first_screen(analysis.reported([rank(made)])))
+    assert "on the host, operators take" in screen
+    assert also in screen
+    assert bool(also) == ("also: " in screen)
+
+
 SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
     "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after the last operator (aten::add_)"),
     "the first": ({0: {SORT: 300}}, 0, "The first recorded step takes much longer than the others: most of"),
@@ -99,6 +118,18 @@ def test_the_headline_says_which_steps_are_slow_and_why(
     assert ("was not recorded" in first.title) == any(UNKNOWN in places for places in slow.values())
 
 
+@pytest.mark.parametrize(
+    ("same", "computing", "idle", "longer", "first"),
+    [(False, 10, 6, 60, "outlier"), (False, 10, 6, 40, "host-operators"), (True, 9, 11, 100, "host-idle")],
+)
+def test_slow_steps_with_most_of_the_idle_time_are_the_headline(
+    same: bool, computing: int, idle: int, longer: int, first: str
+) -> None:
+    places = [SORT if same else HostPlace(f"f.py({at}): part") for at in range(8)]
+    made = [step(at, {"aten::mm": computing}, {places[at]: idle + longer * (at == 5)}) for at in range(8)]
+    assert headline(rank(made)).id == first
+
+
 MATMULS, LARGE, SMALL = {"aten::mm": 10}, "[[2048, 256]]", "[[64, 256]]"
 EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     "inputs of 1.3 times the size": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[130]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]"}}), "larger inputs"),
@@ -112,6 +143,14 @@ EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     "less is at one place": (step(0, {"aten::mm": 16}, {SORT: 4}), step(1, MATMULS, {}), ""),
     "half is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 5}, {SORT: 2, RANDOM: 2, STACK: 1}), step(1, MATMULS, {}), "passes in aten::sort"),
     "less is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 4}, {SORT: 2, RANDOM: 2, STACK: 2}), step(1, MATMULS, {}), ""),
+    "half is in a range": (
+        step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"loop": 21 * MS, "validate": 6 * MS}),
+        step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "passes in validate",
+    ),
+    "less is in a range": (
+        step(0, {"aten::mm": 15, "aten::relu": 5}, {}, ranges={"loop": 20 * MS, "validate": 4 * MS}),
+        step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "passes in aten::mm",
+    ),
     "fewer operators": (step(0, {}, {SORT: 7, RANDOM: 7, STACK: 7, GLOO: 7}), step(1, MATMULS, {}), ""),
     "larger inputs": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, "[[1]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL, "[[1]]"}}), "larger inputs"),
     "one shape more": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, SMALL}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL}}), "same sizes"),
@@ -154,6 +193,16 @@ def test_the_rank_that_waits_least_in_collectives_keeps_the_others_waiting(waits
     if culprit:
         assert first.title == f"Ranks wait for {culprit}"
         assert first.saving_ns == (49 - min(waits)) * MS
+
+
+@pytest.mark.parametrize(("other", "named"), [({UNKNOWN: 300}, "rank1: "), ({GLOO: 300}, "rank0: "), ({}, "rank0: ")])
+def test_a_slow_step_is_that_of_the_rank_that_does_not_wait_in_it(other: Mapping[HostPlace, int], named: str) -> None:
+    ranks = [
+        rank([step(at, {"aten::mm": 10}, places if at == 5 else {}) for at in range(8)], number)
+        for number, places in enumerate(({GLOO: 301}, other))
+    ]
+    first = headline(*ranks)
+    assert (first.id, first.evidence.startswith(named)) == ("outlier", True)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, formats
 from patcher.traces.analysis import host_only
 from patcher.traces.model import CPU, CallSums, Diagnosis, HostPlace, HostStep, RankProfile, RecordedUnit, TraceReport
@@ -111,6 +112,11 @@ def more(loop: Loop, number: int) -> None:
         loop.run("aten::uniform_", 4 * MS)
 
 
+def validate(loop: Loop, number: int) -> None:
+    if number == 5:
+        loop.within(loop.annotations, "validate", lambda: more(loop, number))
+
+
 def recompile(loop: Loop, number: int) -> None:
     if number >= 3:
         loop.within(loop.operators, "_compile.compile_inner (dynamo_timed)", lambda: loop.run("aten::mm", 100 * MS))
@@ -186,13 +192,14 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before the first operator (aten::randn)", "20.01 23.01 87 20.00 0"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
-    "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 12.01 0.1 2,000 1 1"),
+    "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 0.1 12.01 2,000 1 1"),
     "a pause in one step": (pause, "outlier", 37_500_000, "For 300.00 ms of the additional time, no operator runs", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
     "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "garbage collection", "5 303.01 100.8 300.00"),
     "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
     "more operators in one step": (more, "outlier", 24_512_250, "aten::uniform_ 196.00 ms", "5 203.11 29.0 196.00 53 4"),
+    "a range in one step": (validate, "outlier", 25_012_500, "passes in the range validate", "5 203.11 67.6 200.10 53 3"),
     "compiling again": (recompile, "host-compile", 62_501_250, "torch.compile", "500.01 5 8 95"),
     "one large operator": (big, "host-operators", None, "aten::_linalg_svd", "100 203.00 99 0 0"),
     "a backward on another thread": (autograd, "host-operators", None, "aten::mm_backward", "100 33.00 91 3 3"),
@@ -464,6 +471,7 @@ def diagnosed(places: dict[str, int], calls: int = 1, small: int = 0) -> list[Di
     return [*host_only.diagnoses(replace(made, operators=(CallSums("aten::mm", 1, 0, 0, MS),)))]
 
 
+_CALL = {"ph": "X", "cat": "cuda_runtime", "ts": 1.0, "dur": 3.0, "pid": 0, "tid": 0, "args": {"correlation": 7}}
 UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
     ([], "nobody has events of another kind", True),
     (
@@ -472,21 +480,13 @@ UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
         False,
     ),
     (
-        [
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaLaunchKernel",
-                "ts": 1.0,
-                "dur": 3.0,
-                "pid": 0,
-                "tid": 0,
-                "args": {"correlation": 7},
-            }
-        ],
-        "launched no kernel",
+        [{**_CALL, "name": "cudaLaunchKernel"}],
+        "1 of 1 launches have no kernel",
         False,
     ),
+    ([{**_CALL, "name": "cudaGetDeviceCount"}], "nobody has events of another kind", True),
+    ([{**_CALL, "cat": "cpu_op", "name": "aten::mkldnn_linear"}], "nobody has events of another kind", True),
+    ([{**_CALL, "cat": "cpu_op", "name": "aten::cudnn_convolution"}], "no kernel was recorded for 1 of 1 steps", False),
 ]
 
 
@@ -497,7 +497,7 @@ def test_a_device_without_kernels_that_are_known_is_said(
     run = Run((), (Range("ProfilerStep#1", 0, 9 * MS),), (Range("aten::mm", MS, 8 * MS),))
     path = run.torch(tmp_path / "host_1.pt.trace.json")
     content = json.loads(path.read_text())
-    content["deviceProperties"] = []
+    content["deviceProperties"] = [{"id": 0, "name": "H100"}] if on_host and events else []
     content["traceEvents"] += events
     path.write_text(json.dumps(content))
     (read,) = formats.read(path)
@@ -517,8 +517,10 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
     HostPlace("Python GC"): ("garbage collection", "gc.freeze()"), HostPlace("Python GC", "step"): ("garbage collection (within step)", "gc.freeze()"),
     HostPlace("built-in method rand", before="aten::rand"): ("holds the GIL", "move its work to another process"),
+    HostPlace("threading.py(1125): _wait_for_tstate_lock", "f.py(3): g"): ("in threading.py(1125)", "it waits for"),
     HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
     HostPlace("built-in method acquire"): ("in built-in method acquire", "it waits for"), HostPlace("built-in method recv_into"): ("recv_into", "it waits for"),
+    HostPlace("built-in function waitpid"): ("waitpid", "it waits for"),
 }  # fmt: skip
 
 
@@ -577,17 +579,14 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "rising": ([1, 2, 3, 4, 5, 6], (1, 5)), "falling": ([9, 8, 6, 4, 3, 2], (8, 2)), "level": ([5] * 6, None),
     "too few": ([1, 2, 3, 4], None), "too little": ([10, 11, 12, 13, 14], None), "one long step": ([1, 1, 1, 9, 1, 1], None),
     "up and down": ([1, 9, 2, 8, 3, 7], None), "long at the end": ([5, 3, 4, 2, 1, 9], None),
+    "one long first step": ([35, 8, 7, 6, 5], None), "most of it at first": ([32, 8, 7, 6, 4], (32, 4)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TRENDS)
 def test_steps_that_get_longer_or_shorter_throughout_have_a_trend(name: str) -> None:
     times, trend = TRENDS[name]
-    steps = [
-        HostStep(number=at, ns=ns, operators={}, calls={}, places={}, small_ns=0, compiling_ns=0)
-        for at, ns in enumerate(times)
-    ]
-    assert host_only._trend(steps) == trend
+    assert host_only.trend(times) == trend
 
 
 def growing(loop: Loop, number: int) -> None:
@@ -595,7 +594,9 @@ def growing(loop: Loop, number: int) -> None:
 
 
 def test_a_trend_is_the_headline_where_operators_take_the_time(tmp_path: Path) -> None:
-    first = headline(analysis.reported([profile(growing, tmp_path)]))
+    made = analysis.reported([profile(growing, tmp_path)])
+    first = headline(made)
+    assert "also: " not in " ".join(first_screen(made)), "once is enough"
     assert (first.id, re.findall(r"\d+\.\d\d", first.title)) == ("host-operators", ["13.01", "31.01"])
     assert "aten::addmm" in first.evidence
     assert "grows or shrinks" in first.advice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,34 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
     (finding, *_) = analysis.reported([RankProfile("a", "torch", 0, "H100", units, world=8)]).findings
     assert finding.id == first
     assert ("in this step" in finding.advice) == (first == "outlier")
+
+
+@pytest.mark.parametrize(
+    ("times", "title"),
+    [
+        ([4, 8, 12, 16, 20, 24], "Steps take longer and longer, from 4.00 ms to 20.00 ms"),
+        ([24, 20, 16, 12, 8, 4], "Steps take less and less time, from 24.00 ms to 8.00 ms"),
+        ([4, 8, 24, 4, 20, 4], "2 of 6 steps take much longer than the others"),
+    ],
+)
+@pytest.mark.parametrize("part", ["compute_ns", "free_waiting_ns"])
+def test_steps_with_a_trend_are_no_single_slow_steps(times: list[int], title: str, part: str) -> None:
+    units = [RecordedUnit(number=at, host_ns=MS, kernels=1, **{part: ms * MS}) for at, ms in enumerate(times)]  # type: ignore[arg-type]
+    findings = analysis.reported([RankProfile("a", "torch", 0, "H100", tuple(units))]).findings
+    (finding,) = (found for found in findings if found.id == "outlier")
+    advice = "grows or shrinks" if title.startswith("Steps") else "what is special"
+    assert finding.title.partition(":")[0] == title
+    assert ("compare the longest kernels" if part == "compute_ns" else advice) in finding.advice
+
+
+@pytest.mark.parametrize(("begin", "named"), [(10, True), (9, False)])
+def test_a_gap_up_to_the_next_step_names_that_step(begin: int, named: bool) -> None:
+    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
+    units[3] = replace(units[3], free_host_late_ns=90 * MS)
+    long = replace(gap(90 * MS), unit=3, begin_ns=begin * MS)
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(long,))
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert ("ends at the first kernel of step 4" in finding.evidence) == named
 
 
 def gap(ns: int, call: str = "", operator: str = "", covered: int | None = None) -> FreeGap:
