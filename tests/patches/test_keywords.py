@@ -33,7 +33,6 @@ NEWEST = thinned(releases.TORCH_NPU, releases.TORCH_NPU[-1:])
 STAGES = ("rollout", "graph-capture")
 RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.stage in STAGES]
 RECORDED = [(recipe, backend) for recipe in RECIPES for backend in recipe.probe.tools]
-CASES = [pytest.param(recipe, backend, id=f"{recipe.name}-{backend}") for recipe, backend in RECORDED]
 
 
 def subsets(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
