@@ -126,11 +126,11 @@ def options_of(*types: type[Options]) -> dict[str, OptionSpec]:
 
 def changed(value: Options) -> tuple[str, ...]:
     """Return the names of the options whose values are not the default."""
-    return tuple(name for name, spec in options_of(type(value)).items() if getattr(value, name) != spec.default)
+    return tuple(name for name, spec in value.SPECS.items() if getattr(value, name) != spec.default)
 
 
 def words_of(value: Options, always: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the words that type options again: those whose values are not the default, and the names in `always`."""
     printed = {*changed(value), *always}
-    options = [(getattr(value, name), spec) for name, spec in options_of(type(value)).items() if name in printed]
+    options = [(getattr(value, name), spec) for name, spec in value.SPECS.items() if name in printed]
     return tuple(word for current, spec in options for word in spec.notation.typed(spec.flag, current))
