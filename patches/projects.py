@@ -4,12 +4,14 @@
 them; ``patches.NAME.recipes`` has the ``UPSTREAM``, and is imported when somebody asks for recipes.
 """
 
+# The help imports this module, and pathlib would take a tenth of its time.
+# ruff: noqa: PTH110, PTH112, PTH208
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 import patches
@@ -57,5 +59,9 @@ def _declared() -> tuple[tuple[Project, str], ...]:
 def _packages() -> list[str]:
     """Return the sorted names of packages that have recipes, also in a zip archive."""
     (folder,) = patches.__path__
+    if os.path.isdir(folder):
+        return sorted(name for name in os.listdir(folder) if os.path.exists(f"{folder}/{name}/recipes.py"))
+    from pkgutil import iter_modules  # noqa: PLC0415  (only nodes of a cluster import rlpatch from an archive)
+
     packages = sorted(module.name for module in iter_modules([folder]) if module.ispkg)
     return [name for name in packages if PathFinder.find_spec("recipes", [f"{folder}/{name}"])]

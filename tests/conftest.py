@@ -88,6 +88,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test with its fixtures; not as a fixture of each test, which takes longer than many of them."""
+    with _watched_for_coverage(item), _stopped_by_ctrl_c():
+        return (yield)
+
+
+@contextlib.contextmanager
+def _watched_for_coverage(item: pytest.Item) -> Iterator[None]:
     """Watch no marked test for coverage, and none that is `unwatched`: that doubles its time, and others run the lines.
 
     What is marked is the rest of lists of which the short run sees some, and runs of other programs.
@@ -96,12 +103,30 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     coverage = getattr(getattr(plugin, "cov_controller", None), "cov", None)
     skipped = "unwatched" in getattr(item, "fixturenames", ()) or any(map(item.get_closest_marker, REST))
     if coverage is None or not skipped:
-        return (yield)
+        yield
+        return
     coverage.stop()
     try:
-        return (yield)
+        yield
     finally:
         coverage.start()
+
+
+@contextlib.contextmanager
+def _stopped_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C stop the tests again: a command that is done ignores it until its process ends.
+
+    A run in the background of a shell begins with Ctrl-C ignored, which all that it starts would inherit.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.getsignal(signal.SIGINT)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.signal(signal.SIGINT, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # `rlpatch run` leaves them blocked, too
+    with contextlib.suppress(KeyboardInterrupt):  # pressed in a command that then failed of something else
+        interrupts.raise_pending()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -158,23 +183,6 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
         return folder
 
     return fill_once
-
-
-@pytest.fixture(autouse=True)
-def _keyboard() -> Iterator[None]:
-    """Let Ctrl-C stop the tests again: a command that is done ignores it until its process ends.
-
-    A run in the background of a shell begins with Ctrl-C ignored, which all that it starts would inherit.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = signal.getsignal(signal.SIGINT)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    yield
-    signal.signal(signal.SIGINT, before)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # `rlpatch run` leaves them blocked, too
-    with contextlib.suppress(KeyboardInterrupt):  # pressed in a command that then failed of something else
-        interrupts.raise_pending()
 
 
 @pytest.fixture(scope="session")

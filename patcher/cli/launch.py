@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ STARTERS = ("bash", "sh", "python", "python3", "torchrun", "ray")
 """Programs that start a run, whether they are on this machine or not."""
 
 
-@dataclass(frozen=True)
 class LaunchOptions(Launch):
     """Options that describe how the run is started."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,8 @@ from typing import Any, NamedTuple
 
 from patcher.cli.candidates import OWN, SHARED, candidates
 from patcher.messages import Problem, Text, usage
-from patcher.store.filesystem import opened, rights
+from patcher.messages.command_line import quoted
+from patcher.store.filesystem import opened
 
 _TABLE = b"[tool.rlpatch"
 
@@ -123,7 +123,7 @@ def load(file: Path) -> ConfigurationFile:
     except OSError as error:
         refused, change = (
             error.strerror or "",
-            Text("check the file's owner and permissions: ls -l {file}", shlex.quote(str(file))),
+            Text("check the file's owner and permissions: ls -l {file}", quoted([str(file)])),
         )
     if len(content) > MOST_BYTES:
         refused, change = Text("the file is larger than {limit} KiB", MOST_BYTES >> 10), Text("make the file smaller")
@@ -166,7 +166,7 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
             change = (
                 Text("move the file to a folder that only you can write to")
                 if shared
-                else f"chmod g-w,o-w {shlex.quote(str(path))}"
+                else f"chmod g-w,o-w {quoted([str(path)])}"
             )
             return writable, change
     return "", ""
@@ -185,6 +185,8 @@ def _private(status: os.stat_result, descriptor: int) -> bool:
     import grp  # noqa: PLC0415
     import pwd  # noqa: PLC0415
 
+    from patcher.store.filesystem import rights  # noqa: PLC0415
+
     try:
         owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
     except KeyError:
@@ -201,8 +203,8 @@ def line_of(text: str, key: str, value: str | None = None) -> int | None:
     name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
     if name is None:
         return None
-    quoted = value is not None and re.search(rf"[\"']{re.escape(value)}[\"']", text[name.end() :])
-    return text.count("\n", 0, name.end() + (quoted.start() if quoted else 0)) + 1
+    quoted_value = value is not None and re.search(rf"[\"']{re.escape(value)}[\"']", text[name.end() :])
+    return text.count("\n", 0, name.end() + (quoted_value.start() if quoted_value else 0)) + 1
 
 
 def place(file: Path, line: int | None) -> str:

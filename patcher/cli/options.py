@@ -17,7 +17,7 @@ from patcher.cli.candidates import candidates
 from patcher.messages import CommandResult, Kind, Text, failed, usage
 from patcher.messages.language import translate
 from patcher.messages.notes import wrapped
-from patcher.options import OptionSpec, flag, options_of
+from patcher.options import Options, OptionSpec, flag, options_of
 from patcher.options.headings import HEADINGS, OUTPUT
 from patcher.options.notations import AnyText, FilePath, Flag, FolderPaths
 from patcher.targets import versions
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from patcher.recipe import Recipe
 
 T = TypeVar("T")
+OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 class Option(click.Option):
@@ -252,8 +253,8 @@ def value_completion(spec: OptionSpec) -> Complete:
     return complete
 
 
-def click_options(*kinds: type) -> list[Option]:
-    """Return the click options that the dataclasses `kinds` declare."""
+def click_options(*kinds: type[Options]) -> list[Option]:
+    """Return the click options that the classes `kinds` declare."""
     return [click_option(spec) for spec in options_of(*kinds).values()]
 
 
@@ -264,7 +265,7 @@ def typed_values(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, A
     return {name: values[name] for name in typed}
 
 
-def build(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
+def build(kind: type[OptionsT], values: Mapping[str, Any], **more: Any) -> OptionsT:
     """Return an instance of the options class `kind` from typed values; others keep the defaults of the class."""
     return kind(**typed_values(values, options_of(kind)), **more)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from patcher.cli.options import Group, build, click_options, typed_words
 from patcher.commands.finding import SearchOptions
 from patcher.messages import CommandLine, Text, usage
-from patcher.options import changed, flag, option
+from patcher.options import Options, changed, flag, option
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText
 
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from patcher.cluster.nodes import Nodes
 
 
-@dataclass(frozen=True)
-class ClusterOptions:
+class ClusterOptions(Options):
     """Choice of Ray cluster nodes; `ray` is an address, "auto", or None for this machine alone."""
 
     ray: str | None = option(

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,7 @@ class NodeWorker:
     """
 
     def __init__(self, search: SearchOptions, origin: tuple[str, ...] = (), wait: float = 20) -> None:
-        self._options = replace(search, origin=origin)
+        self._options = search.replace(origin=origin)
         self._wait = wait
 
     @cached_property
@@ -112,7 +111,7 @@ class NodeWorker:
         from patcher.commands.guarding import check
         from patcher.guards.result import Launch
 
-        return check(words, self._search, Launch(os.environ))
+        return check(words, self._search, Launch(environ=os.environ))
 
     def guard(self, word: str, profiler: str, force: bool, recorder: str) -> StepResult:
         """Report a problem for each other profiler that is on for the target `word` on this node.
@@ -124,7 +123,7 @@ class NodeWorker:
         from patcher.guards.result import Launch
 
         upstream, target = self._search.find(word, "apply")
-        launch = Launch(os.environ)
+        launch = Launch(environ=os.environ)
         return guard(upstream, target.version, launch, force=force, target=target, profiler=profiler, recorder=recorder)
 
     def preflight(self, edits: Sequence[Edit]) -> tuple[Note, ...]:
@@ -197,7 +196,7 @@ def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
     path = tuple(map(Path, search["path"]))
     # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
     python = search["python"] or (None if path else sys.executable)
-    return NodeWorker(SearchOptions(path, python, tuple(typed[1:])), search["origin"])
+    return NodeWorker(SearchOptions(path=path, python=python, typed=tuple(typed[1:])), search["origin"])
 
 
 def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:

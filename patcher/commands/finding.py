@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from patcher.messages import SEMICOLON, CommandLine, Note, StepResult, Text, joined, usage
 from patcher.messages.command_line import quoted
-from patcher.options import option, words_of
+from patcher.options import Options, option, words_of
 from patcher.options.headings import PLACE
 from patcher.options.notations import AnyText, FolderPaths
 from patcher.targets import find as targets
@@ -42,8 +41,7 @@ class Search(Protocol):
         """Return all installed targets and every root with a store. Raises Problem if the place does not exist."""
 
 
-@dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(Options):
     """Search of this machine, at `--path` or `--python` or by default; `typed` is the whole command line.
 
     `environment` is the cached answer of the interpreter `python`. `origin` holds the options to print instead, such as
@@ -72,7 +70,7 @@ class SearchOptions:
         """
         if self.python is None:
             return self
-        return replace(self, environment=targets.environment_of(self.python, projects.projects()))
+        return self.replace(environment=targets.environment_of(self.python, projects.projects()))
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """See `Search`."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from patcher.config.profilers import NO_RANGES, ProfilerSettings, RangeOptions
 from patcher.config.stages import BuiltinStage, RolloutStage, Stage, TimelineStage, WholeStage, WindowedStage
 from patcher.config.windows import OPEN_END
 from patcher.messages import Note, Text, usage
-from patcher.options import changed, option, words_of
+from patcher.options import Options, changed, option, words_of
 from patcher.options.headings import OUTPUT, WHOSE
 from patcher.options.notations import Amount, Flag, NewFolder, NumberListOrAll, amount_text
 
@@ -24,8 +23,7 @@ LONG_WINDOW = 128
 StageT_co = TypeVar("StageT_co", bound=Stage, covariant=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProfileConfig(Generic[StageT_co]):
+class ProfileConfig(Options, Generic[StageT_co]):
     """Complete choice for a stage; `ranks` None means all, `save_path` is "" for the builtin stage.
 
     Raises Problem (USAGE) for a combination that would not record.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from patcher.messages import Note, Text, usage
-from patcher.options import option
+from patcher.options import Options, option
 from patcher.options.headings import RECORDED
 from patcher.options.notations import AnyText, Choice, ChoiceList, Flag, shortened
 
@@ -23,8 +22,7 @@ AIC_METRICS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class RangeOptions:
+class RangeOptions(Options):
     """Options for ranges that rlpatch adds to the trace. Raises Problem (USAGE) for an unusable module pattern."""
 
     markers: bool = option(
@@ -77,7 +75,7 @@ def _contents() -> tuple[str, ...]:
     return option(ChoiceList(CONTENTS, same={"cuda": "npu"}), RECORDED, "What to record.", default=("npu", "cpu"))
 
 
-class ProfilerSettings:
+class ProfilerSettings(Options):
     """Settings of a profiler; each subclass is a profiler.
 
     `TOOL` is its word for `--tool`, `MODULE` its Python name, `NEEDED` the contents that ranges need, `DEVICE` its name
@@ -131,7 +129,6 @@ class ProfilerSettings:
             yield Note(Text("--module-ranges has no effect for code that runs in a graph"), detail)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TorchNpuSettings(ProfilerSettings):
     """Settings of torch_npu.profiler; every valid combination works from 2.1.0.post8 on.
 
@@ -228,7 +225,6 @@ class TorchNpuSettings(ProfilerSettings):
             yield Note(Text("--analysis blocks the run after the window, and fails in vLLM's workers"), detail)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TorchSettings(ProfilerSettings):
     """Settings of torch.profiler, for CUDA and CPU; "npu" in `contents` means the accelerator."""
 
@@ -238,7 +234,6 @@ class TorchSettings(ProfilerSettings):
     contents: tuple[str, ...] = _contents()
 
 
-@dataclass(frozen=True, kw_only=True)
 class NsysSettings(ProfilerSettings):
     """Nsight Systems, which records from outside: what it records are options of ``nsys profile``."""
 
@@ -260,7 +255,6 @@ class NsysSettings(ProfilerSettings):
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemorySettings(ProfilerSettings):
     """The history of torch's allocator (``torch.cuda.memory``, ``torch_npu.npu.memory``), with Python stacks."""
 
@@ -281,7 +275,6 @@ class MemorySettings(ProfilerSettings):
         return STALL_MS["memory"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoProfiler(ProfilerSettings):
     """Placeholder for the timeline, which uses no profiler."""
 

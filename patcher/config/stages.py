@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuSettings
 from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, WHOLE, Window, WindowUnit
 from patcher.messages import Text, usage
-from patcher.options import flag, option, options_of, words_of
+from patcher.options import Options, flag, option, options_of, words_of
 from patcher.options.headings import OUTPUT, RECORDED, WHOSE, WINDOW
 from patcher.options.notations import Choice, Flag, Number, NumberList, ReplicaList
 
@@ -19,14 +18,14 @@ WHOLE_STAGE = Window(WHOLE, 0, 1)
 
 
 def _repeat() -> int:
-    """Declare the option `--repeat` as a dataclass field, and return the field."""
+    """Declare the option `--repeat` as a field, and return the field."""
     return option(
         Number(1), WHOSE, "Number of consecutive rollouts or training steps in which to record the window.", default=1
     )
 
 
 def _replicas() -> tuple[int | str, ...] | None:
-    """Declare the option `--replicas` as a dataclass field, and return the field."""
+    """Declare the option `--replicas` as a field, and return the field."""
     about = (
         "Replicas of verl's rollout engine, such as 0,3, or all. With separate servers for prefill and decode, prefill"
         " or decode selects the servers of that kind."
@@ -34,7 +33,7 @@ def _replicas() -> tuple[int | str, ...] | None:
     return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 
 
-class Stage:
+class Stage(Options):
     """Part of the RL loop to record; subclasses are kinds of stages.
 
     `NAMES` are the stages of a kind, the default for its windows first; `UNITS` its units; `KIND` its name in messages.
@@ -61,7 +60,6 @@ class Stage:
         return (*stage, *self.window.words, *words_of(self))
 
 
-@dataclass(frozen=True, kw_only=True)
 class WindowedStage(Stage):
     """Stage that is recorded in a window, after a warm-up.
 
@@ -99,7 +97,6 @@ class WindowedStage(Stage):
         return False
 
 
-@dataclass(frozen=True, kw_only=True)
 class RolloutStage(WindowedStage):
     """Rollout: a busy period of a worker's engine, counted from 0."""
 
@@ -138,7 +135,6 @@ class RolloutStage(WindowedStage):
             raise usage(cause, Text("leave out --at-…, or use --iterations {window}", self.window))
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainingStage(WindowedStage):
     """Stage of a training step; steps are counted from 1, as in verl's log."""
 
@@ -167,7 +163,6 @@ class TrainingStage(WindowedStage):
         return loops if self.ranges.markers and self.window.unit in loops else (self.window.unit,)
 
 
-@dataclass(frozen=True, kw_only=True)
 class WholeStage(Stage):
     """Stage that is recorded from its beginning to its end, without a warm-up or added ranges."""
 
@@ -175,12 +170,11 @@ class WholeStage(Stage):
     UNITS: ClassVar = ()
     KIND: ClassVar = "whole"
     name: str
-    window: Window = field(default=WHOLE_STAGE, init=False)
+    window: Window = WHOLE_STAGE
     repeat: int = _repeat()
     replicas: tuple[int | str, ...] | None = _replicas()
 
 
-@dataclass(frozen=True, kw_only=True)
 class SyncStage(WholeStage):
     """Transfer of the weights from the trainer to the rollout, recorded as a whole."""
 
@@ -198,7 +192,6 @@ class SyncStage(WholeStage):
             raise usage(cause, Text("choose replicas by number, such as --replicas 0,3, or leave --replicas out"))
 
 
-@dataclass(frozen=True, kw_only=True)
 class BuiltinStage(Stage):
     """Framework's own profiler; `named` are the settings of `PROFILER` to change. Raises Problem (USAGE) if empty."""
 
@@ -206,8 +199,8 @@ class BuiltinStage(Stage):
     UNITS: ClassVar = ()
     KIND: ClassVar = "builtin"
     PROFILER: ClassVar = TorchNpuSettings
-    name: str = field(default="builtin", init=False)
-    window: Window = field(default=WHOLE_STAGE, init=False)
+    name: str = "builtin"
+    window: Window = WHOLE_STAGE
     named: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -221,15 +214,14 @@ class BuiltinStage(Stage):
         return ("--builtin",)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TimelineStage(Stage):
     """Timeline that every process keeps of the whole run, without a profiler."""
 
     NAMES: ClassVar = ("timeline",)
     UNITS: ClassVar = ()
     KIND: ClassVar = "timeline"
-    name: str = field(default="timeline", init=False)
-    window: Window = field(default=WHOLE_STAGE, init=False)
+    name: str = "timeline"
+    window: Window = WHOLE_STAGE
     max_timeline_mb: int = option(
         Number(1), OUTPUT, "Size in MB beyond which a process's timeline keeps only its newest part.", default=50
     )

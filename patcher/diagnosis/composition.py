@@ -103,10 +103,8 @@ def fit(recorded: RecordedIterations) -> Floats:
     """
     totals = recorded.class_seconds.sum(axis=1)
     weights = 1 / np.maximum(totals, 1e-9)
-    coefficients = np.zeros((recorded.features.shape[1], recorded.class_seconds.shape[1]))
     for _ in range(_ROUNDS):
-        for place, seconds in enumerate(recorded.class_seconds.T):
-            coefficients[:, place] = nonnegative(recorded.features, seconds, weights)
+        coefficients = nonnegative(recorded.features, recorded.class_seconds, weights)
         predicted = np.maximum(recorded.features @ coefficients.sum(axis=1), 1e-9)
         weights = huber_weights(totals / predicted - 1) / predicted
     return coefficients
@@ -136,8 +134,7 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
     all_features = np.concatenate([recorded.features, features])
     for _ in range(_ROUNDS):
         divided = shares_without_profiler(features @ coefficients, seconds, recorded.stretched) * seconds[:, None]
-        class_seconds = np.concatenate([recorded.class_seconds, divided])
-        coefficients = np.stack([nonnegative(all_features, column, weights) for column in class_seconds.T], axis=1)
+        coefficients = nonnegative(all_features, np.concatenate([recorded.class_seconds, divided]), weights)
     return coefficients
 
 
@@ -155,10 +152,10 @@ def predict_from_other_windows(recorded: RecordedIterations) -> Floats:
 
 
 def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
-    """Return one coefficient ≥ 0 for each feature, from a weighted least-squares fit of ``values``.
+    """Return coefficients ≥ 0, of shape (features, columns), from a weighted least-squares fit of each column.
 
-    ``features`` has the shape (samples, features), and a row's error is multiplied by its weight. All subsets of
-    features are solved at once, and the best solution without a negative coefficient is taken.
+    ``features`` has the shape (samples, features), ``values`` (samples, columns). A row's error is multiplied by its
+    weight. All subsets of features are solved at once, and the best solution without a negative coefficient is taken.
     """
     weighted_features = features * weights[:, None]
     sizes = np.sqrt((weighted_features**2).sum(axis=0))
@@ -167,15 +164,13 @@ def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
     count = len(sizes)
     # A little towards zero: features that move together in few iterations would else have no single answer.
     gram = weighted_features.T @ weighted_features + 1e-6 * np.eye(count)
-    moments = weighted_features.T @ (values * weights)
+    moments = weighted_features.T @ (values * weights[:, None])
     positive = (np.arange(1 << count)[:, None] >> np.arange(count)) & 1 == 1
     both = positive[:, :, None] & positive[:, None, :]
-    solutions = np.linalg.solve(
-        np.where(both, gram, np.eye(count)), np.where(positive, moments, 0.0)[:, :, None]
-    )[:, :, 0]  # fmt: skip
-    squares = np.einsum("si,ij,sj->s", solutions, gram, solutions) - 2 * solutions @ moments
-    squares[(solutions < 0).any(axis=1)] = np.inf
-    best: Floats = solutions[np.argmin(squares)] / sizes
+    solutions = np.linalg.solve(np.where(both, gram, np.eye(count)), np.where(positive[:, :, None], moments, 0.0))
+    explained = (solutions * moments).sum(axis=1)  # by which the sum of squares is smaller than without any feature
+    explained[(solutions < 0).any(axis=1)] = -np.inf
+    best: Floats = solutions[explained.argmax(axis=0), :, np.arange(values.shape[1])].T / sizes[:, None]
     return best
 
 

@@ -20,7 +20,7 @@ def scaling(rollout: Iterations) -> Callable[[Floats], Floats]:
     mean square in ``rollout``.
     """
     features, least = rollout.features, 0.3 * np.percentile(rollout.seconds, 1)
-    coefficients = nonnegative(features, rollout.seconds, 1 / np.maximum(rollout.seconds, 1e-6))
+    coefficients = nonnegative(features, rollout.seconds[:, None], 1 / np.maximum(rollout.seconds, 1e-6))[:, 0]
 
     def over_usual(features: Floats) -> Floats:
         """Return features divided by the predicted seconds of their iteration."""

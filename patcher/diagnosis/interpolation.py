@@ -48,8 +48,8 @@ class Interpolation:
             return np.asarray((length / self.length.mean())[:, None] * self.class_seconds.mean(axis=0))
         weights = 1 / np.maximum(self.length, 1e-9)
         longest = float(self.length.max())
-        terms = [nonnegative(_powers(self.length / longest), column, weights) for column in self.class_seconds.T]
-        predicted: Floats = _powers(length / longest) @ np.stack(terms, axis=1)
+        terms = nonnegative(_powers(self.length / longest), self.class_seconds, weights)
+        predicted: Floats = _powers(length / longest) @ terms
         return predicted
 
     def shares_of(self, length: Floats) -> Floats:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages import Text
+from patcher.options import Options
 from patcher.switches import Application, Release, State, Switch
 
 COMMAND = Text("command after --")
@@ -15,8 +15,7 @@ ENVIRONMENT = Text("environment")
 NOT_PLAIN = Text("the launch might not pass this setting, or passes it in a form that rlpatch cannot read")
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Options):
     """Start of a run as the user describes it; ``config`` is the Hydra configuration file, if named."""
 
     environ: Mapping[str, str]

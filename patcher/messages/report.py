@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 import os
 import re
@@ -234,6 +233,8 @@ def json_of(value: Any) -> Any:
 
     A method `as_json` of a value is called first to replace the value. Fields with `OMIT_NONE` are left out if None.
     """
+    import dataclasses  # noqa: PLC0415  (1 ms, and most reports are for people)
+
     if hasattr(value, "as_json"):
         value = value.as_json()
     if isinstance(value, enum.Enum):

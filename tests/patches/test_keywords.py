@@ -33,7 +33,6 @@ NEWEST = thinned(releases.TORCH_NPU, releases.TORCH_NPU[-1:])
 STAGES = ("rollout", "graph-capture")
 RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.stage in STAGES]
 RECORDED = [(recipe, backend) for recipe in RECIPES for backend in recipe.probe.tools]
-CASES = [pytest.param(recipe, backend, id=f"{recipe.name}-{backend}") for recipe, backend in RECORDED]
 
 
 def subsets(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -211,10 +210,16 @@ def write(file: Path, code: str, folder: Path) -> None:
     file.write_text(BUILD.format(code=code, call=call, folder=str(folder / "traces")))
 
 
-def test_the_inserted_code_is_python_3_8(tmp_path):
+MODULES = {"npu": {"torch", "torch_npu"}, "torch": {"torch"}, "nsys": {"torch"}, "memory": {"torch", "torch_npu"}}
+"""Tool → modules beside the standard library that its code imports."""
+
+
+def test_the_inserted_code_is_python_3_8_and_imports_nothing_of_ours(tmp_path):
     files = []
     for number, (recipe, backend) in enumerate(RECORDED):
         code = inserted(recipe, config(backend))
+        imported = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)) - MODULES[backend]
+        assert imported <= sys.stdlib_module_names - {"typing"}, (recipe.name, backend)
         lines = [(site.method, line.format(units="units")) for site in recipe.insertions for line in site.lines]
         calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
         files.append(tmp_path / f"{number}.py")
@@ -223,14 +228,3 @@ def test_the_inserted_code_is_python_3_8(tmp_path):
     compiling = [interpreter("3.8"), "-W", "error", "-m", "py_compile", *files]
     done = subprocess.run(compiling, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(("recipe", "backend"), CASES)
-def test_the_inserted_code_imports_nothing_of_ours(recipe, backend):
-    code = inserted(recipe, config(backend))
-    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE))
-    allowed = {"npu": {"torch", "torch_npu"}, "torch": {"torch"}, "nsys": {"torch"}, "memory": {"torch", "torch_npu"}}[
-        backend
-    ]
-    assert imported - allowed <= sys.stdlib_module_names
-    assert "typing" not in imported

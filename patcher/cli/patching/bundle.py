@@ -22,8 +22,8 @@ from patcher.request import ProfileRequest
 def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
     """Return a search for each typed `--path` and `--python`, or the default search without any."""
     typed = options.typed_words()
-    places = [SearchOptions((path,), None, typed) for path in values["path"]]
-    places += [SearchOptions((), python, typed) for python in values["python"]]
+    places = [SearchOptions(path=(path,), typed=typed) for path in values["path"]]
+    places += [SearchOptions(python=python, typed=typed) for python in values["python"]]
     return places or [SearchOptions(typed=typed)]
 
 

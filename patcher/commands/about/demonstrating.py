@@ -118,7 +118,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
             hint = Text("run the demo on an installed or unpacked package: rlpatch demo --path DIR")
             raise problem.replace(where="", hint=hint) from None
         return RELEASE
-    _, target = SearchOptions((path,)).find(upstream.project.name, "demo")
+    _, target = SearchOptions(path=(path,)).find(upstream.project.name, "demo")
     heads = [target.root / target.project.package]
     for name in target.project.distributions:  # the metadata, which has the version
         heads += target.root.glob(f"{name.replace('-', '_')}-*.dist-info")

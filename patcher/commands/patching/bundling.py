@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from patcher import __version__
@@ -159,7 +159,7 @@ def _unpacked_wheel(place: SearchOptions) -> Iterator[SearchOptions]:
         except (zipfile.BadZipFile, zlib.error) as error:
             cause = Text("the wheel is damaged: {error}", error)
             raise Problem(Kind.ENVIRONMENT, cause, str(wheel), Text("download the wheel again")) from None
-        yield replace(place, path=(Path(folder),))
+        yield place.replace(path=(Path(folder),))
 
 
 def _bundled_plan(plan: Plan) -> bundles.BundledPlan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
 
 from patcher.changes.change import Record
@@ -60,13 +59,13 @@ def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discover
     """
     several = len(search.path) > 1
     local: list[tuple[Search, PatchedRoot]] = [
-        (replace(search, path=(root.path,)) if several else search, root)
+        (search.replace(path=(root.path,)) if several else search, root)
         for root in patched(discovery, named_projects(names, search))
     ]
     elsewhere = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
     if not everywhere:
         return _Roots(local, elsewhere)
-    searches = [replace(search, path=(other.path,), python=None, environment=None) for other in elsewhere]
+    searches = [search.replace(path=(other.path,), python=None, environment=None) for other in elsewhere]
     return _Roots(local + [(other, root) for other in searches for root in patched_roots(names, other)[0]], ())
 
 

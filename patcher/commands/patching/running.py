@@ -116,7 +116,11 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
     warning. But Problem is raised if that file is `launch.script`, the script whose settings the user asked to check.
     """
     try:
-        return launch, hook_gaps(Launch(launch.environ, launch.script, launch.command), folders.VARIABLE), StepResult()
+        return (
+            launch,
+            hook_gaps(launch.replace(config=None), folders.VARIABLE),
+            StepResult(),
+        )
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
@@ -127,7 +131,7 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
             ),
             str(problem),
         )
-        return replace(launch, command=()), (), StepResult.noted([note], "warning")
+        return launch.replace(command=()), (), StepResult.noted([note], "warning")
 
 
 def _report_gap(gap: HookGap, *, require: bool) -> StepResult:

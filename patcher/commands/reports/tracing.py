@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from patcher.config import EXPORT_TYPES
 from patcher.messages import OR, CommandLine, Kind, Problem, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail, json_of
-from patcher.options import option
+from patcher.options import Options, option
 from patcher.options.headings import PARSED
 from patcher.options.notations import AnyText, ChoiceList, Number
 from patcher.progress import Display, silent
@@ -120,8 +119,7 @@ def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
 # ---------------------------------------------------------------- analyse
 
 
-@dataclass(frozen=True)
-class ParseOptions:
+class ParseOptions(Options):
     """Choices for parsing. A parser that neither computes nor writes for `patience` seconds is ended as hung."""
 
     python: str | None = option(

@@ -6,7 +6,6 @@ What it takes to ask is loaded where one is asked: that is a tenth of the time o
 from __future__ import annotations
 
 import os
-import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -132,6 +131,7 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
 
     Raises Problem: ENVIRONMENT after `timeout` seconds, USAGE if the program cannot be started.
     """
+    import pkgutil  # noqa: PLC0415
     import signal  # noqa: PLC0415
     import subprocess  # noqa: PLC0415
 

@@ -237,7 +237,7 @@ def test_an_address_in_the_environment_is_refused_by_its_name(
     ("address", "nodes", "search", "words"),
     [
         ("auto", None, SearchOptions(), ("--ray",)),
-        ("auto", None, SearchOptions((Path("a b"),)), ("--ray", "--path", "a b")),
+        ("auto", None, SearchOptions(path=(Path("a b"),)), ("--ray", "--path", "a b")),
         ("h:1", "head", SearchOptions(python="py"), ("--ray", "h:1", "--python", "py", "--nodes", "head")),
     ],
 )
@@ -283,11 +283,11 @@ def test_who_is_left_out_is_said_and_ray_is_let_go_of(
 ) -> None:
     monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, NODES))
     monkeypatch.setattr(connecting, "RayNodeGroup", lambda *_given: Closed(names=()))
-    options = ClusterOptions("auto", nodes)
+    options = ClusterOptions(ray="auto", nodes=nodes)
     with options.connected(SearchOptions()) as made:
         assert made is not None
         assert made._with_target == ("has-target" in (nodes or ""))
-        for step in (made.searches([], "diff", writes=False)[1], made.status([]), made.check([], Launch({}))):
+        for step in (made.searches([], "diff", writes=False)[1], made.status([]), made.check([], Launch(environ={}))):
             assert [note[1] for note in step.notes] == said
     assert made.group.closed  # type: ignore[attr-defined]
     groups: list[Any] = []

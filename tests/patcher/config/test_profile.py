@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from patcher.messages.errors import Kind, Problem
@@ -13,7 +11,7 @@ from tests.choices import config
 @pytest.mark.parametrize("path", ["relative", ""])
 def test_the_folder_of_the_traces_is_absolute(path: str) -> None:
     with pytest.raises(Problem) as caught:
-        replace(config("--decode 30:60"), save_path=path)
+        config("--decode 30:60").replace(save_path=path)
     assert (caught.value.kind, "--save-path" in caught.value.cause) == (Kind.USAGE, True)
 
 

@@ -25,5 +25,5 @@ def detect(
 ) -> tuple[GuardResult, ...]:
     """Return what ``patcher.guards.detect.detect`` says."""
     release = Release(version, published, root / package if root and package else None)
-    launch = Launch(environ, script, tuple(command), config)
+    launch = Launch(environ=environ, script=script, command=tuple(command), config=config)
     return guards.detect(Checked(tuple(switches), release, root, application), launch)

@@ -56,7 +56,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def gaps(environ: dict[str, str], script: Path | None, command: Sequence[str]) -> tuple[HookGap, ...]:
-    return hook_gaps(Launch(environ, script, tuple(command)), VARIABLE)
+    return hook_gaps(Launch(environ=environ, script=script, command=tuple(command)), VARIABLE)
 
 
 @pytest.mark.parametrize("case", CASES)

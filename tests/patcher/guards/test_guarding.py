@@ -42,7 +42,7 @@ def report(root: Path, words: str = "", *, application: Application | None = APP
     project = Project("toy", "toy", ("toy",))
     upstream: Any = SimpleNamespace(project=project, switches=(), application=application)
     command = ("python", "-m", "toy.run", *words.split()) if words else ()
-    launch = Launch({}, None, command, more.pop("config", None))
+    launch = Launch(environ={}, command=command, config=more.pop("config", None))
     target = more.pop("target", None) or Target(project, "1.0", root, "wheel", "", "")
     force, profiler = more.pop("force", False), more.pop("profiler", "")
     return CommandResult("apply", guard(upstream, "1.0", launch, force=force, target=target, profiler=profiler))
@@ -81,7 +81,7 @@ def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path
     upstream: Any = SimpleNamespace(
         project=Project("toy", "toy", ("toy",)), switches=(ENGINE_VARIABLE,), application=None
     )
-    found = guard(upstream, "1.0", Launch({}, root / "run.sh", (), None), force=False)
+    found = guard(upstream, "1.0", Launch(environ={}, script=root / "run.sh"), force=False)
     (note,) = found.notes
     assert (
         note.text

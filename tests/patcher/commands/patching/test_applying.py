@@ -74,9 +74,9 @@ def test_the_steps_stand_in_one_order(
         return StepResult(problems=on)
 
     monkeypatch.setattr(guarding, "guard", guard)
-    where = Where(SearchOptions((tmp_path / "site",)), print)
+    where = Where(SearchOptions(path=(tmp_path / "site",)), print)
     request = ProfileRequest((Window("decode", 30, 60),), {"save_path": "/tmp/traces"})
-    report = applying.apply(["vllm-ascend"], where, request, Launch({}), dry_run=dry_run, force=False)
+    report = applying.apply(["vllm-ascend"], where, request, Launch(environ={}), dry_run=dry_run, force=False)
     assert steps == taken
     assert (report.exit_code, "undid an interrupted command in some folder" in report.lines) == (
         8 if on else 0,
