@@ -209,7 +209,7 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
     if not telling:
         return None
     ns, name = min(telling)
-    evidence = Text("{time} of the difference passes in the range {name}.", in_ms(ns), host_name(name))
+    evidence = Text("{time} of the additional time passes in the range {name}.", in_ms(ns), host_name(name))
     return HostExcess(evidence, Text("most of the additional time passes in {place}", host_name(name)))
 
 
