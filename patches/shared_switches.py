@@ -195,7 +195,7 @@ _NSYS = Switch(
 _NSYS_LAUNCH = _NSYS._replace(
     programs=r"nsys( -\S+)* launch (?!-h|--help).*",
     otherwise=State.ARMED,
-    why=Text("once `nsys start` is run, nsys records the processes that nsys launch has started"),
+    why=Text("once `nsys start` is run, nsys records the processes that `nsys launch` has started"),
     requested_by=((r"(.*/)?nsys", "start"),),
 )
 _NSYS_SESSION = _NSYS._replace(

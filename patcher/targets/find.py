@@ -305,10 +305,12 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
     """
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
-        text = Text("package {package} not found, although {folder} exists", project.package, distribution.folder)
+        text = Text(
+            "package {package} not found, although its metadata {folder} exists", project.package, distribution.folder
+        )
         if distribution.checkout:
             text = Text(
-                "package {package} not found, although {folder} is an editable install of {checkout}",
+                "package {package} not found, although {folder} points to an editable install in {checkout}",
                 project.package,
                 distribution.folder,
                 distribution.checkout,

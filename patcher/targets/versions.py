@@ -139,7 +139,7 @@ def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[
 
     best = max(candidates, key=trust)
     other_names = ", ".join(d.folder.name for d in candidates if d is not best)
-    took = Text("rlpatch uses {metadata}, not {other_metadata}", best.folder.name, other_names)
+    took = Text("rlpatch uses the metadata in {metadata}, not in {other_metadata}", best.folder.name, other_names)
     return best, (
         Note(
             Text(

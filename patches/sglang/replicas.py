@@ -57,8 +57,8 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             ),
         ),
         why=Text(
-            "verl and slime start an engine for each replica, but do not tell SGLang the replica number, so"
-            " that every replica would record"
+            "verl and slime start an engine for each replica, but do not tell SGLang the replica number. Without the"
+            " number, every replica would record"
         ),
         how=Text(
             "in the Ray actor of verl's server, the inserted code takes the replica number from the actor's name and"

@@ -190,7 +190,11 @@ def _tinker(unit: str) -> Recipe:
                 why=Text("the mini-batch ends when this function returns"),
             ),
         ),
-        structures=(Structure("", releases, file, ("e78e523067fc",), Text("forward and backward are separate calls")),),
+        structures=(
+            Structure(
+                "", releases, file, ("e78e523067fc",), Text("this worker gets forward and backward in separate calls")
+            ),
+        ),
         why=WHY,
         how=Text(
             "inserts two lines: one where forward and backward begin, and one after the optimizer step; this worker"

@@ -163,12 +163,12 @@ _CAPTURE_WHY = Text(
     " process"
 )
 _CAPTURE_HOW = Text(
-    "inserts one line before capture_model() and one after it: the trace begins with the first warm-up run and ends"
+    "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run and ends"
     " with the last graph. The trace leaves out earlier runs for batch sizes that are compiled but not captured, and"
     " the graphs that vLLM captures to estimate memory. torch.compile has run before, in the profile run of"
-    " determine_available_memory(). If the capture fails, the engine does not start; the trace is saved when the"
-    " process ends, or before its next capture. Only the first capture of a worker is recorded: elastic expert"
-    " parallelism captures again, and --repeat N records the first N captures"
+    " determine_available_memory(). If the capture fails, the engine does not start, and the trace is saved when the"
+    " process ends or captures again. Only the first capture of a worker is recorded. Elastic expert parallelism"
+    " captures again; --repeat N records the first N captures"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."
@@ -244,10 +244,10 @@ INNER_CAPTURE = CAPTURE._replace(
 
 _COMPILES = Text("on CPUs no graph is captured. This warm-up run triggers torch.compile, in the same thread")
 _COMPILE_HOW = Text(
-    "inserts one line before warming_up_model() and one after it. With enforce_eager, warming_up_model()"
-    " returns at once and the trace is empty; from vLLM 0.30.0 on, it is not even called if"
-    " --kv-cache-memory-bytes is set, too. vLLM caches what it compiled: a second start shows only the"
-    " model's run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
+    "inserts one line before warming_up_model() and one after it. With enforce_eager, warming_up_model() returns at"
+    " once, and the trace is empty. From vLLM 0.30.0 on, enforce_eager with --kv-cache-memory-bytes skips the call."
+    " vLLM caches what it compiled, so a second start shows only the model's run, unless VLLM_DISABLE_COMPILE_CACHE=1"
+    " is set"
 )
 
 CPU_WARM_UP = Recipe(

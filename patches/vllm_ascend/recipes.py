@@ -217,13 +217,13 @@ CAPTURE = Recipe(
         " launched which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler"
         " in EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
         " another process"),
-    how=Text("inserts one line before capture_model() and one after it: the trace begins with the first warm-up run,"
-        " which shows the launched kernels, and ends with the last graph. Earlier runs for batch sizes that are"
-        " compiled but not captured are not in the trace, nor is ATB's warm-up afterwards. The captures of the model"
-        " runners (ACL graphs, torchair, xlite, 310P) are all inside this call. If the call fails, the engine does"
-        " not start; the trace is saved when the process ends, or before its next capture. Only the first capture of"
-        " a worker is recorded: elastic expert parallelism captures again, and --repeat N records the first N"
-        " captures. From 0.23.0rc1 on, the capture after a wake-up does not go through the worker"),
+    how=Text("inserts one line before capture_model() and one after it. The trace begins with the first warm-up run,"
+        " which shows the launched kernels, and ends with the last graph. The trace leaves out earlier runs for"
+        " batch sizes that are compiled but not captured, and ATB's warm-up afterwards. The captures of all model"
+        " runners (ACL graphs, torchair, xlite, 310P) are inside this call. If the call fails, the engine does"
+        " not start, and the trace is saved when the process ends or captures again. Only the first capture of a"
+        " worker is recorded. Elastic expert parallelism captures again; --repeat N records the first N captures."
+        " From 0.23.0rc1 on, the capture after a wake-up does not go through the worker"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
@@ -254,10 +254,10 @@ UPSTREAM = Upstream(
             " recorded."
         ),
         ">=0.20.2rc1": Text(
-            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). This"
-            " profiler also counts prefill iterations, records iterations 29..58 if both options are 30, writes no"
-            " ProfilerStep marks, and cannot choose a rank or rollout. It needs an HTTP or RPC call at the right"
-            " moment. It works without a patch and can be switched on and off while the engine runs."
+            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). If"
+            " both options are 30, this profiler records the iterations 29..58; prefill iterations count, too. It"
+            " writes no ProfilerStep marks, cannot choose a rank or rollout, and needs an HTTP or RPC call at the"
+            " right moment. It works without a patch and can be switched on and off while the engine runs."
         ),
     },
 )

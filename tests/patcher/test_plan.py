@@ -73,7 +73,7 @@ def config(unit: str = "micro-batch", **other: Any) -> ProfileConfig[Any]:
             ["fsdp", "worker"],
             [
                 "mind the worker: it bites",
-                "not patched for --strategy megatron, speed (its schedule has them): and interleaves them",
+                "the classes for --strategy megatron, speed stay unpatched (its schedule has them): and interleaves them",
             ],
         ),
         ({"strategy": "fsdp"}, ["fsdp", "worker"], ["mind the worker: it bites"]),

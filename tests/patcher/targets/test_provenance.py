@@ -96,7 +96,7 @@ def test_two_dist_infos_are_said(tmp_path: Path) -> None:
     dist_info(tmp_path, "0.9.0", lists=None)
     found = of(tmp_path)
     assert found.version == "0.11.0rc1"
-    assert "not vllm_ascend-0.9.0.dist-info" in found.notes[0].detail
+    assert "not in vllm_ascend-0.9.0.dist-info" in found.notes[0].detail
 
 
 def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_path: Path) -> None:
