@@ -33,9 +33,11 @@ class ProfileConfig(Generic[StageT_co]):
 
     stage: StageT_co
     profiler: ProfilerSettings
-    ranks: tuple[int, ...] | None = option(NumberListOrAll(), WHOSE, "Global ranks, such as 0,8, or all.", default=(0,))
+    ranks: tuple[int, ...] | None = option(
+        NumberListOrAll(), WHOSE, "Global ranks that record, such as 0,8, or all.", default=(0,)
+    )
     save_path: str = option(
-        NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
+        NewFolder(), OUTPUT, "Folder for the traces.", default="", shown="rlpatch_traces in the working directory"
     )
     max_trace_gb: float = option(
         Amount("GB"),

@@ -162,7 +162,11 @@ class TorchNpuSettings(ProfilerSettings):
     l2_cache: bool = option(Flag(negated=True), RECORDED, "Record L2 cache hits.", default=False)
     mstx: bool = option(Flag(negated=True), RECORDED, "Record mstx marks.", default=False)
     analysis: bool = option(
-        Flag(negated=True), RECORDED, "Parse the trace during the run.", default=False, shown="offline"
+        Flag(negated=True),
+        RECORDED,
+        "Parse the trace during the run.",
+        default=False,
+        shown="later, with `rlpatch analyse`",
     )
 
     def check(self, ranges: RangeOptions) -> None:
