@@ -60,7 +60,7 @@ def test_requests_that_nobody_can_serve_are_reported(ran: Callable[[str], Report
     half, late, doctored = refused
     assert half.startswith("Unterminated string")
     assert late == "the request was for number 2, and this worker is already at 5"
-    assert doctored.startswith("RLPATCH_REQUEST='../f' cannot be used")
+    assert doctored.startswith("RLPATCH_REQUEST='../f' is not valid")
     (file,) = (ran("asked").folder / "asked" / ".rlpatch").glob("rollout_*.json")
     state = json.loads(file.read_text())
     assert (state["request"], len(state["traces"])) == ("g", 5)
