@@ -238,8 +238,8 @@ class _Text:
             except ValueError:
                 cause = Text("a line that this patch must replace is already marked by another patch")
                 hint = Text(
-                    "revert the other patch first (see `rlpatch status`); if you wrote the comment with the mark"
-                    " yourself, reword it"
+                    "revert the other patch first (see `rlpatch status`); if you wrote the marker comment yourself,"
+                    " reword it"
                 )
                 raise Problem(Kind.STRUCTURE, cause, f"{self.file.where}:{index + 1}", hint) from None
 

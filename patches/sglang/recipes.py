@@ -56,10 +56,10 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("schedule", batch)',
             parameters=("batch",),
             why=Text(
-                "every event loop of SGLang calls this function once per iteration and never for a draft"
-                " model. ModelRunner.forward, deeper in the call chain, also runs for draft models, several"
-                " times per decode step, and does not know when the engine is idle. A decode step lasts from"
-                " one call to the next: drafts, forward, verification, sampling"
+                "every event loop of SGLang calls this function once per iteration and never for a draft model."
+                " ModelRunner.forward, deeper in the call chain, also runs draft models several times per decode step,"
+                " and does not know when the engine is idle. A decode step lasts from one call of this function to the"
+                " next, and contains drafts, forward, verification and sampling"
             ),
         ),
         Insertion(
@@ -98,7 +98,7 @@ SCHEDULER = Recipe(
                 *("cbddf5d92c0e", "c60e1db39f97", "2d1da8fc2fca", "b35e40989682", "33524fb791db"),
             ),
             Text(
-                "with the overlap scheduler, the forward runs in another thread; an idle iteration calls check_memory()"
+                "with the overlap scheduler, the forward runs in another thread. An idle iteration calls check_memory()"
             ),
         ),
         Structure(

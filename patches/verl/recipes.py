@@ -192,7 +192,11 @@ def _tinker(unit: str) -> Recipe:
         ),
         structures=(
             Structure(
-                "", releases, file, ("e78e523067fc",), Text("this worker gets forward and backward in separate calls")
+                "",
+                releases,
+                file,
+                ("e78e523067fc",),
+                Text("forward_backward() and optimizer_step() are separate calls"),
             ),
         ),
         why=WHY,

@@ -102,7 +102,7 @@ V1 = Recipe(
     why=Text(
         "the usual guides add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates the"
         " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
-        " 29..58, on every rank, and prefill counts as a step"
+        " 29..58. It records them on every rank, and counts prefill as a step"
     ),
     how=Text(
         "inserts one line before the call of the model runner, one in sleep(), and one in profile(); the probe"
@@ -247,11 +247,10 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     builtin={
         ">=0.11.0rc0": Text(
-            "msMonitor records a window of steps with `dyno nputrace --start-step N --iterations M`, if"
-            " MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon) is set and the msMonitor daemon"
-            " runs. N counts every iteration since the worker's start, including prefill, empty iterations and"
-            " earlier rollouts. If N is already in the past, msMonitor refuses it with a warning, and nothing is"
-            " recorded."
+            "msMonitor records a window of steps with `dyno nputrace --start-step N --iterations M`. This needs a"
+            " running msMonitor daemon and MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon). N counts"
+            " every iteration since the worker's start, including prefill, empty iterations and earlier rollouts. If"
+            " step N is already past, msMonitor refuses the request with a warning, and nothing is recorded."
         ),
         ">=0.20.2rc1": Text(
             "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). If"
