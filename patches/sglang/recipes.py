@@ -150,7 +150,7 @@ SCHEDULER = Recipe(
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
-    remove_when=Text("SGLang's own profiler can record a window of decode steps of a chosen rollout and rank"),
+    remove_when=Text("until SGLang's own profiler can record a window of decode steps of a chosen rollout and rank"),
     notes=(_WARM_UP,),
 )
 
@@ -194,7 +194,7 @@ FORWARD_THREAD = Recipe(
         " and stop commands from the queue and runs them"
     ),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
-    remove_when=Text("nobody uses a release below {release} any more", "0.5.3.post1"),
+    remove_when=Text("until nobody uses a release below {release} any more", "0.5.3.post1"),
     needs=(SCHEDULER.name,),
 )
 

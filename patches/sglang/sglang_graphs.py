@@ -50,7 +50,7 @@ FIRST = Recipe(
         " rank, so with --dp-size every replica has a rank 0 that records"
     ),
     upstream=_FILE,
-    remove_when=Text("SGLang's own profiler can write a trace of the graph capture for chosen ranks"),
+    remove_when=Text("until SGLang's own profiler can write a trace of the graph capture for chosen ranks"),
     notes=(
         Note(
             Text("with --disable-cuda-graph little or nothing is recorded"),

@@ -161,7 +161,7 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
             " mini-batch or micro-batch. The recorder is at the end of the module"
         ),
         upstream=f"{file}, from {releases[0]} on",
-        remove_when=Text("{package}'s profiler can record a window of mini-batches or micro-batches", package),
+        remove_when=Text("until {package}'s profiler can record a window of mini-batches or micro-batches", package),
         strategies=("megatron",),
         roles=ROLES[stage],
         notes=(_INTERLEAVED, _COUNTED, _REUSED) if stage == "compute-log-prob" else (_INTERLEAVED, _COUNTED),

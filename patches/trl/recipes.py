@@ -16,7 +16,7 @@ from patches.training import MICRO, MINI, ROLES
 from patches.trl import PROJECT, RELEASES, trl_timeline, trl_weights
 from patches.trl.trl_switches import SWITCHES
 
-_REMOVE = Text("TRL, or the training loop of transformers, can record a window of micro-batches itself")
+_REMOVE = Text("until TRL, or the training loop of transformers, can record a window of micro-batches")
 _WHY = Text(
     "callbacks with torch.profiler see only whole training steps. Generation runs in the first micro-batch and"
     " makes up most of the step, but no callback separates generation from training"

@@ -80,7 +80,7 @@ def _lend_loops(method: str) -> Insertion:
         method,
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
-        why=Text("the engine contains the loop over micro-batches, and the worker knows role and training step"),
+        why=Text("the loop over micro-batches is in the engine, and the worker knows the role and the training step"),
         windows=(MICRO,),
     )
 

@@ -22,7 +22,8 @@ _WHY = Text(
     " previous step"
 )
 _REMOVE = Text(
-    "the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks the steps"
+    "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks"
+    " the steps"
 )
 
 _EXECUTE_MODEL = Insertion(
@@ -129,7 +130,7 @@ CPU_WORKER = Recipe(
         " sleep() does nothing"
     ),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
-    remove_when=Text("nobody uses a release below {release} any more", "0.11.0"),
+    remove_when=Text("until nobody uses a release below {release} any more", "0.11.0"),
 )
 
 CPU_PROFILE = Recipe(
@@ -152,7 +153,7 @@ CPU_PROFILE = Recipe(
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
     how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
-    remove_when=Text("nobody uses a release below {release} any more", "0.31.0"),
+    remove_when=Text("until nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
 )
 
@@ -179,7 +180,9 @@ _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so no trace is written"),
     Text("if the compilation config has no CUDA graphs, no trace is written"),
 )
-_CAPTURE_REMOVE = Text("the engine's own profiler can be started before the graph capture, in the worker's process")
+_CAPTURE_REMOVE = Text(
+    "until the engine's own profiler can be started before the graph capture, in the worker's process"
+)
 
 _CAPTURES = Text(
     "this call runs the graph capture and its warm-up, in the worker's thread. The profiler starts and stops"
@@ -270,7 +273,7 @@ CPU_WARM_UP = Recipe(
     why=_CAPTURE_WHY,
     how=_COMPILE_HOW,
     upstream=f"{_CPU}, 0.9.1 to 0.19.1",
-    remove_when=Text("nobody uses a release below {release} any more", "0.20.0"),
+    remove_when=Text("until nobody uses a release below {release} any more", "0.20.0"),
     needs=(CAPTURE.name, INNER_CAPTURE.name),
 )
 

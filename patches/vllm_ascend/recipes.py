@@ -111,8 +111,8 @@ V1 = Recipe(
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
     remove_when=Text(
-        "the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks the"
-        " steps"
+        "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks"
+        " the steps"
     ),
 )
 
@@ -168,7 +168,7 @@ V0 = Recipe(
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
-    remove_when=Text("nobody uses a release below {release} any more", "0.10.0rc1"),
+    remove_when=Text("until nobody uses a release below {release} any more", "0.10.0rc1"),
 )
 
 CAPTURE = Recipe(
@@ -228,7 +228,9 @@ CAPTURE = Recipe(
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
     " capture in V0, nor in V1 before 0.8.4rc2",
-    remove_when=Text("the engine's own profiler can be started before the graph capture, in the worker's process"),
+    remove_when=Text(
+        "until the engine's own profiler can be started before the graph capture, in the worker's process"
+    ),
     notes=(
         Note(
             Text("with enforce_eager no graph is captured, so no trace is written"),

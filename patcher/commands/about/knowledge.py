@@ -255,7 +255,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
     reasons = (
         (recipe.why, Text("  why: {reason}", recipe.why)),
         (recipe.how, Text("  how: {method}", recipe.how)),
-        (recipe.remove_when, Text("  the patch is obsolete when: {condition}", recipe.remove_when)),
+        (recipe.remove_when, Text("  the patch is needed {condition}", recipe.remove_when)),
     )
     yield from (line for reason, line in reasons if reason not in texts_told)
     texts_told.update((recipe.why, recipe.how, recipe.remove_when))
