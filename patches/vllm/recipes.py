@@ -22,8 +22,8 @@ _WHY = Text(
     " previous step"
 )
 _REMOVE = Text(
-    "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks"
-    " the steps"
+    "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and mark the"
+    " steps"
 )
 
 _EXECUTE_MODEL = Insertion(
@@ -180,9 +180,7 @@ _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so no trace is written"),
     Text("if the compilation config has no CUDA graphs, no trace is written"),
 )
-_CAPTURE_REMOVE = Text(
-    "until the engine's own profiler can be started before the graph capture, in the worker's process"
-)
+_CAPTURE_REMOVE = Text("until the worker's process can start the engine's own profiler before the graph capture")
 
 _CAPTURES = Text(
     "this call runs the graph capture and its warm-up, in the worker's thread. The profiler starts and stops"

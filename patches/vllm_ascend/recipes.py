@@ -111,7 +111,7 @@ V1 = Recipe(
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
     remove_when=Text(
-        "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks"
+        "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and mark"
         " the steps"
     ),
 )
@@ -229,7 +229,7 @@ CAPTURE = Recipe(
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
     " capture in V0, nor in V1 before 0.8.4rc2",
     remove_when=Text(
-        "until the engine's own profiler can be started before the graph capture, in the worker's process"
+        "until the worker's process can start the engine's own profiler before the graph capture"
     ),
     notes=(
         Note(
