@@ -170,7 +170,9 @@ class ProfileConfig(Generic[StageT_co]):
                 "windows can be requested any number of times without a restart; `rlpatch watch` shows the workers"
             )
             yield Note(
-                Text("during the run, request a recording window: rlpatch trigger --{unit} A:B", stage.window.unit),
+                Text(
+                    "during the run, request a recording window with `rlpatch trigger --{unit} A:B`", stage.window.unit
+                ),
                 detail,
             )
         if stage.warmup == 0 and not self.cold:

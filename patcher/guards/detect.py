@@ -24,7 +24,7 @@ from patcher.switches import ConfigSwitch, Form, Release, State, Switch
 
 _UNSEEN = Text("rlpatch found no Python program that starts with this variable set")
 _VALUE = Text("this value is not documented, or only known at run time")
-_WORDS = Text("part of the command is only known at run time")
+_WORDS = Text("a part of the command is only known at run time")
 
 
 def detect(checked: Checked, launch: Launch, *, severe: bool = False) -> tuple[GuardResult, ...]:

@@ -722,7 +722,7 @@ def test_a_long_listing_is_short_and_begins_with_what_is_installed(
 ) -> None:
     release(tmp_path / "lib", "0.12.0rc1")
     monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path / "lib")])
-    assert run("list", "vllm-ascend").stdout.startswith(f"vllm-ascend 0.12.0rc1 is in {tmp_path / 'lib'}\n")
+    assert run("list", "vllm-ascend").stdout.startswith(f"vllm-ascend 0.12.0rc1 is installed in {tmp_path / 'lib'}\n")
     said = run("list", "verl").stdout
     assert len(said.splitlines()) < 60
     assert "--micro-batch --mini-batch --call" in said
