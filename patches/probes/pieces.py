@@ -82,8 +82,8 @@ class Pieces(CountedUnits):
         self.open(self.unit, batch)
         self.start_s = time.monotonic() - saved
         if saved - began > self.max_stall:
-            values = piece, saved - began, self.max_stall
-            self.say("saving piece %s took %.1f s, longer than RLPATCH_MAX_STALL=%s" % values)
+            took = piece, saved - began, self.max_stall
+            self.say("saving piece %s took %.1f s, longer than RLPATCH_MAX_STALL=%s" % took)
 
     def open(self, unit: int, batch: Any = None) -> None:
         """Open a piece before unit number ``unit``, whose input is ``batch``.
