@@ -120,7 +120,10 @@ def _forward(stage: str) -> Recipe:
             Structure("", RELEASES, file, ("ded24382df9d",), Text("one loop over the micro-batches of the rollout")),
         ),
         why=_WHY,
-        how=Text("inserts one line at the start and one at the end of the call, and two lines around each forward"),
+        how=Text(
+            "inserts one line at the start and one at the end of the call, and one line before and one after each"
+            " forward"
+        ),
         upstream=f"{file}, from {RELEASES[0]} on",
         remove_when=_REMOVE,
         roles=ROLES[stage],
