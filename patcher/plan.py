@@ -140,7 +140,9 @@ class _Planning(NamedTuple):
         counting = [r for r in staged if unit in r.windows or (self.config.ranges.markers and unit in r.marks)]
         if not counting:
             offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
-            raise usage(Text("the stage {stage} does not support --{unit}", stage.name, unit), ", ".join(offered))
+            raise usage(
+                Text("the stage {stage} does not support --{unit} windows", stage.name, unit), ", ".join(offered)
+            )
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
             raise self.role_problem(stage.role, tuple(roles))
@@ -176,7 +178,10 @@ class _Planning(NamedTuple):
         }
         strategies = dict.fromkeys(f"--strategy {strategy}" for recipe in of_role for strategy in recipe.strategies)
         cause = Text(
-            "with --strategy {strategy}, the stage {stage} does not support --{unit}", stage.strategy, stage.name, unit
+            "with --strategy {strategy}, the stage {stage} does not support --{unit} windows",
+            stage.strategy,
+            stage.name,
+            unit,
         )
         reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
         notes = tuple(line for reason in reasons for line in reason.lines)
@@ -368,7 +373,10 @@ class _Planning(NamedTuple):
                 strategies.setdefault(gap.reason, []).append(gap.strategy)
         return [
             Note(
-                Text("not patched for --strategy {strategies} ({reason})", ", ".join(names), reason.text), reason.detail
+                Text(
+                    "the classes for --strategy {strategies} stay unpatched ({reason})", ", ".join(names), reason.text
+                ),
+                reason.detail,
             )
             for reason, names in strategies.items()
         ]

@@ -147,13 +147,13 @@ class Probe(NamedTuple):
 class Recipe(NamedTuple):
     """Declaration of where a stage of a project is recorded, in which releases, and why there.
 
-    `why`, `how`, `upstream` and `remove_when` are printed by `rlpatch explain`. `method` is the function whose
-    fingerprint is checked. Without a `class_name` the lines go into functions of the module. `windows` are the units
-    that can be counted here; `strategies` and `roles` those that use this class. `notes` come with each plan,
-    `unit_notes` with a window of that unit. A recipe that `needs` others records nothing unless one of these is in the
-    same patch; recipes with `together` need all of each other. `marks` are windows of other recipes whose traces get
-    markers from this one. `calls` are upstream's calls whose arguments change, instead of insertions; then `profiler`
-    is the switch that they set up, and rlpatch's recorder is not used.
+    `why`, `how`, `upstream` and `needed_until` (a clause with "until") are printed by `rlpatch explain`. `method` is
+    the function whose fingerprint is checked. Without a `class_name` the lines go into functions of the module.
+    `windows` are the units that can be counted here; `strategies` and `roles` those that use this class. `notes` come
+    with each plan, `unit_notes` with a window of that unit. A recipe that `needs` others records nothing unless one of
+    these is in the same patch; recipes with `together` need all of each other. `marks` are windows of other recipes
+    whose traces get markers from this one. `calls` are upstream's calls whose arguments change, instead of insertions;
+    then `profiler` is the switch that they set up, and rlpatch's recorder is not used.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Recipe(NamedTuple):
     why: str
     how: str
     upstream: str
-    remove_when: str
+    needed_until: str
     strategies: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -103,7 +103,7 @@ class PackageStage:
             why=self.WHY,
             how=self.HOW,
             upstream=f"{path}, from {releases[0]} on",
-            remove_when=self.REMOVE_WHEN,
+            needed_until=self.REMOVE_WHEN,
         )
 
 

@@ -153,7 +153,7 @@ def _log_texts(config: ProfileConfig[RolloutStage], units: str) -> dict[str, str
     `units` is the plural that they contain, such as "decode steps".
     """
     texts = {
-        "MISSED": f"not recorded: %s after %s {units}; set RLPATCH_WINDOW",
+        "MISSED": f"not recorded: %s after %s {units}; lower RLPATCH_WINDOW",
         "RECORDED": f"%s, recorded %s of %s {units} with %s uncounted iterations between them: ",
     }
     if _conditions(config):

@@ -71,8 +71,8 @@ DAEMON = Switch(
     values=_DAEMON_VALUES,
     otherwise=State.UNKNOWN,
     why=Text(
-        "with the value 1, torch_npu connects to the dynolog daemon, advances its profiler at each optimizer step,"
-        " and starts to record when `dyno nputrace` is run. Other values have no effect"
+        "with the value 1, torch_npu connects to the dynolog daemon and advances its own profiler at each optimizer"
+        " step. The profiler starts to record when `dyno nputrace` is run. Other values have no effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
@@ -88,8 +88,8 @@ DAEMON_STEPPED = DAEMON._replace(
 KINETO_DAEMON = DAEMON._replace(
     name="KINETO_USE_DAEMON",
     why=Text(
-        "this is the older name of MSMONITOR_USE_DAEMON; if both are set, MSMONITOR_USE_DAEMON takes"
-        " precedence. On GPUs, libkineto connects to dynolog"
+        "this is the older name of MSMONITOR_USE_DAEMON; if both are set, MSMONITOR_USE_DAEMON takes precedence. On"
+        " GPUs, this variable makes libkineto connect to dynolog"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
     off="unset KINETO_USE_DAEMON",
@@ -182,7 +182,7 @@ _NSYS = Switch(
 _NSYS_LAUNCH = _NSYS._replace(
     programs=r"nsys( -\S+)* launch (?!-h|--help).*",
     otherwise=State.ARMED,
-    why=Text("once `nsys start` is run, nsys records the processes that nsys launch has started"),
+    why=Text("once `nsys start` is run, nsys records the processes that `nsys launch` has started"),
 )
 _NSYS_SESSION = _NSYS._replace(
     form=Form.VARIABLE,

@@ -90,7 +90,7 @@ def sync_sites(class_name: str) -> tuple[Site, ...]:
         (
             f"{class_name}.{call}",
             f'sync(self, "rollout", "{call}"{goes_on.get(call, "")})',
-            Text("the engine receives the weights for the rollout"),
+            Text("the engine receives the new weights for the rollout"),
         )
         for call in _UPDATES
     )

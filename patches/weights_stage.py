@@ -48,7 +48,7 @@ class Weights(PackageStage):
         " function returns or raises an exception. The profiler runs from the start of the outermost function to its"
         " end"
     )
-    REMOVE_WHEN = Text("the framework's own profiler can record the weight sync as a stage, and marks its phases")
+    REMOVE_WHEN = Text("until the framework's own profiler can record the weight sync as a stage, and mark its phases")
     AT_HEAD = "_rlpatch_range"
     AROUND = "_rlpatch_phase"
     RECORDER = (

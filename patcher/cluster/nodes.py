@@ -128,7 +128,7 @@ class Nodes:
         if lines:
             trees = count - len(lines)
             several = Text("the files changed on {nodes} nodes are in {folders} different folders", count, trees)
-            lines.append(several if trees > 1 else Text("{nodes} nodes share the folder of the changed files", count))
+            lines.append(several if trees > 1 else Text("{nodes} nodes share the folder with the changed files", count))
         files = sorted({path for paths in changed.written.values() for path in paths})
         step = changed.step + StepResult(
             tuple(lines),
@@ -191,7 +191,7 @@ class Nodes:
         if not reached:
             hint = Text("check the cluster with `ray status`; repeat your command when the nodes are back")
             problem = Problem(
-                Kind.ENVIRONMENT, Text("no node of the cluster answers"), hint=hint, node=listed(self.group.names)
+                Kind.ENVIRONMENT, Text("none of the cluster's nodes answers"), hint=hint, node=listed(self.group.names)
             )
             step += StepResult(problems=(problem,))
         elif not roots and not step.problems:

@@ -31,9 +31,11 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     stage: StageT_co
     profiler: ProfilerSettings
-    ranks: tuple[int, ...] | None = option(NumberListOrAll(), WHOSE, "Global ranks, such as 0,8, or all.", default=(0,))
+    ranks: tuple[int, ...] | None = option(
+        NumberListOrAll(), WHOSE, "Global ranks that record, such as 0,8, or all.", default=(0,)
+    )
     save_path: str = option(
-        NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
+        NewFolder(), OUTPUT, "Folder for the traces.", default="", shown="rlpatch_traces in the working directory"
     )
     max_trace_gb: float = option(
         Amount("GB"),
@@ -166,7 +168,9 @@ class ProfileConfig(Options, Generic[StageT_co]):
                 "windows can be requested any number of times without a restart; `rlpatch watch` shows the workers"
             )
             yield Note(
-                Text("during the run, request a recording window: rlpatch trigger --{unit} A:B", stage.window.unit),
+                Text(
+                    "during the run, request a recording window with `rlpatch trigger --{unit} A:B`", stage.window.unit
+                ),
                 detail,
             )
         if stage.warmup == 0 and not self.cold:

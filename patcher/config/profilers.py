@@ -159,7 +159,11 @@ class TorchNpuSettings(ProfilerSettings):
     l2_cache: bool = option(Flag(negated=True), RECORDED, "Record L2 cache hits.", default=False)
     mstx: bool = option(Flag(negated=True), RECORDED, "Record mstx marks.", default=False)
     analysis: bool = option(
-        Flag(negated=True), RECORDED, "Parse the trace during the run.", default=False, shown="offline"
+        Flag(negated=True),
+        RECORDED,
+        "Parse the trace during the run.",
+        default=False,
+        shown="later, with `rlpatch analyse`",
     )
 
     def check(self, ranges: RangeOptions) -> None:
@@ -178,8 +182,8 @@ class TorchNpuSettings(ProfilerSettings):
             )
         if self.light and not self.marks(ranges):
             cause = Text(
-                "--level level_none records only marks, but torch_npu before 2.9 does not switch marks on by"
-                " itself, and would record nothing"
+                "--level level_none records only marks. torch_npu before 2.9 does not switch marks on by itself, so"
+                " nothing would be recorded"
             )
             raise usage(cause, Text("add --markers, or --mstx to record your own marks; or use --level level0"))
 
@@ -216,7 +220,12 @@ class TorchNpuSettings(ProfilerSettings):
                     "unless the trace contains host operators (cpu) and kernels, module_statistic cannot tell"
                     " which module launched a kernel"
                 )
-                yield Note(Text("module_statistic needs cpu in --contents, and a --level that records kernels"), detail)
+                yield Note(
+                    Text(
+                        "module_statistic of msprof-analyze needs cpu in --contents, and a --level that records kernels"
+                    ),
+                    detail,
+                )
         if self.analysis:
             detail = Text(
                 "torch_npu cannot parse a trace in a daemon process, such as a worker of vLLM. Leave --analysis out,"

@@ -27,8 +27,8 @@ def _repeat() -> int:
 def _replicas() -> tuple[int | str, ...] | None:
     """Declare the option `--replicas` as a field, and return the field."""
     about = (
-        "Replicas of verl's rollout engine, such as 0,3, or all. With separate servers for prefill and decode, prefill"
-        " or decode selects the servers of that kind."
+        "Replicas of verl's rollout engine that record, such as 0,3, or all. With separate servers for prefill and"
+        " decode, prefill or decode selects the servers of that kind."
     )
     return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 
@@ -69,7 +69,7 @@ class WindowedStage(Stage):
     name: str
     window: Window
     repeat: int = _repeat()
-    warmup: int = option(Number(0), RECORDED, "How many steps to warm up before the window.", default=1)
+    warmup: int = option(Number(0), RECORDED, "How many steps the profiler warms up before the window.", default=1)
     on_demand: bool = option(
         Flag(), WINDOW, "Record only when `rlpatch trigger` requests a window during the run.", default=False
     )
@@ -103,7 +103,7 @@ class RolloutStage(WindowedStage):
     NAMES: ClassVar = ("rollout",)
     KIND: ClassVar = "rollout"
     UNITS: ClassVar = ROLLOUT_UNITS
-    rollout: int = option(Number(0), WHOSE, "Which rollout, counted from 0.", default=0)
+    rollout: int = option(Number(0), WHOSE, "Which rollout to record, counted from 0.", default=0)
     replicas: tuple[int | str, ...] | None = _replicas()
     at_load: int = option(
         Number(1), WINDOW, "Start counting after the first iteration with at least N requests.", default=0, shown=""
@@ -111,7 +111,7 @@ class RolloutStage(WindowedStage):
     at_tail: int = option(
         Number(1),
         WINDOW,
-        "Start counting after the first iteration with at most N requests, once there were more.",
+        "Start counting after the iteration in which the number of requests first falls from more than N to at most N.",
         default=0,
         shown="",
     )
@@ -153,7 +153,10 @@ class TrainingStage(WindowedStage):
         default="",
     )
     training_steps: tuple[int, ...] = option(
-        NumberList(1), WHOSE, "Which training steps, counted from 1 in each process, such as 2,5.", default=(1,)
+        NumberList(1),
+        WHOSE,
+        "Which training steps to record, counted from 1 in each process, such as 2,5.",
+        default=(1,),
     )
 
     @property
@@ -180,7 +183,7 @@ class SyncStage(WholeStage):
 
     NAMES: ClassVar = ("weight-sync",)
     KIND: ClassVar = "weight-sync"
-    sync: int = option(Number(0), WHOSE, "Which weight sync, counted from 0 in each process.", default=0)
+    sync: int = option(Number(0), WHOSE, "Which weight sync to record, counted from 0 in each process.", default=0)
 
     def __post_init__(self) -> None:
         if words := [replica for replica in self.replicas or () if replica in SERVERS]:

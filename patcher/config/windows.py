@@ -126,7 +126,7 @@ class Window:
                 typed, begin = shortened(text.strip()), first or 1
                 cause = Text("--{unit} {value}: the number is too large", unit, typed)
                 hint = Text(
-                    "use --{unit} A:B with numbers below {limit}, or leave the end out: --{unit} {first}:",
+                    "use --{unit} A:B with numbers below {limit}, or `--{unit} {first}:` for a window without an end",
                     *(unit, OPEN_END, begin),
                 )
                 raise usage(cause, hint)

@@ -157,7 +157,7 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     """
     file, name = search.file, search.recipe.class_name
     hint = Text("nothing was written; please report this file: rlpatch should be able to patch it")
-    cause = Text("removing the marked lines would not restore the file byte for byte")
+    cause = Text("if rlpatch removed the marked lines, the file would not be byte for byte as before")
     sources.prove(file.source, after, patches, file.where, cause, hint)
     bound = sources.bound_names(after, name)
     if (unbound := sorted({*names} - (bound or set()))) or bound is None:

@@ -236,10 +236,10 @@ class _Text:
             try:
                 yield markers.as_was_comment(self.lines[index], patch)
             except ValueError:
-                cause = Text("a line that this patch must replace is already marked by another patch")
+                cause = Text("another patch has already marked a line that this patch must replace")
                 hint = Text(
-                    "revert the other patch first (see `rlpatch status`); if you wrote the comment with the mark"
-                    " yourself, reword it"
+                    "revert the other patch first (see `rlpatch status`); if you wrote the marker comment yourself,"
+                    " reword it"
                 )
                 raise Problem(Kind.STRUCTURE, cause, f"{self.file.where}:{index + 1}", hint) from None
 

@@ -91,7 +91,8 @@ def read(source: bytes, where: str) -> SourceFile:
     """
     if b"\r" in source.replace(b"\r\n", b""):
         cause = Text(
-            "the file has a carriage return without a line feed, where Python and diff disagree on whether a line ends"
+            "the file has a carriage return without a line feed. Python and diff disagree on whether a line ends"
+            " there, so rlpatch does not patch the file"
         )
         raise Problem(
             Kind.STRUCTURE, cause, where, Text("convert the file's line ends to LF, or reinstall the package")

@@ -24,7 +24,7 @@ _UNKNOWN = "rlpatch_unknown"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
-_ANY = Text("part of the command is only known at run time, and might override any setting")
+_ANY = Text("part of the command is only known at run time, and that part might override any setting")
 _NO_GROUP = Text("the configuration uses a Hydra config group that was not found on this machine")
 _NO_CONFIG = Text(
     "the run's configuration was not found on this machine or is only known at run time; name it with --config FILE"

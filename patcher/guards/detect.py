@@ -24,7 +24,7 @@ from patcher.messages import COMMA, Text, joined
 from patcher.switches import ConfigSwitch, Form, State, Switch
 
 _VALUE = Text("this value is not documented, or only known at run time")
-_WORDS = Text("part of the command is only known at run time")
+_WORDS = Text("a part of the command is only known at run time")
 
 
 def detect(checked: Checked, launch: Launch) -> tuple[GuardResult, ...]:
@@ -77,7 +77,7 @@ def _is_upstream(checked: Checked, file: Path) -> bool:
 def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:
     """Return an UNKNOWN result for the profiler of ``switch``, which a ``text`` that cannot be read may switch on."""
     is_searched = text.where != text.reason
-    advice = Text("{instruction} if this place switches the profiler on", switch.off) if is_searched else ""
+    advice = Text("{instruction}, if the profiler is switched on at that place", switch.off) if is_searched else ""
     line = text.text.partition("\n")[0].strip()[:200]
     return GuardResult(switch.profiler, State.UNKNOWN, text.where, line, advice, switch.why, text.reason)
 

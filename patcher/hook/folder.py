@@ -63,7 +63,8 @@ class RunFolder:
         scratch = Path(tempfile.gettempdir()).resolve()
         if os.pathsep in str(scratch):
             cause = Text(
-                "the path of the temporary directory contains {separator}, which separates entries of PYTHONPATH",
+                "the path of the temporary directory contains {separator}, but this character separates the"
+                " entries of PYTHONPATH",
                 os.pathsep,
             )
             raise Problem(

@@ -262,7 +262,7 @@ class StoreFolder:
             hint = Text("use --path with the folder that the link leads to")
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("a link in the file's path leads out of {root}", self.root),
+                Text("the path of the file contains a link that leads out of {root}", self.root),
                 f"{link} -> {parent}",
                 hint,
             )

@@ -135,7 +135,7 @@ def _require_replaceable(store: StoreFolder, path: Path, state: PathState, file:
         )
         raise Problem(Kind.ENVIRONMENT, lost, str(path), hint)
     if source := mounts.over(resolved(path)):
-        cause = Text("the file is mounted from {source}, so it cannot be replaced", source)
+        cause = Text("the file is mounted from {source}, so rlpatch cannot replace it", source)
         hint = Text(
             "patch the package at the mount's source (--path), mount the folder instead of the file, or use `rlpatch"
             " run`, which changes no files"

@@ -80,7 +80,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
         if written is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
             again = (
-                (Text("rlpatch first had to recover from an interrupted command: run your command again"),)
+                (Text("rlpatch first recovered from an interrupted command. Now run your command again"),)
                 if recovered
                 else ()
             )

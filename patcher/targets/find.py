@@ -223,7 +223,9 @@ def _imported_target(project: Project, environment: Environment, git: bool) -> T
         )
     if not spec.locations:
         cause = Text(
-            "{package} is a single module here, not the package that {name} installs", project.package, project.name
+            "{package} is a single module in this environment, not the package that {name} installs",
+            project.package,
+            project.name,
         )
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
     target = provenance.target(project, origin.parent, environment.name, environment.path, git)
@@ -248,7 +250,7 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
         checkout = editable.checkout
         for root in (checkout / project.checkout, checkout) if checkout else ():
             where = Text(
-                "{folder} (there, {metadata} is an editable install of {checkout})",
+                "{folder} (its {metadata} points to an editable install in {checkout})",
                 given,
                 editable.folder.name,
                 checkout,
@@ -309,10 +311,12 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
     """
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
-        text = Text("package {package} not found, although {folder} exists", project.package, distribution.folder)
+        text = Text(
+            "package {package} not found, although its metadata {folder} exists", project.package, distribution.folder
+        )
         if distribution.checkout:
             text = Text(
-                "package {package} not found, although {folder} is an editable install of {checkout}",
+                "package {package} not found, although {folder} points to an editable install in {checkout}",
                 project.package,
                 distribution.folder,
                 distribution.checkout,

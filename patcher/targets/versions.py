@@ -139,11 +139,11 @@ def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[
 
     best = max(candidates, key=trust)
     other_names = ", ".join(d.folder.name for d in candidates if d is not best)
-    took = Text("rlpatch uses {metadata}, not {other_metadata}", best.folder.name, other_names)
+    took = Text("rlpatch uses the metadata in {metadata}, not in {other_metadata}", best.folder.name, other_names)
     return best, (
         Note(
             Text(
-                "several installed distributions contain this package; rlpatch uses version {version}",
+                "several installed distributions contain this package; rlpatch assumes version {version}",
                 best.source.version,
             ),
             took,
@@ -198,7 +198,9 @@ def decide(
     doubts = (
         Note(
             Text(
-                "rlpatch uses version {version}, not {other_version}", best.version or Text("unknown"), source.version
+                "rlpatch assumes version {version}, not {other_version}",
+                best.version or Text("unknown"),
+                source.version,
             ),
             Text("according to {source}, the version is {version}; {reason}", source.says, source.version, why),
         )

@@ -35,7 +35,7 @@ class Fields:
         if content.get("format") != FORMAT:
             raise ValueError(
                 Text(
-                    "the file has format {format}, and this rlpatch reads {supported_format}",
+                    "the file has format {format}, but this rlpatch reads only format {supported_format}",
                     quoted(content.get("format")),
                     FORMAT,
                 )
@@ -90,7 +90,7 @@ class Fields:
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:
-        return ValueError(Text("the file's {field} is not valid: {value}", name, quoted(self.content.get(name))))
+        return ValueError(Text("the field {field} is not valid: {value}", name, quoted(self.content.get(name))))
 
 
 def _fits(value: object, pattern: str) -> bool:

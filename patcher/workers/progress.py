@@ -181,7 +181,7 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         why = worker.why or worker.state
         if window := worker.fitting_window:
-            why = Text("{reason}; a window that fits: --{option} {window}", why, worker.unit, window)
+            why = Text("{reason}; this window would fit: --{option} {window}", why, worker.unit, window)
         return LOST, why
     return (LOST, _why_incomplete(worker)) if state.gone else (AT_WORK, "")
 

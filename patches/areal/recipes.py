@@ -11,7 +11,7 @@ from patches.areal.areal_switches import PROFILING, SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
-_REMOVE = Text("AReaL's own profiler can record a window of micro-batches or mini-batches")
+_REMOVE = Text("until AReaL's own profiler can record a window of micro-batches or mini-batches")
 _WHY = Text(
     "AReaL's perf_tracer logs only how long each forward and backward took. AReaL's torch profiler records"
     " whole code scopes, and each scope must be marked by hand"
@@ -55,7 +55,7 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
         why=Text(
-            "the engine contains the loop over micro-batches; only the actor or critic knows the role and the"
+            "the loop over micro-batches is in the engine, but only the actor or critic knows the role and the"
             " training step"
         ),
         windows=(MICRO,),
@@ -91,7 +91,7 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
             " probe is a nested class at the end of the patched class"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         strategies=("fsdp",) if unit == MICRO else _STRATEGIES,
         roles=ROLES[stage],
         notes=(_COUNTED, _TEACHER) if "ref" in ROLES[stage] else (_COUNTED,),
@@ -131,7 +131,7 @@ def _engine(stage: str) -> Recipe:
             " counts the iterations"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         strategies=("fsdp",),
         roles=ROLES[stage],
         needs=tuple(_worker_name(ROLES[stage][0], unit) for unit in (MICRO, MINI)),

@@ -16,7 +16,7 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _WITH_CRITIC = RELEASES.since("2.2.0")
 
-_REMOVE = Text("MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or mini-batches")
+_REMOVE = Text("until MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or mini-batches")
 _WHY = Text(
     "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore tells users to reduce"
     " max_tokens to 128, the global batch to 8, and the number of layers. What is recorded is then no longer"
@@ -96,7 +96,7 @@ _ROLLOUT = Recipe(
         " nested class at the end of VLLMInferEngine"
     ),
     upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
-    remove_when=_REMOVE,
+    needed_until=_REMOVE,
     notes=(_DISPATCH,),
 )
 
@@ -167,7 +167,7 @@ def _engine(stage: str) -> Recipe:
             " if an exception ends the loop"
         ),
         upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         strategies=("megatron",),
         roles=ROLES[stage],
         notes=(_PIPELINE,),
@@ -216,7 +216,7 @@ def _worker(
             class_name,
         ),
         upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         strategies=("megatron",),
         roles=(role,),
         together=True,

@@ -11,7 +11,7 @@ from patches.openrlhf.openrlhf_switches import SWITCHES
 from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
 
-_REMOVE = Text("OpenRLHF can record a window of micro-batches or mini-batches itself")
+_REMOVE = Text("until OpenRLHF itself can record a window of micro-batches or mini-batches")
 _WHY = Text(
     "OpenRLHF has no profiler. A profiler put around ppo_train() by hand records every micro-batch of every"
     " epoch, on every rank"
@@ -75,7 +75,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
             " one after each micro-batch. Each optimizer step ends a mini-batch"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         roles=(role,),
         notes=(_COUNTED, _OPTIMIZER),
     )
@@ -120,9 +120,12 @@ def _forward(stage: str) -> Recipe:
             Structure("", RELEASES, file, ("ded24382df9d",), Text("one loop over the micro-batches of the rollout")),
         ),
         why=_WHY,
-        how=Text("inserts one line at the start and one at the end of the call, and two lines around each forward"),
+        how=Text(
+            "inserts one line at the start and one at the end of the call, and one line before and one after each"
+            " forward"
+        ),
         upstream=f"{file}, from {RELEASES[0]} on",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         roles=ROLES[stage],
         notes=(_COUNTED,),
     )

@@ -108,7 +108,7 @@ class MemoryHistory(WindowTool):
         except Exception as e:
             if not name_part:
                 raise
-            self.say("no snapshot of the failed allocation: %s: %s" % (type(e).__name__, e))
+            self.say("no memory snapshot of the failed allocation was saved: %s: %s" % (type(e).__name__, e))
 
     def close_window(self) -> list[str]:
         """Mark the end, save the snapshot, stop the history; return the paths of all snapshots of the window."""

@@ -30,7 +30,7 @@ class StageOfWorker(TrainingSteps):
         """Return why micro-batches cannot be counted: a pipeline interleaves them; "" if they can."""
         stages = self.worker.parallel_state.get_pipeline_model_parallel_world_size()
         if self.UNIT == "micro-batch" and max(stages, len(self.engine.model)) > 1:
-            return "a pipeline interleaves the micro-batches; in updates, use --mini-batch"
+            return "pipeline parallelism interleaves the micro-batches; in updates, use --mini-batch"
         return ""
 
 

@@ -36,7 +36,7 @@ class OnDemand(CountedUnits):
             return super().setting(name, default, pattern)
         text = str(self.request_settings[name])
         if not re.fullmatch(pattern, text):
-            raise ValueError("%s=%.60r cannot be used where %s is the default" % (name, text, default))
+            raise ValueError("%s=%.60r is not valid; without it, the patch uses %s" % (name, text, default))
         return text
 
     def read_settings(self) -> None:
@@ -74,10 +74,10 @@ class OnDemand(CountedUnits):
             self.read_settings()
             if self.clock() > 1e9 * float(self.request_settings["expires"]):  # type: ignore[attr-defined]
                 os.unlink(path)
-                raise ValueError("%s has expired" % self.request)
+                raise ValueError("the request %s has expired" % self.request)
             if self.is_addressed and self.last() < number:
                 raise ValueError(
-                    "the request was for number %s, and this worker is already at %s" % (self.last(), number)
+                    "the request is for rollout or step %s, and this worker is at %s" % (self.last(), number)
                 )
         except BlockingIOError:  # under a lease of somebody else it is not there yet
             self.request_time = before
@@ -106,7 +106,7 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
         """
         super().read_settings()
         if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):
-            raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
+            raise ValueError("RLPATCH_WINDOW=%s begins before %s" % (self.window, self.FIRST))
 
     def poll(self, number: int) -> None:
         """Read a new request before rollout ``number``; if none is for this rank, choose no rollout (-1)."""

@@ -82,8 +82,8 @@ class Pieces(CountedUnits):
         self.open(self.unit, batch)
         self.start_s = time.monotonic() - saved
         if saved - began > self.max_stall:
-            took = "saving took %.1f s, longer than RLPATCH_MAX_STALL=%s" % (saved - began, self.max_stall)
-            self.say("%s: piece %s" % (took, piece))
+            took = piece, saved - began, self.max_stall
+            self.say("saving piece %s took %.1f s, longer than RLPATCH_MAX_STALL=%s" % took)
 
     def open(self, unit: int, batch: Any = None) -> None:
         """Open a piece before unit number ``unit``, whose input is ``batch``.
@@ -107,7 +107,7 @@ class Pieces(CountedUnits):
         )  # of a window without an end
         if self.is_piece and traces:
             values = self.piece, self.UNITS, self.piece_first, self.unit - 1, ", ".join(traces)
-            self.say("piece %s, %s %s to %s: %s" % values)
+            self.say("saved piece %s, %s %s to %s: %s" % values)
             self.write_state("saved", report, traces)
             self.after_saving(traces)
             self.piece += 1
@@ -151,7 +151,8 @@ class SizeLimit(Recorder):
 
         size = self.bytes_of_unit * (1 if self.end >= 10**9 else self.end - max(self.unit, self.first))
         if self.bytes_saved + size > self.most_bytes or size > shutil.disk_usage(self.save_path).free - 1e9:
-            return "the trace would be too large: about %.3g GB" % ((self.bytes_saved + size) / 1e9)
+            gigabytes = (self.bytes_saved + size) / 1e9
+            return "the trace would be too large for RLPATCH_MAX_TRACE_GB or the disk: about %.3g GB" % gigabytes
         return ""
 
     def add_trace_size(self, traces: Sequence[str], count: int) -> None:  # docstring goes in

@@ -127,7 +127,7 @@ class ModuleRanges(Recorded):
         super().begin_recording()
         reason = self.domain_obstacle()
         if reason:
-            self.say("no module ranges: %s" % reason)
+            self.say("the trace has no module ranges: %s" % reason)
             return
         self.module, is_compiling = torch.nn.Module, torch.compiler.is_compiling
         original = self.module.__call__

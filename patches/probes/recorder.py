@@ -99,7 +99,7 @@ class Recorder(WindowTool):
             import contextlib
             from traceback import format_exc
 
-            cls.say(probe or worker, "%s: no profile, the run goes on: %r\n%s" % (cls.STAGE, e, format_exc()))
+            cls.say(probe or worker, "%s: recording failed, the run goes on: %r\n%s" % (cls.STAGE, e, format_exc()))
             with contextlib.suppress(Exception):
                 probe.done = True
                 probe.close("failed")
@@ -151,7 +151,7 @@ class Recorder(WindowTool):
 
         obstacle = self.conflict()
         if getattr(getattr(sys, "_rlpatch_recording", None), "prof", None):  # two at once lose data or crash
-            obstacle = "%s is recording" % sys._rlpatch_recording.name  # type: ignore[attr-defined]
+            obstacle = "this process is already recording: %s" % sys._rlpatch_recording.name  # type: ignore[attr-defined]
         disk = os.statvfs(self.save_path)
         if disk.f_bavail * disk.f_frsize < 10**9:
             obstacle = "less than 1 GB is free in %s" % self.save_path
@@ -241,7 +241,7 @@ class CountedUnits(Recorder):
         """
         self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
         if not self.LOWEST <= self.first < self.end:
-            raise ValueError("RLPATCH_WINDOW=%s is empty or too early" % self.window)
+            raise ValueError("RLPATCH_WINDOW=%s is empty, or begins before %s" % (self.window, self.LOWEST))
         self.end = min(self.end, self.first + self.LONGEST)  # more are saved in pieces, which this patch cannot
 
     def place_window(self) -> None:

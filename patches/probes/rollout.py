@@ -20,7 +20,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     ROLLOUT = "0"
 
     REPORT: CompileTime[str] = "decode %s of rollout %s: %s"
-    MISSED: CompileTime[str] = "not recorded: %s after %s decode steps; set RLPATCH_WINDOW"
+    MISSED: CompileTime[str] = "not recorded: %s after %s decode steps; lower RLPATCH_WINDOW"
     RECORDED: CompileTime[str] = "%s, recorded %s of %s decode steps with %s uncounted iterations between them: "
     UNITS: CompileTime[str] = "decode steps"
     KINDS: CompileTime[tuple[str, ...]] = ("decode",)  # of iterations that are counted

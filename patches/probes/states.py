@@ -81,7 +81,8 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         that were scheduled.
         """
         if self.open_at is not None and self.prof is None:
-            load = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
+            counts = "%s to %s requests were scheduled" % (self.fewest, self.most)
+            load = "; the start condition did not hold: " + counts if self.awaited else ""
             self.finish(self.AWAITED % (why, self.unit - self.FIRST, load))
         super().end_rollout(why)
 

@@ -31,5 +31,5 @@ class Steerable:
         stage = "RLPATCH_%s_" % self.STAGE.upper().replace("-", "_")
         text = os.environ.get(name.replace("RLPATCH_", stage)) or os.environ.get(name) or default
         if not re.fullmatch(pattern, text):
-            raise ValueError("%s=%.60r cannot be used where %s is the default" % (name, text, default))
+            raise ValueError("%s=%.60r is not valid; without it, the patch uses %s" % (name, text, default))
         return text

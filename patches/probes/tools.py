@@ -96,7 +96,7 @@ class NpuProfiler(ProfilerTool):
         obstacle = "another torch_npu profiler is running" if running else ""
         for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE"):  # with any value, torch_npu from 2.13 on is mute
             if os.environ.get(name):
-                obstacle = "%s=%s is set" % (name, os.environ[name])
+                obstacle = "%s=%s is set, so torch_npu may record nothing: unset it" % (name, os.environ[name])
         return obstacle
 
 
@@ -193,7 +193,7 @@ class TorchProfiler(ProfilerTool):
         import torch
 
         if os.environ.get("NSYS_PROFILING_SESSION_ID"):  # CUPTI has one subscriber in a process
-            return "nsys profiles this process"
+            return "nsys profiles this process, so torch.profiler would get no kernels"
         if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # as verl's torch_memory has it
             return "torch is recording its memory history"
         return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""

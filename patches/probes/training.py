@@ -82,7 +82,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
         self.begin_step()
         if is_first_call and self.done:  # a run that was resumed
-            self.finish("not recorded: the first call is in training step %s already" % step)
+            self.finish("not recorded: the first call is already in training step %s" % step)
 
     def begin_step(self) -> None:
         """Read a trigger request, place the window if this training step is chosen, and write the state file.

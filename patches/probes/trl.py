@@ -37,7 +37,7 @@ class TrainerUpdate(TrainerSteps):
         args = self.worker.args
         turns = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         if self.UNIT == "mini-batch" and turns < args.gradient_accumulation_steps:
-            return "with steps_per_generation below gradient_accumulation_steps TRL generates within a mini-batch"
+            return "with steps_per_generation below gradient_accumulation_steps, TRL generates within a mini-batch"
         return ""
 
     def contents(self, batch: Any) -> Mapping[str, object]:

@@ -201,5 +201,5 @@ class MegatronSchedule(Schedule):
         probe = loop.call.__self__._rlpatch_stage_probe
         if probe and unit == probe.UNIT:
             instead = "use --call" if last else "use --mini-batch or --call"
-            loop.call("leave", "Megatron's schedule interleaves the %ses, %s," % (unit, instead))
+            loop.call("leave", "Megatron's schedule interleaves the %ses (%s)" % (unit, instead))
         return units

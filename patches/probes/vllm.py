@@ -277,7 +277,7 @@ class ModelInputs(RolloutUnits):
         if not batch.num_seq_groups:
             return None
         if model_input is None:
-            raise RuntimeError("multi-step scheduling and Ray SPMD workers are not supported")
+            raise RuntimeError("rlpatch supports neither multi-step scheduling nor Ray SPMD workers")
         finished = model_input.finished_requests_ids or ()
         if self.live and self.live.issubset(finished):
             self.end_rollout("all requests have finished")

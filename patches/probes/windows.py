@@ -27,7 +27,9 @@ class SeveralWindows(MovedWindow):
         self.windows = self.window
         ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
         if ends[0] < self.LOWEST or ends != sorted(set(ends)):
-            raise ValueError("RLPATCH_WINDOW=%s is empty, too early or not in order" % self.window)
+            raise ValueError(
+                "RLPATCH_WINDOW=%s has a window that is empty, too early or out of order" % self.window
+            )
 
     def place_window(self) -> None:
         """Place the next window of the list that can still be reached, if any, and drop those before it."""

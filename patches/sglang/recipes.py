@@ -56,10 +56,10 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("schedule", batch)',
             parameters=("batch",),
             why=Text(
-                "every event loop of SGLang calls this function once per iteration and never for a draft"
-                " model. ModelRunner.forward, deeper in the call chain, also runs for draft models, several"
-                " times per decode step, and does not know when the engine is idle. A decode step lasts from"
-                " one call to the next: drafts, forward, verification, sampling"
+                "every event loop of SGLang calls this function once per iteration and never for a draft model."
+                " ModelRunner.forward, deeper in the call chain, also runs draft models several times per decode step,"
+                " and does not know when the engine is idle. A decode step lasts from one call of this function to the"
+                " next, and contains drafts, forward, verification and sampling"
             ),
         ),
         Insertion(
@@ -98,7 +98,7 @@ SCHEDULER = Recipe(
                 *("cbddf5d92c0e", "c60e1db39f97", "2d1da8fc2fca", "b35e40989682", "33524fb791db"),
             ),
             Text(
-                "with the overlap scheduler, the forward runs in another thread; an idle iteration calls check_memory()"
+                "with the overlap scheduler, the forward runs in another thread. An idle iteration calls check_memory()"
             ),
         ),
         Structure(
@@ -150,7 +150,7 @@ SCHEDULER = Recipe(
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
-    remove_when=Text("SGLang's own profiler can record a window of decode steps of a chosen rollout and rank"),
+    needed_until=Text("until SGLang's own profiler can record a window of decode steps of a chosen rollout and rank"),
     notes=(_WARM_UP,),
 )
 
@@ -194,7 +194,7 @@ FORWARD_THREAD = Recipe(
         " and stop commands from the queue and runs them"
     ),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
-    remove_when=Text("nobody uses a release below {release} any more", "0.5.3.post1"),
+    needed_until=Text("until nobody uses a release below {release} any more", "0.5.3.post1"),
     needs=(SCHEDULER.name,),
 )
 

@@ -57,15 +57,15 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             ),
         ),
         why=Text(
-            "verl and slime start an engine for each replica, but do not tell SGLang the replica number, so"
-            " that every replica would record"
+            "verl and slime start an engine for each replica, but do not tell SGLang the replica number. Without the"
+            " number, every replica would record"
         ),
         how=Text(
             "in the Ray actor of verl's server, the inserted code takes the replica number from the actor's name and"
             " sets VERL_REPLICA_RANK, as verl does for vLLM. In other processes the code does nothing"
         ),
         upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
-        remove_when=Text("verl tells SGLang's schedulers their replica number"),
+        needed_until=Text("until verl tells SGLang's schedulers their replica number"),
         needs=tuple(recipe.name for recipe in recorders),
     )
     configured = named._replace(
@@ -79,7 +79,7 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             " knows the replica number"
         ),
         upstream="slime/backends/sglang_utils/sglang_engine.py, from slime 0.2.1 on; the same file of miles",
-        remove_when=Text("slime tells SGLang's schedulers their replica number"),
+        needed_until=Text("until slime tells SGLang's schedulers their replica number"),
         needs=(named.name,),
     )
     return named, configured

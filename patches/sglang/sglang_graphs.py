@@ -43,14 +43,14 @@ FIRST = Recipe(
     ),
     how=Text(
         "inserts one line before the graph capture and one after it. The graph captures of draft models are not"
-        " recorded. If the capture fails, the engine does not start; the trace is saved when the process ends, or"
-        " before the process captures again. Only the first capture of a model runner is recorded. An update of the"
-        " weights from disk might capture again; in this case, up to 0.5.13.post1, --repeat N records the first N"
-        " captures. Up to 0.5.13.post1, the trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does"
-        " not know its data-parallel rank, so with --dp-size each replica has its own rank 0"
+        " recorded. If the capture fails, the engine does not start, and the trace is saved when the process ends or"
+        " captures again. Only the first capture of a model runner is recorded. An update of the weights from disk"
+        " might capture again; up to 0.5.13.post1, --repeat N then records the first N captures. Up to 0.5.13.post1,"
+        " the trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel"
+        " rank, so with --dp-size every replica has a rank 0 that records"
     ),
     upstream=_FILE,
-    remove_when=Text("SGLang's own profiler can write a trace of the graph capture for chosen ranks"),
+    needed_until=Text("until SGLang's own profiler can write a trace of the graph capture for chosen ranks"),
     notes=(
         Note(
             Text("with --disable-cuda-graph little or nothing is recorded"),

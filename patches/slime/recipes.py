@@ -58,8 +58,8 @@ def _micro_lines(method: str, schedule: str, count: str, *, last: bool) -> tuple
             line=f'_rlpatch_stage_micros = _rlpatch_stage_scheduled("{MICRO}",'
             f" iter(data_iterator[:1] * {count}), mpu, model{last_one})",
             why=Text(
-                "rlpatch's iterator has one item for each micro-batch that Megatron's schedule will run. The last"
-                " micro-batch ends only when the schedule returns, and includes the gradient reduction"
+                "rlpatch counts with an iterator that has one item for each micro-batch of Megatron's schedule. The"
+                " last micro-batch ends only when the schedule returns, and includes the gradient reduction"
             ),
             parameters=("data_iterator", "num_microbatches", "model"),
             windows=(MICRO,),
@@ -163,7 +163,7 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
             " mini-batch or micro-batch. The recorder is at the end of the module"
         ),
         upstream=f"{file}, from {releases[0]} on",
-        remove_when=Text("{package}'s profiler can record a window of mini-batches or micro-batches", package),
+        needed_until=Text("until {package}'s profiler can record a window of mini-batches or micro-batches", package),
         strategies=("megatron",),
         roles=ROLES[stage],
         notes=(_INTERLEAVED, _COUNTED, _REUSED) if stage == "compute-log-prob" else (_INTERLEAVED, _COUNTED),

@@ -29,8 +29,8 @@ SWITCHES: tuple[Switch, ...] = (
         profiler=Text("slime's memory history"),
         name="--record-memory-history",
         why=Text(
-            "each trainer records the history of its memory allocations from its start, unless --profile-target is"
-            " given and leaves out train_overall"
+            "each trainer records the history of its memory allocations from its start. If --profile-target is given,"
+            " this happens only with train_overall in it"
         ),
         off="leave out --record-memory-history",
         requested_by=(

@@ -16,7 +16,7 @@ from patches.training import MICRO, MINI, ROLES
 from patches.trl import PROJECT, RELEASES, trl_timeline, trl_weights
 from patches.trl.trl_switches import SWITCHES
 
-_REMOVE = Text("TRL, or the training loop of transformers, can record a window of micro-batches itself")
+_REMOVE = Text("until TRL, or the training loop of transformers, can record a window of micro-batches")
 _WHY = Text(
     "callbacks with torch.profiler see only whole training steps. Generation runs in the first micro-batch and"
     " makes up most of the step, but no callback separates generation from training"
@@ -160,7 +160,7 @@ def _update(trainer: _Trainer) -> Recipe:
             " step; rlpatch adds both methods to the class"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         roles=("actor",),
         notes=(_ONE, _DEEPSPEED),
     )
@@ -184,7 +184,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
             " and one after the statement that ends a micro-batch"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         roles=ROLES["compute-log-prob"],
         notes=(_NOT_ALWAYS,),
     )

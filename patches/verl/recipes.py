@@ -80,7 +80,7 @@ def _lend_loops(method: str) -> Insertion:
         method,
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
-        why=Text("the engine contains the loop over micro-batches, and the worker knows role and training step"),
+        why=Text("the loop over micro-batches is in the engine, and the worker knows the role and the training step"),
         windows=(MICRO,),
     )
 
@@ -154,7 +154,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
             " probe is a nested class at the end of TrainingWorker"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
-        remove_when=REMOVE,
+        needed_until=REMOVE,
         strategies=_strategies(stage, unit),
         roles=ROLES[stage],
         needs=(*(engine.class_name for engine in _WITH_LOOPS), _MEGATRON_ENGINE) if unit == MICRO else (),
@@ -193,14 +193,22 @@ def _tinker(unit: str) -> Recipe:
                 why=Text("the mini-batch ends when this function returns"),
             ),
         ),
-        structures=(Structure("", releases, file, ("e78e523067fc",), Text("forward and backward are separate calls")),),
+        structures=(
+            Structure(
+                "",
+                releases,
+                file,
+                ("e78e523067fc",),
+                Text("forward_backward() and optimizer_step() are separate calls"),
+            ),
+        ),
         why=WHY,
         how=Text(
             "inserts two lines: one where forward and backward begin, and one after the optimizer step; this worker"
             " inherits the probe from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
-        remove_when=REMOVE,
+        needed_until=REMOVE,
         strategies=_strategies("update-policy", unit),
         roles=ROLES["update-policy"],
         needs=(_worker_name(unit),),
@@ -239,7 +247,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
             " iterations"
         ),
         upstream=f"{file}, from {engine.releases[0]} on",
-        remove_when=REMOVE,
+        needed_until=REMOVE,
         strategies=(engine.strategy,),
         roles=ROLES[stage],
         unit_notes={MICRO: DYNAMIC},
@@ -263,7 +271,7 @@ def _in_megatron(stage: str) -> Recipe:
         why=WHY,
         how=ITERATED,
         upstream=f"{file}, from {_ENGINES[0]} on",
-        remove_when=REMOVE,
+        needed_until=REMOVE,
         strategies=_MEGATRON,
         roles=ROLES[stage],
         notes=(INTERLEAVED,),

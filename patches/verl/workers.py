@@ -17,7 +17,7 @@ from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, WHY, lea
 _COUNTED = Text(
     "each call counts as a training step, because not every release of verl passes global_steps to this function"
 )
-_REMOVE = Text("nobody uses a release below {release} any more", "0.8.0")
+_REMOVE = Text("until nobody uses a release below {release} any more", "0.8.0")
 
 
 class _Loops(NamedTuple):
@@ -124,7 +124,7 @@ def _in_loops(
             " profiler. The trace is saved even if an exception ends the loop"
         ),
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         strategies=(worker.strategy,),
         roles=ROLES[stage],
         unit_notes={MICRO: DYNAMIC} if MICRO in loops.windows else {},
@@ -160,7 +160,7 @@ def _in_schedule(
         why=WHY,
         how=ITERATED,
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
-        remove_when=_REMOVE,
+        needed_until=_REMOVE,
         strategies=(worker.strategy,),
         roles=ROLES[stage],
         notes=(INTERLEAVED,),

@@ -47,5 +47,5 @@ UPSTREAM = Upstream(
     tool="npu",
     processes=Processes(modules=("verl_omni.trainer",), titles=("ray::WorkerDict",)),
     gaps=tuple(Gap(strategy, MICRO, ("update-policy", "compute-log-prob"), "", _TIMESTEPS) for strategy in _STRATEGIES),
-    builtin={">=0.1.0rc1": Text("verl-omni's global_profiler.steps records whole training steps, as in verl.")},
+    builtin={">=0.1.0rc1": Text("In verl-omni, as in verl, global_profiler.steps records whole training steps.")},
 )

@@ -22,7 +22,8 @@ _WHY = Text(
     " previous step"
 )
 _REMOVE = Text(
-    "the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks the steps"
+    "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and mark the"
+    " steps"
 )
 
 _EXECUTE_MODEL = Insertion(
@@ -103,7 +104,7 @@ WORKER = Recipe(
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
-    remove_when=_REMOVE,
+    needed_until=_REMOVE,
 )
 
 CPU_WORKER = Recipe(
@@ -129,7 +130,7 @@ CPU_WORKER = Recipe(
         " sleep() does nothing"
     ),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
-    remove_when=Text("nobody uses a release below {release} any more", "0.11.0"),
+    needed_until=Text("until nobody uses a release below {release} any more", "0.11.0"),
 )
 
 CPU_PROFILE = Recipe(
@@ -152,7 +153,7 @@ CPU_PROFILE = Recipe(
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
     how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
-    remove_when=Text("nobody uses a release below {release} any more", "0.31.0"),
+    needed_until=Text("until nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
 )
 
@@ -163,12 +164,12 @@ _CAPTURE_WHY = Text(
     " process"
 )
 _CAPTURE_HOW = Text(
-    "inserts one line before capture_model() and one after it: the trace begins with the first warm-up run and ends"
+    "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run and ends"
     " with the last graph. The trace leaves out earlier runs for batch sizes that are compiled but not captured, and"
     " the graphs that vLLM captures to estimate memory. torch.compile has run before, in the profile run of"
-    " determine_available_memory(). If the capture fails, the engine does not start; the trace is saved when the"
-    " process ends, or before its next capture. Only the first capture of a worker is recorded: elastic expert"
-    " parallelism captures again, and --repeat N records the first N captures"
+    " determine_available_memory(). If the capture fails, the engine does not start, and the trace is saved when the"
+    " process ends or captures again. Only the first capture of a worker is recorded. Elastic expert parallelism"
+    " captures again; --repeat N records the first N captures"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."
@@ -179,7 +180,7 @@ _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so no trace is written"),
     Text("if the compilation config has no CUDA graphs, no trace is written"),
 )
-_CAPTURE_REMOVE = Text("the engine's own profiler can be started before the graph capture, in the worker's process")
+_CAPTURE_REMOVE = Text("until the worker's process can start the engine's own profiler before the graph capture")
 
 _CAPTURES = Text(
     "this call runs the graph capture and its warm-up, in the worker's thread. The profiler starts and stops"
@@ -220,7 +221,7 @@ CAPTURE = Recipe(
     why=_CAPTURE_WHY,
     how=_CAPTURE_HOW,
     upstream=f"{_GPU}. {_CAPTURE_IN}",
-    remove_when=_CAPTURE_REMOVE,
+    needed_until=_CAPTURE_REMOVE,
     notes=(_CAPTURE_NOTE, graphs.MANY_SIZES),
 )  # fmt: skip
 
@@ -244,10 +245,10 @@ INNER_CAPTURE = CAPTURE._replace(
 
 _COMPILES = Text("on CPUs no graph is captured. This warm-up run triggers torch.compile, in the same thread")
 _COMPILE_HOW = Text(
-    "inserts one line before warming_up_model() and one after it. With enforce_eager, warming_up_model()"
-    " returns at once and the trace is empty; from vLLM 0.30.0 on, it is not even called if"
-    " --kv-cache-memory-bytes is set, too. vLLM caches what it compiled: a second start shows only the"
-    " model's run, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
+    "inserts one line before warming_up_model() and one after it. With enforce_eager, warming_up_model() returns at"
+    " once, and the trace is empty. From vLLM 0.30.0 on, enforce_eager with --kv-cache-memory-bytes skips the call."
+    " vLLM caches what it compiled, so a second start shows only the model's run, unless VLLM_DISABLE_COMPILE_CACHE=1"
+    " is set"
 )
 
 CPU_WARM_UP = Recipe(
@@ -270,7 +271,7 @@ CPU_WARM_UP = Recipe(
     why=_CAPTURE_WHY,
     how=_COMPILE_HOW,
     upstream=f"{_CPU}, 0.9.1 to 0.19.1",
-    remove_when=Text("nobody uses a release below {release} any more", "0.20.0"),
+    needed_until=Text("until nobody uses a release below {release} any more", "0.20.0"),
     needs=(CAPTURE.name, INNER_CAPTURE.name),
 )
 
@@ -292,7 +293,7 @@ CPU_COMPILE = CPU_WARM_UP._replace(
         ),
     ),
     upstream=f"{_CPU}, from 0.20.0 on; a model without a KV cache is compiled elsewhere and not recorded",
-    remove_when=_CAPTURE_REMOVE,
+    needed_until=_CAPTURE_REMOVE,
 )
 
 _BY_HAND = Text(

@@ -102,7 +102,7 @@ V1 = Recipe(
     why=Text(
         "the usual guides add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates the"
         " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
-        " 29..58, on every rank, and prefill counts as a step"
+        " 29..58. It records them on every rank, and counts prefill as a step"
     ),
     how=Text(
         "inserts one line before the call of the model runner, one in sleep(), and one in profile(); the probe"
@@ -110,9 +110,9 @@ V1 = Recipe(
         rollout.BUSY_PERIOD,
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
-    remove_when=Text(
-        "the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and marks the"
-        " steps"
+    needed_until=Text(
+        "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and mark"
+        " the steps"
     ),
 )
 
@@ -168,7 +168,7 @@ V0 = Recipe(
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
-    remove_when=Text("nobody uses a release below {release} any more", "0.10.0rc1"),
+    needed_until=Text("until nobody uses a release below {release} any more", "0.10.0rc1"),
 )
 
 CAPTURE = Recipe(
@@ -217,18 +217,20 @@ CAPTURE = Recipe(
         " launched which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler"
         " in EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
         " another process"),
-    how=Text("inserts one line before capture_model() and one after it: the trace begins with the first warm-up run,"
-        " which shows the launched kernels, and ends with the last graph. Earlier runs for batch sizes that are"
-        " compiled but not captured are not in the trace, nor is ATB's warm-up afterwards. The captures of the model"
-        " runners (ACL graphs, torchair, xlite, 310P) are all inside this call. If the call fails, the engine does"
-        " not start; the trace is saved when the process ends, or before its next capture. Only the first capture of"
-        " a worker is recorded: elastic expert parallelism captures again, and --repeat N records the first N"
-        " captures. From 0.23.0rc1 on, the capture after a wake-up does not go through the worker"),
+    how=Text("inserts one line before capture_model() and one after it. The trace begins with the first warm-up run,"
+        " which shows the launched kernels, and ends with the last graph. The trace leaves out earlier runs for"
+        " batch sizes that are compiled but not captured, and ATB's warm-up afterwards. The captures of all model"
+        " runners (ACL graphs, torchair, xlite, 310P) are inside this call. If the call fails, the engine does"
+        " not start, and the trace is saved when the process ends or captures again. Only the first capture of a"
+        " worker is recorded. Elastic expert parallelism captures again; --repeat N records the first N captures."
+        " From 0.23.0rc1 on, the capture after a wake-up does not go through the worker"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
     " capture in V0, nor in V1 before 0.8.4rc2",
-    remove_when=Text("the engine's own profiler can be started before the graph capture, in the worker's process"),
+    needed_until=Text(
+        "until the worker's process can start the engine's own profiler before the graph capture"
+    ),
     notes=(
         Note(
             Text("with enforce_eager no graph is captured, so no trace is written"),
@@ -247,17 +249,16 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     builtin={
         ">=0.11.0rc0": Text(
-            "msMonitor records a window of steps with `dyno nputrace --start-step N --iterations M`, if"
-            " MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon) is set and the msMonitor daemon"
-            " runs. N counts every iteration since the worker's start, including prefill, empty iterations and"
-            " earlier rollouts. If N is already in the past, msMonitor refuses it with a warning, and nothing is"
-            " recorded."
+            "msMonitor records a window of steps with `dyno nputrace --start-step N --iterations M`. This needs a"
+            " running msMonitor daemon and MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon). N counts"
+            " every iteration since the worker's start, including prefill, empty iterations and earlier rollouts. If"
+            " step N is already past, msMonitor refuses the request with a warning, and nothing is recorded."
         ),
         ">=0.20.2rc1": Text(
-            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). This"
-            " profiler also counts prefill iterations, records iterations 29..58 if both options are 30, writes no"
-            " ProfilerStep marks, and cannot choose a rank or rollout. It needs an HTTP or RPC call at the right"
-            " moment. It works without a patch and can be switched on and off while the engine runs."
+            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). If"
+            " both options are 30, this profiler records the iterations 29..58; prefill iterations count, too. It"
+            " writes no ProfilerStep marks, cannot choose a rank or rollout, and needs an HTTP or RPC call at the"
+            " right moment. It works without a patch and can be switched on and off while the engine runs."
         ),
     },
 )

@@ -34,7 +34,7 @@ def recipe(name: str, stage: str = "update", **other: Any) -> Recipe:
     defaults: dict[str, Any] = {
         "class_name": "Worker", "method": "run", "insertions": (loop,), "probe": training.FOREIGN_LOOPS,
         "structures": (Structure("one", ("1.0",), f"toy/{name}.py", (), "a loop"),), "windows": ("micro-batch",),
-        "why": "w", "how": "h", "upstream": "u", "remove_when": "r", "roles": ("actor", "ref"), "strategies": (name,),
+        "why": "w", "how": "h", "upstream": "u", "needed_until": "r", "roles": ("actor", "ref"), "strategies": (name,),
     }  # fmt: skip
     return Recipe(name, stage, **{**defaults, **other})
 
@@ -73,7 +73,7 @@ def config(unit: str = "micro-batch", **other: Any) -> ProfileConfig[Any]:
             ["fsdp", "worker"],
             [
                 "mind the worker: it bites",
-                "not patched for --strategy megatron, speed (its schedule has them): and interleaves them",
+                "the classes for --strategy megatron, speed stay unpatched (its schedule has them): and interleaves them",
             ],
         ),
         ({"strategy": "fsdp"}, ["fsdp", "worker"], ["mind the worker: it bites"]),

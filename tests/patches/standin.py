@@ -124,7 +124,7 @@ class Console:
     @property
     def failures(self) -> list[str]:
         """The messages of recorders that have failed."""
-        return [message for message in self.messages if ": no profile, the run goes on: " in message]
+        return [message for message in self.messages if ": recording failed, the run goes on: " in message]
 
 
 _WORDS = {

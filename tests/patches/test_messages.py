@@ -96,7 +96,7 @@ def test_an_error_is_shown_once_where_errors_are_heard(
     monkeypatch.setattr(Profiler, "stop", lambda _: 1 / 0)
     rollout(worker, 5)
     said = capsys.readouterr().err + stream.getvalue()
-    assert said.count("rollout: no profile, the run goes on") == 1
+    assert said.count("rollout: recording failed, the run goes on") == 1
     assert said.count("Traceback") == 1
 
 
@@ -109,8 +109,8 @@ def test_a_recorder_that_could_not_be_made_says_why(
     rollout(worker, 1)
     assert worker._rlpatch_stage_probe is None
     said = capsys.readouterr().err
-    assert re.search(r"rlpatch: a worker, rollout: no profile, the run goes on: ValueError", said)
-    assert "RLPATCH_WINDOW='5' cannot be used where 30:60 is the default" in said
+    assert re.search(r"rlpatch: a worker, rollout: recording failed, the run goes on: ValueError", said)
+    assert "RLPATCH_WINDOW='5' is not valid; without it, the patch uses 30:60" in said
 
 
 def test_a_recorder_without_a_rank_reports_its_failure_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +119,7 @@ def test_a_recorder_without_a_rank_reports_its_failure_too(capsys: pytest.Captur
     del worker.vllm_config, worker.rank
     rollout(worker, 1)
     assert worker._rlpatch_stage_probe is None
-    assert "rlpatch: a worker, rollout: no profile, the run goes on" in capsys.readouterr().err
+    assert "rlpatch: a worker, rollout: recording failed, the run goes on" in capsys.readouterr().err
 
 
 def test_a_training_stage_names_itself_and_its_rank(capsys: pytest.CaptureFixture[str]) -> None:

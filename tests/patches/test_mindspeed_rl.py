@@ -159,7 +159,7 @@ def test_the_version_that_setup_py_bears_in_every_release_tells_nothing(tmp_path
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mindspeed_rl\nVersion: 2.1.0\n")
     (info / "RECORD").write_text("mindspeed_rl/__init__.py,,\n")
     said = run("apply", "mindspeed-rl", "--decode", "30:60", "-n", "--path", site)
-    assert "note: rlpatch uses version unknown, not 2.1.0\n" in said.stderr
+    assert "note: rlpatch assumes version unknown, not 2.1.0\n" in said.stderr
     said = run("apply", "mindspeed-rl==2.1.0", "--decode", "30:60", "--path", site, code=3)
     assert "the version of mindspeed-rl cannot be determined" in said.stderr
 

@@ -77,7 +77,7 @@ CASES = (
         {},
         window="0:1",
         step="6",
-        said="training step 7: not recorded: the first call is in training step 7 already",
+        said="training step 7: not recorded: the first call is already in training step 7",
     ),
     Case(
         "without-versions",

@@ -182,20 +182,20 @@ def test_only_the_ranks_of_a_request_record(ranks: str, records: bool, waiting: 
 
 
 REFUSED = [
-    ({"window": "4:2"}, "RLPATCH_WINDOW=4:2 is empty"),
-    ({"window": "0:2"}, "RLPATCH_WINDOW=0:2 is empty, too early"),
-    ({"window": "5:9,2:4"}, "RLPATCH_WINDOW=5:9,2:4 is empty, too early or not in order"),
-    ({"window": "2:4,5:9,x"}, "RLPATCH_WINDOW='2:4,5:9,x' cannot be used"),
+    ({"window": "4:2"}, "RLPATCH_WINDOW=4:2 has a window that is empty"),
+    ({"window": "0:2"}, "RLPATCH_WINDOW=0:2 begins before 1"),
+    ({"window": "5:9,2:4"}, "RLPATCH_WINDOW=5:9,2:4 has a window that is empty, too early or out of order"),
+    ({"window": "2:4,5:9,x"}, "RLPATCH_WINDOW='2:4,5:9,x' is not valid"),
     ({"window": "__import__('os')"}, "RLPATCH_WINDOW="),
-    ({"window": 17}, "RLPATCH_WINDOW='17' cannot be used"),
+    ({"window": 17}, "RLPATCH_WINDOW='17' is not valid"),
     ({"window": "2:4\nERROR a line of somebody else"}, r"RLPATCH_WINDOW='2:4\nERROR"),
     ({"window": "9" * 5000 + ":"}, ""),
-    ({"at": -1}, "RLPATCH_ROLLOUT='-1' cannot be used"),
-    ({"at": [1]}, "RLPATCH_ROLLOUT='[1]' cannot be used"),
+    ({"at": -1}, "RLPATCH_ROLLOUT='-1' is not valid"),
+    ({"at": [1]}, "RLPATCH_ROLLOUT='[1]' is not valid"),
     ({"ranks": {"0": 1}}, "RLPATCH_RANKS="),
-    ({"id": "../../etc"}, "RLPATCH_REQUEST='../../etc' cannot be used"),
+    ({"id": "../../etc"}, "RLPATCH_REQUEST='../../etc' is not valid"),
     ({"load": "x" * 9999}, ""),
-    ({"tail": "eight"}, "RLPATCH_AT_TAIL='eight' cannot be used"),
+    ({"tail": "eight"}, "RLPATCH_AT_TAIL='eight' is not valid"),
     ({"expires": "soon"}, "could not convert"),
     ({"expires": 1}, "a1 has expired"),
 ]
@@ -272,7 +272,7 @@ def test_too_late_is_said_and_expired_is_taken_away(waiting: dict[str, Any], tmp
     rollout(worker)
     ask(tmp_path, at=0)
     rollout(worker)
-    assert "request refused: the request was for number 0, and this worker is already at 1" in console.text
+    assert "request refused: the request is for rollout or step 0, and this worker is at 1" in console.text
     ask(tmp_path, at=9, id="old", expires=1)
     rollout(worker)
     assert not (tmp_path / ".rlpatch" / "rollout.request").exists()
@@ -323,7 +323,7 @@ def test_a_training_stage_that_finds_an_old_request_serves_the_next_one(
     stage.update()
     assert "a1 has expired" in console.text
     (state,) = states(tmp_path).values()
-    assert state["why"] == "request refused: a1 has expired"
+    assert state["why"] == "request refused: the request a1 has expired"
     ask(tmp_path, "update-policy", at=2, window="0:1", id="b2")
     stage.update()
     assert numbers(stage) == [[0]]

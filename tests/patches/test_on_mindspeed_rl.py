@@ -152,7 +152,7 @@ CASES = (
         "left-open", [call("generate", tokens=4, asynchronous=True), LOG_PROB], decode="2:9",
         said=("compute-log-prob starts, recorded 2 of 7",),
     ),
-    Case("pipeline", STEP, settings={"pipeline": 2}, said=("not recorded: a pipeline interleaves the micro-batches",)),
+    Case("pipeline", STEP, settings={"pipeline": 2}, said=("not recorded: pipeline parallelism interleaves the micro-batches",)),
     Case("chunks", [UPDATE], settings={"chunks": 2}),
     Case("whole", STEP, settings={"pipeline": 2}, window="0:1"),
 )  # fmt: skip

@@ -114,7 +114,7 @@ ROLLOUTS = (
     Scenario("the rollout ends in the window", f"prefill; decode 4; idle; {ONE_ROLLOUT}", (Recorded(0, 3, 5),),
         ("the engine is idle, recorded 2 of 3 decode steps with 0",)),
     Scenario("the rollout ends before the window", f"prefill; decode 1; idle; {ONE_ROLLOUT}", (),
-        ("not recorded: the engine is idle after 1 decode steps; set RLPATCH_WINDOW",)),
+        ("not recorded: the engine is idle after 1 decode steps; lower RLPATCH_WINDOW",)),
 )  # fmt: skip
 
 STARTS = "the framework's own profiler starts, recorded 2 of 3 decode steps"

@@ -93,7 +93,7 @@ def recorded(labels: list[str], unit: str, first: int, end: int) -> Iterator[tup
     yield from units.items()
 
 
-NOT = "not recorded: Megatron's schedule interleaves the micro-batches, use --mini-batch or --call"
+NOT = "not recorded: Megatron's schedule interleaves the micro-batches (use --mini-batch or --call)"
 CASES = (
     Case("first", STEP, "0:1", said=("complete, recorded 1 of 1 micro-batches",)),
     Case("steps", STEP * 3, "1:5", "2,3", said=("recorded 4 of 4 micro-batches with 1 optimizer steps between them",)),

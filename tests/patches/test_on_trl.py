@@ -111,7 +111,7 @@ MICRO = (
         "SFT",
         update(1, {0: learned(0), 1: learned(1)}),  # of the run that saves its first step
         options={"resumed": True},
-        said="of training step 2: not recorded: the first call is in training step 2 already",
+        said="of training step 2: not recorded: the first call is already in training step 2",
     ),
 )
 NEWER = (

@@ -42,7 +42,7 @@ LOOP = Recipe(
     probe=training.FOREIGN_LOOPS,
     insertions=(Insertion("train", where=Loop(("batches",)), line=LINE, why="each turn"),),
     structures=(Structure("A", RELEASES.since("1.0"), "toy_engine/loop.py", (), "one loop"),),
-    why="w", how="h", upstream="u", remove_when="r",
+    why="w", how="h", upstream="u", needed_until="r",
 )
 UPSTREAM = Upstream(PROJECT, recipes=(LOOP,), switches=TORCH_NPU, tool="npu")
 """

@@ -194,7 +194,7 @@ def test_where_one_of_several_targets_does_not_fit_nothing_is_written(environmen
 @pytest.mark.parametrize("upstream", upstreams(), ids=lambda upstream: upstream.project.name)
 def test_every_recipe_is_documented(upstream: Upstream) -> None:
     for recipe in upstream.recipes:
-        assert all((recipe.why, recipe.how, recipe.upstream, recipe.remove_when))
+        assert all((recipe.why, recipe.how, recipe.upstream, recipe.needed_until))
         assert all(site.why for site in recipe.insertions)
         assert all(s.shape and (s.fingerprints or not recipe.class_name) for s in recipe.structures)
         versions = [release for s in recipe.structures for release in s.releases]

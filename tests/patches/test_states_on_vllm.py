@@ -59,8 +59,8 @@ def test_requests_that_nobody_can_serve_are_reported(ran: Callable[[str], Report
     refused = re.findall(r"request refused: (.*)", said)
     half, late, doctored = refused
     assert half.startswith("Unterminated string")
-    assert late == "the request was for number 2, and this worker is already at 5"
-    assert doctored.startswith("RLPATCH_REQUEST='../f' cannot be used")
+    assert late == "the request is for rollout or step 2, and this worker is at 5"
+    assert doctored.startswith("RLPATCH_REQUEST='../f' is not valid")
     (file,) = (ran("asked").folder / "asked" / ".rlpatch").glob("rollout_*.json")
     state = json.loads(file.read_text())
     assert (state["request"], len(state["traces"])) == ("g", 5)

@@ -265,7 +265,7 @@ FRAMEWORK = (
         only="npu",
     ),
     Scenario("another one that is not seen to start", "collect off; add a 9 20; run 5; legacy; run", (),
-        (r"no profile, the run goes on: RuntimeError\('another profiler took the data of this one", "failed, recorded 2 of 3"),
+        (r"recording failed, the run goes on: RuntimeError\('another profiler took the data of this one", "failed, recorded 2 of 3"),
         only="torch",
     ),
     # What is left of that profile is collected while the next one records: torch wrote into the memory of the second.
@@ -304,7 +304,7 @@ RANKS = (
     ),
 )  # fmt: skip
 
-REFUSED = (r"no profile, the run goes on: ValueError\(.*RLPATCH",)
+REFUSED = (r"recording failed, the run goes on: ValueError\(.*RLPATCH",)
 
 
 def bad(name: str, value: str, worker: str = "decode") -> Scenario:
@@ -326,7 +326,7 @@ SETTINGS = (
 )  # fmt: skip
 
 
-NO_PROFILE = r"no profile, the run goes on: RuntimeError\("
+NO_PROFILE = r"recording failed, the run goes on: RuntimeError\("
 
 
 def failing(inject: str, error: str, *more: str, recorded: tuple[Recorded, ...] = ()) -> Scenario:
@@ -343,7 +343,7 @@ FAILURES = (
     failing("step 3, stop", "'injected: step'", recorded=(Recorded(0, 3, 4),)),
     failing("stop", "'injected: stop'", "failed, recorded 3 of 3", recorded=WINDOW),
     Scenario(
-        "a folder that cannot be made", RUN, (), ("cannot be written: .*No such file", r"no profile, the run goes on: FileNotFoundError"),
+        "a folder that cannot be made", RUN, (), ("cannot be written: .*No such file", r"recording failed, the run goes on: FileNotFoundError"),
         env={"RLPATCH_SAVE_PATH": "/proc/rlpatch_traces"},
     ),
 )  # fmt: skip
@@ -358,7 +358,7 @@ ENDINGS = (
     Scenario("fork in the warm-up", "add a 9 9; run 3; exit", (), ("the process ends, recorded 0 of 3 .* no trace",),
         options={"how": "fork"}, dropped=None),
     Scenario("fork before the window", "add a 9 9; run 5; exit", (),
-        ("not recorded: the process ends after [34] decode steps; set RLPATCH_WINDOW",),
+        ("not recorded: the process ends after [34] decode steps; lower RLPATCH_WINDOW",),
         env=window("7:9"), options={"how": "fork"}, dropped=None),
     Scenario("fork before the rollout", "add a 9 9; run 5; exit", (), ("not recorded: the process ends before rollout 2",),
         env={"RLPATCH_ROLLOUT": "2"}, options={"how": "fork"}, dropped=None),

@@ -33,7 +33,11 @@ def command() -> CommandResult:
     names = {name for name in os.environ if name.startswith("RLPATCH")} - {LANGUAGE}
     variables = {name: os.environ[name] for name in sorted(names)}
     lines = [
-        Text("{variable}={value} is set in this shell and overrides the patch's option", name, value)
+        Text(
+            "{variable}={value} is set in this shell, and overrides the option that you typed for the patch",
+            name,
+            value,
+        )
         for name, value in variables.items()
     ]
     if source is None:

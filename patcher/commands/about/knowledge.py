@@ -255,10 +255,10 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
     reasons = (
         (recipe.why, Text("  why: {reason}", recipe.why)),
         (recipe.how, Text("  how: {method}", recipe.how)),
-        (recipe.remove_when, Text("  the patch is obsolete when: {condition}", recipe.remove_when)),
+        (recipe.needed_until, Text("  the patch is needed {condition}", recipe.needed_until)),
     )
     yield from (line for reason, line in reasons if reason not in texts_told)
-    texts_told.update((recipe.why, recipe.how, recipe.remove_when))
+    texts_told.update((recipe.why, recipe.how, recipe.needed_until))
     yield Text("  upstream source: {source}", recipe.upstream)
     for structure in structures:
         first, last = structure.releases[0], structure.releases[-1]

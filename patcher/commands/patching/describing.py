@@ -121,7 +121,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     if before := plan.replaces:
         options: str = shlex.join(before.options)
         if before.version != target.version:
-            options = Text("{options} on version {version}", options, before.version or Text("an unknown version"))
+            options = Text("{options}, version {version}", options, before.version or Text("unknown"))
         yield Text("  replaces: {options} (applied {time})", options, before.applied_at)
     yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
     if config.cold:
@@ -138,7 +138,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         )
         return
     kinds = {
-        Text("the stage and its steps"): config.ranges.markers,
+        Text("the rollout or stage, and each step in it"): config.ranges.markers,
         Text("every call of an nn.Module"): config.ranges.module_ranges,
     }
     if any(kinds.values()):

@@ -200,7 +200,9 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
-        text = Text("assuming {profiler}: {packages} are not installed beside {target}", profiler, packages, name)
+        text = Text(
+            "assuming {profiler}: {packages} are not installed in the environment of {target}", profiler, packages, name
+        )
         notes = [
             Note(
                 text,

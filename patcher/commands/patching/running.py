@@ -126,8 +126,8 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
             raise
         note = Note(
             Text(
-                "the script that the command runs cannot be read, so it was not checked for other profilers, nor for"
-                " Python processes without rlpatch's hook"
+                "rlpatch cannot read the script that the command runs, so it did not check the script: it might switch"
+                " on another profiler, or start Python without rlpatch's hook"
             ),
             str(problem),
         )

@@ -32,7 +32,7 @@ def nsys_lines(folder: str) -> Iterator[str]:
     ray = {**_OPTIONS, "o": output}
     hydra = ",".join(f"{name}:{json.dumps(value)}" for name, value in ray.items())
     nemo = {name: ray[name] for name in ("trace-fork-before-exec", "capture-range-end", "o")}
-    yield Text("  nsys records the recording window, and writes a report when the window ends. Start the run with:")
+    yield Text("  nsys records the window, and writes a report when the window ends. Start the run with:")
     yield f"    mkdir -p {shlex.quote(folder)}"
     yield f"    nsys profile {shlex.join([*options, f'--output={output}'])} COMMAND"
     yield Text(

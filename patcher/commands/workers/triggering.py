@@ -258,7 +258,7 @@ def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now:
     at = following if options.at is None else options.at
     if at < following:
         turn, current = options.turns, following - 1
-        cause = Text("--at {at} is too late: a worker has already reached {turn} {number}", at, turn, current)
+        cause = Text("--at {at} has passed: a worker has already reached {turn} {number}", at, turn, current)
         raise usage(cause, Text("use --at {number} or a larger number, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(

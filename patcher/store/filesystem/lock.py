@@ -110,8 +110,8 @@ def _acquire(
             )
             if os.path.lexists(claim):
                 hint = Text(
-                    "wait until the process that holds the lock has ended, then try again; if it no longer exists,"
-                    " delete {claim_file}",
+                    "wait until the process that holds the lock has ended, then try again. If there is no such process"
+                    " any more, delete {claim_file}",
                     claim,
                 )
             raise Problem(Kind.ENVIRONMENT, cause, str(folder / LOCK), hint)
@@ -257,7 +257,9 @@ def _read_claim(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        cause = Text("this file has the name of a claim to rlpatch's lock, but such a claim is always a symlink")
+        cause = Text(
+            "this file has the name of the symlink with which rlpatch claims its lock, but the file is no symlink"
+        )
         raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path)) from None
 
 

@@ -248,7 +248,7 @@ def unkept_rights(plain: PathState, file: PathState, path: Path) -> str:
     try:
         probe = try_rights(path.parent, plain)
     except OSError as error:
-        return Text("a patched file could not keep the permissions of the original: {error}", error.strerror)
+        return Text("the patched file cannot keep the permissions of the original: {error}", error.strerror)
     return "" if probe is None or probe.mode == plain.mode else out
 
 

@@ -567,7 +567,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     ]
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details
-    advice = "to switch the profiler off: unset PROFILING_MODE if this place switches the profiler on"
+    advice = "to switch the profiler off: unset PROFILING_MODE, if the profiler is switched on at that place"
     assert advice in " ".join(details.split())
     assert "    the patch checks for other profilers again before it records\n" in details
 
@@ -623,7 +623,7 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     assert "RLPATCH_WINDOW" in said
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
     assert "is not installed here; this is what rlpatch's recipes contain:" in newer
-    assert "records iterations 29..58 if both options are 30" in newer
+    assert "If both options are 30, this profiler records the iterations 29..58" in newer
     for version, notes in (("0.30.0rc2", 0), ("0.77.0", 1)):
         assert len(json.loads(run("explain", f"vllm-ascend=={version}", "--json").stdout)["notes"]) == notes
     both = run("explain", "vllm-ascend==0.9.1").stdout
@@ -718,7 +718,7 @@ def test_a_long_listing_is_short_and_begins_with_what_is_installed(
 ) -> None:
     release(tmp_path / "lib", "0.12.0rc1")
     monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path / "lib")])
-    assert run("list", "vllm-ascend").stdout.startswith(f"vllm-ascend 0.12.0rc1 is in {tmp_path / 'lib'}\n")
+    assert run("list", "vllm-ascend").stdout.startswith(f"vllm-ascend 0.12.0rc1 is installed in {tmp_path / 'lib'}\n")
     said = run("list", "verl").stdout
     assert len(said.splitlines()) < 60
     assert "--micro-batch --mini-batch --call" in said
@@ -872,11 +872,11 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
     ("words", "said"),
     [
         ((), None),
-        (("--markers",), "  marked as named ranges in the trace: the stage and its steps\n"),
+        (("--markers",), "  marked as named ranges in the trace: the rollout or stage, and each step in it\n"),
         (("--module-ranges",), "  marked as named ranges in the trace: every call of an nn.Module\n"),
         (
             ("--markers", "--module-ranges"),
-            "  marked as named ranges in the trace: the stage and its steps and every call of an nn.Module\n",
+            "  marked as named ranges in the trace: the rollout or stage, and each step in it and every call of an nn.Module\n",
         ),
     ],
 )

@@ -139,7 +139,11 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:
     report = Nodes(Shaky("n3"), SearchOptions()).recover()
     (problem,) = report.problems
-    assert (problem.kind, problem.cause, problem.place) == (Kind.ENVIRONMENT, "no node of the cluster answers", "n3")
+    assert (problem.kind, problem.cause, problem.place) == (
+        Kind.ENVIRONMENT,
+        "none of the cluster's nodes answers",
+        "n3",
+    )
     assert report.lines == []
 
 

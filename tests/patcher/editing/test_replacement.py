@@ -176,7 +176,7 @@ def test_what_is_there_already_changes_nothing(arguments, same: list[str]) -> No
             ("level=prof.Level.One", "x='''\n''', level=prof.Level.One"),
             "cannot be turned into a comment",
         ),
-        (("# enough", "# rlpatch: vllm-ascend rollout"), "already marked by another patch"),
+        (("# enough", "# rlpatch: vllm-ascend rollout"), "another patch has already marked"),
         (("after = 1", "after = = 1"), "not valid Python"),
         (("after = 1", "after = 1\r\ra = 2"), "a carriage return without a line feed"),
         (("after = 1", "after = 1\0"), "null bytes"),

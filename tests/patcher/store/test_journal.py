@@ -435,7 +435,7 @@ def test_a_commit_that_fails_says_whether_it_has_ended_another_run(
     assert bytes_of(two) == [PRISTINE] * 2
     assert (
         any(
-            "rlpatch first had to recover from an interrupted command: run your command again" in note
+            "rlpatch first recovered from an interrupted command. Now run your command again" in note
             for note in caught.value.notes
         )
         is ended

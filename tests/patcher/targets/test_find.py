@@ -158,7 +158,7 @@ def test_path_of_site_packages_with_an_editable_install(tmp_path: Path) -> None:
     info = dist_info(site, "0.5.3", name="sglang", lists="x.pth", editable=source)
     target = targets.find(SGLANG, paths=[site])
     assert (target.root, target.installed_as, target.version) == (source / "python", "editable", "0.5.3")
-    assert target.found_by == f"--path {site} (there, {info.name} is an editable install of {source})"
+    assert target.found_by == f"--path {site} (its {info.name} points to an editable install in {source})"
 
 
 def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_path_without_the_package_says_what_is_there(tmp_path: Path) -> None:
     dist_info(tmp_path, "0.11.0rc1", editable=tmp_path / "gone")
     found = problem(paths=[tmp_path], projects=ALL)
     info = tmp_path / "vllm_ascend-0.11.0rc1.dist-info"
-    although = f"although {info} is an editable install of {tmp_path}/gone"
+    although = f"although {info} points to an editable install in {tmp_path}/gone"
     searched = f"--path {tmp_path}: package vllm_ascend not found, {although}; packages found there: vllm"
     assert (found.kind, found.notes) == (Kind.NO_TARGET, (searched,))
     below = tmp_path / "vllm" / "worker"

@@ -96,7 +96,7 @@ def test_two_dist_infos_are_said(tmp_path: Path) -> None:
     dist_info(tmp_path, "0.9.0", lists=None)
     found = of(tmp_path)
     assert found.version == "0.11.0rc1"
-    assert "not vllm_ascend-0.9.0.dist-info" in found.notes[0].detail
+    assert "not in vllm_ascend-0.9.0.dist-info" in found.notes[0].detail
 
 
 def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_pa
     found = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
     assert (found.version, found.version_from) == ("", "nothing")
     detail = "according to vllm_ascend-0.1.0.dist-info, the version is 0.1.0; this version is a placeholder that every release of the package contains, so the installed release is unknown"
-    assert found.notes == (Note("rlpatch uses version unknown, not 0.1.0", detail),)
+    assert found.notes == (Note("rlpatch assumes version unknown, not 0.1.0", detail),)
     repository(source, tag="v0.1.0")
     told = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
     assert (told.version, told.version_from) == ("0.1.0", "git tag v0.1.0")

@@ -98,7 +98,7 @@ def test_of_two_dist_infos(
     best, notes = versions.choose(versions.distributions(tmp_path, NAMES, "vllm_ascend"), literal)
     assert best is not None
     assert best.folder == right
-    assert [note.detail for note in notes] == [f"rlpatch uses {right.name}, not {wrong.name}"]
+    assert [note.detail for note in notes] == [f"rlpatch uses the metadata in {right.name}, not in {wrong.name}"]
     assert notes[0].text.endswith("version 0.9.0")
 
 

@@ -38,15 +38,15 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "saved, and the trace was moved": ({"state": "saved", "traces": ["/t/elsewhere.json"]}, DONE, ""),
     "not recorded": ({"state": "not recorded", "why": "the run ended"}, LOST, "the run ended"),
     "too short": (
-        {"state": "not recorded", "why": "idle after 25 decode steps"}, LOST, "idle after 25 decode steps; a window that fits: --decode 12:25",
+        {"state": "not recorded", "why": "idle after 25 decode steps"}, LOST, "idle after 25 decode steps; this window would fit: --decode 12:25",
     ),
     "long enough elsewhere": (
         {"state": "not recorded", "why": "idle after 90 decode steps", "window": "200:230"}, LOST,
-        "idle after 90 decode steps; a window that fits: --decode 45:75",
+        "idle after 90 decode steps; this window would fit: --decode 45:75",
     ),
     "without an end, in millions": (
         {"state": "not recorded", "why": "idle after 2500000 decode steps", "window": "3000000:"}, LOST,
-        "idle after 2500000 decode steps; a window that fits: --decode 1250000:2500000",
+        "idle after 2500000 decode steps; this window would fit: --decode 1250000:2500000",
     ),
     "a single unit": ({"state": "not recorded", "why": "idle after 1 decode steps"}, LOST, "idle after 1 decode steps"),
     "a state that did not come": (

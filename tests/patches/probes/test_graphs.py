@@ -109,4 +109,4 @@ def test_another_stage_that_records_is_left_alone(
     monkeypatch.setattr(sys, "_rlpatch_recording", other)
     Worker(made).start("a")
     assert not made
-    assert console.messages[0].endswith("capture_model(): not recorded: other is recording")
+    assert console.messages[0].endswith("capture_model(): not recorded: this process is already recording: other")

@@ -104,7 +104,7 @@ def test_a_single_unit_that_takes_too_long_is_told(clock: SimpleNamespace, conso
     clock.per_unit = 3.0
     worker = V1Worker(WINDOW="1:3", FIRST_PIECE=1, parts=(timed(clock),), **PIECES)
     rollout(worker, 5)
-    assert re.search(r"\b3\.0 s\b.*RLPATCH_MAX_STALL=2\.0.*piece 1\b", console.text)
+    assert re.search(r"\bpiece 1 .*\b3\.0 s\b.*RLPATCH_MAX_STALL=2\.0\b", console.text)
 
 
 def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, console: Console) -> None:
@@ -242,11 +242,17 @@ def limited(tmp_path: Path, window: str, limit: str, sizes: list[int], **more: A
 @pytest.mark.parametrize(
     ("window", "limit", "sizes", "lengths", "said"),
     [
-        ("2:6", "2", [600_000_000] * 9, [1], "would be too large: about 2.4 GB, recorded 1 of 4 decode steps"),
+        (
+            "2:6",
+            "2",
+            [600_000_000] * 9,
+            [1],
+            "would be too large for RLPATCH_MAX_TRACE_GB or the disk: about 2.4 GB, recorded 1 of 4 decode steps",
+        ),
         ("2:6", "2.5", [600_000_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 decode steps"),
         ("2:6", "0.0005", [100_000] * 9, [1, 2, 1], "complete, recorded 4 of 4 decode steps"),
-        ("2:9", "0.0005", [50_000, 100_000], [1, 2], "too large: about 0.00065 GB, recorded 3 of 7"),
-        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "too large: about 0.0006 GB, recorded 5 decode steps in 3 pieces"),
+        ("2:9", "0.0005", [50_000, 100_000], [1, 2], "or the disk: about 0.00065 GB, recorded 3 of 7"),
+        ("2:", "0.0005", [100_000] * 9, [1, 2, 2], "or the disk: about 0.0006 GB, recorded 5 decode steps in 3 pieces"),
     ],
 )
 def test_a_trace_that_would_become_too_large_ends_the_window(

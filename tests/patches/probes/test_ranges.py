@@ -270,7 +270,7 @@ def test_a_compiled_graph_holds_nothing_of_ours(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("constants", "said"),
     [
-        ({"reason": "no domains"}, "no module ranges: no domains"),
+        ({"reason": "no domains"}, "the trace has no module ranges: no domains"),
         ({"fails": True}, "no more module ranges, the run goes on"),
     ],
 )

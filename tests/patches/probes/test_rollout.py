@@ -481,7 +481,7 @@ def test_a_failure_at_exit_is_told_once(monkeypatch: pytest.MonkeyPatch, console
     monkeypatch.setattr(worker._RlpatchStage, "traces", lambda _: 1 / 0)
     worker._rlpatch_stage("exit")
     (error,) = console.failures
-    assert re.match(r"rlpatch: \w+_dp0_rank0_\d+, rollout: no profile(.|\n)*ZeroDivisionError", error)
+    assert re.match(r"rlpatch: \w+_dp0_rank0_\d+, rollout: recording failed(.|\n)*ZeroDivisionError", error)
 
 
 def test_the_profiler_is_stopped_even_if_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -707,7 +707,7 @@ def test_replicas_that_are_no_numbers_are_one_error(monkeypatch: pytest.MonkeyPa
     worker = V1Worker()
     rollout(worker, 5)
     assert worker._rlpatch_stage_probe is None
-    assert "RLPATCH_REPLICAS='first' cannot be used where 0 is the default" in console.text
+    assert "RLPATCH_REPLICAS='first' is not valid; without it, the patch uses 0" in console.text
 
 
 @pytest.mark.parametrize(("first", "before"), [(1, 0), (2, 1), (30, 1), (5_000, 1)])

@@ -462,8 +462,8 @@ threads = [threading.Thread(target=work, args=[str(n)]) for n in range(8)]
 
 STOPPED = {
     "a folder that cannot be made": ({"RLPATCH_SAVE_PATH": "/proc/none"}, "FileNotFoundError"),
-    "a path that is none": ({"RLPATCH_SAVE_PATH": "here"}, "RLPATCH_SAVE_PATH='here' cannot be used"),
-    "a size that is none": ({"RLPATCH_MAX_TIMELINE_MB": "none"}, "RLPATCH_MAX_TIMELINE_MB='none' cannot be used"),
+    "a path that is none": ({"RLPATCH_SAVE_PATH": "here"}, "RLPATCH_SAVE_PATH='here' is not valid"),
+    "a size that is none": ({"RLPATCH_MAX_TIMELINE_MB": "none"}, "RLPATCH_MAX_TIMELINE_MB='none' is not valid"),
 }
 
 

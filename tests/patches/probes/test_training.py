@@ -384,7 +384,7 @@ def test_a_run_that_begins_behind_its_training_steps_says_so(console: Console) -
     worker = Asynchronous()
     worker.in_step(8)
     assert console.messages[0].endswith(
-        "training step 8 (parameter version 7): not recorded: the first call is in training step 8 already"
+        "training step 8 (parameter version 7): not recorded: the first call is already in training step 8"
     )
     worker.in_step(9)
     assert (len(console.messages), worker.made) == (1, [])
@@ -407,7 +407,7 @@ def test_a_request_for_a_training_step_that_has_begun_is_refused_in_the_next(tmp
     worker.train({})
     assert not console.text
     worker.in_step(2)
-    assert "request refused: the request was for number 1, and this worker is already at 2" in console.text
+    assert "request refused: the request is for rollout or step 1, and this worker is at 2" in console.text
     assert worker.made == []
 
 
@@ -556,7 +556,7 @@ class TestTwoOfOurs:
         assert "stop" not in rollout.made[0].calls
         assert stage.recorded == []
         assert "_dp0_rank0_" in console.text
-        assert "is recording" in console.text
+        assert "already recording" in console.text
 
     def test_a_stage_does_not_open_while_another_records(self, console: Console) -> None:
         outer, inner = Stage(UNIT="mini-batch", WINDOW="0:2"), Stage(WINDOW="0:1", STAGE="compute-values")
@@ -573,7 +573,7 @@ class TestTwoOfOurs:
         stage.infer()
         assert stage.recorded == [{1: ["micro 1"]}]
         (error,) = console.failures
-        assert re.match(r"rlpatch: \w+_dp0_rank0_\d+, rollout: no profile, the run goes on: ", error)
+        assert re.match(r"rlpatch: \w+_dp0_rank0_\d+, rollout: recording failed, the run goes on: ", error)
 
 
 class Whole(Stage):
@@ -657,7 +657,7 @@ def test_what_a_schedule_interleaves_has_no_micro_batches(run: Any, instead: str
     stage = Scheduled()
     stage.drive(**run)
     assert stage.recorded == []
-    said = f"not recorded: Megatron's schedule interleaves the micro-batches, use {instead}, after 0 micro-batches"
+    said = f"not recorded: Megatron's schedule interleaves the micro-batches (use {instead}) after 0 micro-batches"
     assert [message.endswith(said) for message in console.messages] == [True]
     other = Scheduled(UNIT="mini-batch")  # with --markers the line is there, too
     other.drive(**run)

@@ -186,7 +186,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "no running worker with such a rank accepts this recording request": (
         [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no running worker with such a rank accepts this recording request", "use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: 0, 3"),
     "too late": (
-        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5 is too late: a worker has already reached rollout 5", "--at 6"),
+        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5 has passed: a worker has already reached rollout 5", "--at 6"),
     "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout has no effect without --wait", "--wait --timeout SECONDS"),
 }  # fmt: skip
 
