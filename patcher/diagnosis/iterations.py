@@ -76,13 +76,11 @@ def iterations(
     """
     rollout, identity = numbers or (np.zeros(len(start), dtype=np.int64),) * 2
     begins = np.diff(rollout, prepend=0) != 0 if rollout.any() else tokens >= context
-    if len(begins):
-        begins[0] = True
+    begins[:1] = True
     rollout = np.cumsum(begins) - 1
     seconds = length.copy()
-    if len(start) > 1:
-        goes_on = rollout[1:] == rollout[:-1]
-        seconds[:-1][goes_on] = np.diff(start)[goes_on]
+    goes_on = rollout[1:] == rollout[:-1]
+    seconds[:-1][goes_on] = np.diff(start)[goes_on]
     return Iterations(start, seconds, requests, tokens, context, rollout.astype(np.int64), identity)
 
 

@@ -83,6 +83,7 @@ def test_a_load_begins_behind_the_first_iteration_in_its_state() -> None:
         origin = load_condition(of, load)[2]
         assert counts[origin - 1] <= most < min(counts[origin - 3 : origin - 1])
     assert load_condition(of, "prefill") == (0, 0, 0)
+    assert load_condition(of.chosen(of.requests == of.requests.max()), "tail") == (0, 0, 0)
 
 
 def test_rollouts_begin_where_the_timeline_says_also_with_cached_prefixes() -> None:

@@ -65,6 +65,7 @@ def test_the_scheduler_repeats_known_requests_exactly(count: int, at_once: int, 
     of = requests(5, count, median)
     rows = scheduled([Request(*request) for request in of], Scheduler(at_once, budget))
     assert rows.tolist() == [list(map(float, row[:3])) for row in rollouts.schedule(of, at_once, budget)]
+    assert len(scheduled([Request(*request) for request in of], Scheduler(at_once, budget), most=7)) == 7
 
 
 def test_requests_that_come_alone_are_told_exactly() -> None:
@@ -176,7 +177,10 @@ def test_of_steps_sync_and_balance_are_bounded() -> None:
         ("free-weight-sync", 15, 20),
         ("perfect-balance", 19.5, 20),
     ]
-    assert [action.bound_seconds for action in diagnosis.actions] == [5, 0.5]
+    assert [(action.what, action.bound_seconds) for action in diagnosis.actions] == [
+        ("weight sync without waiting", 5),
+        ("perfect balance", 0.5),
+    ]
 
 
 @pytest.mark.parametrize("most", [2, 50, 10**17])

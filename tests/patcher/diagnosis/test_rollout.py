@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from fixtures.rollouts import OUTSIDE_US, Iteration, SimulatedEngine, requests
+from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import reading
-from patcher.diagnosis.engines import Engine, engines
+from patcher.diagnosis.engines import Engine, engine, engines
 from patcher.diagnosis.loads import by_load
 from patcher.diagnosis.model import CLASSES, RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.plan import LENGTH, WINDOWS, choose_windows
@@ -80,6 +81,8 @@ def test_the_chosen_windows_tell_the_classes(seed: int, count: int, at_once: int
     assert stage.seconds == pytest.approx(sum(part.seconds for part in stage.classes))
     assert sum(part.share for part in stage.by_load) == pytest.approx(1)
     assert all(part.classes for part in stage.by_load)
+    for part in stage.by_load:
+        assert part.ms_each * part.iterations == pytest.approx(1000 * part.share * stage.seconds)
 
 
 @pytest.mark.parametrize("slower", [1.0, 2.5])
@@ -167,6 +170,8 @@ def test_without_a_window_the_timeline_is_told_and_windows_are_chosen(tmp_path: 
     (stage,) = diagnosis.stages
     assert (stage.supported, stage.recorded, stage.classes) == (False, 0, ())
     assert {part.load for part in stage.by_load} == {"prefill", "full", "middle", "tail"}
+    for part in stage.by_load:
+        assert part.ms_each * part.iterations == pytest.approx(1000 * part.share * stage.seconds)
     assert diagnosis.next_windows
     assert "fuller batches" in [action.what for action in diagnosis.actions]
 
@@ -253,3 +258,14 @@ def test_a_run_of_one_rollout_includes_its_warm_up(tmp_path: Path) -> None:
     diagnosis = reading.read(tmp_path, None, silent, CommandResult("diagnose"))
     assert diagnosis.stages[0].turns == 1
     assert len(diagnosis.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "target"), [("sglang", "sglang"), ("vllm-ascend", "vllm-ascend"), ("verl", "vllm")]
+)
+def test_an_engine_in_a_trainer_is_taken_for_vllm(package: str, target: str, tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=7, package=package)
+    writer.add("phase", "step", 0, 1_000)
+    writer.close((2_000, 2_000))
+    ((_, (process,)),) = runs.survey(files.paths(tmp_path)).runs
+    assert engine(process).package == target

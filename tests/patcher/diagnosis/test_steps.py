@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fixtures.timeline.made import empty
 from fixtures.timeline.small import small
 from patcher.commands.diagnosis import lines, reading
+from patcher.diagnosis import tables
 from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.steps import with_steps
 from patcher.messages import CommandResult
 from patcher.progress import silent
+from patcher.timeline.model import PathSegment, TrainingStep
 
 
 def diagnosed(folder: Path) -> RunDiagnosis:
@@ -61,3 +66,32 @@ def test_a_run_without_an_engine_has_its_training_stages(tmp_path: Path) -> None
     for path in (tmp_path / "timeline").glob("node0_3*"):
         path.unlink()
     assert "update-policy" in {stage.stage for stage in diagnosed(tmp_path).stages}
+
+
+@pytest.mark.parametrize(
+    ("segments", "stages"),
+    [
+        ([("engine", "iteration", "decode", "step", 2), ("trainer", "work", "optimizer", "", 8)], "rollout other"),
+        ([("trainer", "work", "update_critic", "step", 2), ("engine", "sync", "load", "", 8)], "update-critic weight-sync"),
+        ([("agent", "work", "tool", "gen", 6), ("trainer", "work", "optimizer", "gen", 4)], "rollout"),
+        ([("agent", "work", "tool", "gen", 5), ("trainer", "work", "optimizer", "gen", 5)], "gen"),
+        ([("trainer", "work", "optimizer", "sync_weights", 10)], "weight-sync"),
+    ],
+)  # fmt: skip
+def test_a_segment_counts_as_what_its_phase_mostly_is_else_by_its_own_activity(
+    segments: list[tuple[str, str, str, str, float]], stages: str
+) -> None:
+    path, end = list[PathSegment](), 0.0
+    for role, kind, what, phase, seconds in segments:
+        path.append(PathSegment(end, end + seconds, seconds, role, 0, 0, kind, what, phase, None))
+        end += seconds
+    step = TrainingStep(
+        step=1, start=0, end=end, seconds=end, verdict="", why="", limited_by=None, mostly=None,
+        critical_path=tuple(path), roles=(), tail_seconds=0, tail=None, sync_seconds=0, sync=(), poll_seconds=0,
+        phases=(),
+    )  # fmt: skip
+    diagnosis = with_steps(RunDiagnosis((), (), ()), replace(empty(), steps=(step,)))
+    assert [stage.stage for stage in diagnosis.stages] == stages.split()
+    assert sum(stage.step_seconds for stage in diagnosis.stages) == 10
+    assert [row[0] for row in tables.stages(diagnosis).rows] == stages.split()
+    assert tables.stages(replace(diagnosis, steps=0)).rows == []

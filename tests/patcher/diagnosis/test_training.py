@@ -20,6 +20,7 @@ from patcher.diagnosis.training import (
     slowest_rank,
     trainer_stages,
 )
+from patcher.diagnosis.training_composition import without_recording_cost
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
@@ -136,6 +137,21 @@ def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
     assert stage.recording_seconds == pytest.approx(added, rel=0.1)
     assert stage.seconds == pytest.approx(undisturbed.seconds, rel=0.02)
     assert stage.supported
+
+
+@pytest.mark.parametrize(
+    ("recorded", "changed"),
+    [([5], {5: 57, 6: 57 * 7 / 6}), ([0], {0: 20.5 / 4.5}), ([1, 4, 7, 10], {}), ([], {})],
+    ids=str,
+)
+def test_a_recorded_micro_batch_and_its_neighbors_count_at_most_as_others_of_their_size(
+    recorded: list[int], changed: dict[int, float]
+) -> None:
+    sizes = np.arange(1.0, 13)
+    measured = np.array([50, 4, 9, 16, 25, 100, 200, 64, 81, 100, 121, 144.0])
+    seconds = without_recording_cost(measured, sizes, np.array(recorded, dtype=np.int64))
+    expected = [changed.get(place, each) for place, each in enumerate(measured)]
+    assert seconds == pytest.approx(np.array(expected))
 
 
 @pytest.mark.parametrize(
