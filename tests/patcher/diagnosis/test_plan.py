@@ -98,3 +98,15 @@ def test_rollouts_begin_where_all_requests_are_new_and_are_counted_on_from_engin
     both = concatenated([first, second])
     assert [int((both.rollout == number).sum()) for number in (0, 1)] == [len(first), len(second)]
     assert len(concatenated([])) == 0
+
+
+def test_an_iteration_lasts_until_the_next_one_of_its_rollout() -> None:
+    start, ones = np.array([0, 3, 7, 20, 21.0]), np.ones(5)
+    tokens, context = np.array([9, 1, 1, 8, 1.0]), np.array([9, 10, 11, 8, 9.0])
+    of = iterations(start, 2 * ones, ones, tokens, context)
+    assert of.rollout.tolist() == [0, 0, 0, 1, 1]
+    assert of.seconds.tolist() == [3, 4, 2, 1, 2]
+    assert of.prefill.tolist() == [8, 0, 0, 7, 0]
+    assert of.features[0].tolist() == [1, 1, 8, 9, 72, 1]
+    assert of.features_beside_device[:, 6].tolist() == [1, 0, 0, 1, 0]
+    assert iterations(start[:1], ones[:1], ones[:1], tokens[:1], context[:1]).seconds.tolist() == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace as Some
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import reading
 from patcher.diagnosis.engines import Engine, engine, engines
 from patcher.diagnosis.loads import by_load
-from patcher.diagnosis.model import CLASSES, RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.model import CLASSES, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.plan import LENGTH, WINDOWS, choose_windows
+from patcher.diagnosis.rollout import DiagnosedRollouts
 from patcher.diagnosis.run import planned_windows
 from patcher.messages import CommandResult
 from patcher.progress import silent
@@ -269,3 +271,14 @@ def test_an_engine_in_a_trainer_is_taken_for_vllm(package: str, target: str, tmp
     writer.close((2_000, 2_000))
     ((_, (process,)),) = runs.survey(files.paths(tmp_path)).runs
     assert engine(process).package == target
+
+
+def test_the_largest_load_that_was_checked_is_withheld_first() -> None:
+    errors = {"prefill": (0.1, False), "full": (0.3, False), "middle": (None, False), "tail": (0.2, True)}
+    parts = [
+        LoadPart(load, share, 1, 1.0, (), error, supported)
+        for share, (load, (error, supported)) in zip((0.2, 0.3, 0.4, 0.1), errors.items(), strict=True)
+    ]
+    stage: Any = Some(by_load=parts)
+    some: Any = None
+    assert DiagnosedRollouts(stage, some, (), some, ()).withheld == ("full", "prefill")
