@@ -728,3 +728,49 @@ def test_an_operator_or_a_family_with_half_of_the_time_is_the_headline(times: di
     headline = host_only._dominant_operator(RankProfile("a", "torch", 0, CPU, (), operators=rows), 100)
     assert all(part in headline for part in named.split("|"))
     assert bool(headline) == bool(named)
+
+
+def in_collectives(rank: int, ms: float, step_ms: int = 100, place: str = "c10d::allreduce_") -> RankProfile:
+    """A rank without a device that spends so many of the ms of each step in a collective."""
+    steps = [
+        HostStep(
+            number=number, ns=step_ms * MS, operators={}, calls={}, small_ns=0, compiling_ns=0,
+            places={HostPlace(place): round(ms * MS), HostPlace("g"): MS},
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    units = (RecordedUnit(number=0, host_ns=step_ms * MS, kernels=0),)
+    return RankProfile(
+        f"/{rank}", "torch", rank, CPU, units, host_steps=tuple(steps), operators=(CallSums("aten::mm", 1, 0, 0, MS),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "saving"),
+    [
+        ([(0, 20), (1, 30)], 10), ([(0, 30), (1, 20)], 10), ([(0, 20.1), (1, 30)], None), ([(0, 10), (1, 19.9)], None),
+        ([(0, 10), (1, 20)], 10), ([(0, 10), (1, 50), (2, 20), (3, 30)], 20), ([(0, 10), (1, 50), (2, 20)], 10), ([(0, 10)], None),
+        ([(0, 10), (0, 50)], None),
+    ],
+)  # fmt: skip
+def test_the_others_wait_half_as_long_again_for_a_straggler(
+    ranks: list[tuple[int, float]], saving: float | None
+) -> None:
+    profiles = [in_collectives(rank, ms) for rank, ms in ranks]
+    found = host_only.straggler(profiles)
+    assert (found and (found.id, found.saving_ns)) == (saving and ("slow-rank", round(saving * MS)))
+    assert found is None or found.source == f"/{min(ranks, key=lambda rank: rank[1])[0]}"
+    assert host_only.straggler([in_collectives(rank, ms, place="c10d::send") for rank, ms in ranks]) is None
+
+
+def test_a_place_counts_zero_in_the_steps_without_it() -> None:
+    steps = [replace(in_collectives(0, 1).host_steps[0], places={HostPlace(name): 7}) for name in "aab"]
+    assert host_only._typical_places(steps) == [(HostPlace("a"), 7), (HostPlace("b"), 0)]
+
+
+def test_the_evidence_on_one_of_two_ranks_begins_with_its_label() -> None:
+    profiles = [replace(in_collectives(rank, 10 * rank + 10), label=f"rank {rank}") for rank in range(2)]
+    for count in (1, 2):
+        findings = analysis.reported(profiles[:count]).findings
+        assert findings
+        assert {one.evidence.startswith(("rank 0: ", "rank 1: ")) for one in findings} == {count == 2}
