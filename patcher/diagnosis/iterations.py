@@ -85,12 +85,7 @@ def iterations(
 
 
 def concatenated(parts: Sequence[Iterations]) -> Iterations:
-    """Join the iterations of several engines, one engine after the other, and number the rollouts of all consecutively.
-
-    Returns no iterations if there are no parts.
-    """
-    empty = np.zeros(0)
-    parts = [iterations(empty, empty, empty, empty, empty), *parts]
+    """Join the iterations of one or more engines, one after the other, and number the rollouts of all consecutively."""
     ends = np.cumsum([0, *(int(part.rollout.max(initial=-1)) + 1 for part in parts[:-1])])
     numbered = [replace(part, rollout=part.rollout + before) for part, before in zip(parts, ends, strict=True)]
     return Iterations(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fixtures.rollouts import Request, SimulatedEngine, requests
+from patcher.diagnosis.design import scaling
 from patcher.diagnosis.iterations import Iterations, concatenated, iterations
 from patcher.diagnosis.loads import by_load
 from patcher.diagnosis.model import PlannedWindows
@@ -97,7 +98,6 @@ def test_rollouts_begin_where_all_requests_are_new_and_are_counted_on_from_engin
     assert set(first.rollout) == {0}
     both = concatenated([first, second])
     assert [int((both.rollout == number).sum()) for number in (0, 1)] == [len(first), len(second)]
-    assert len(concatenated([])) == 0
 
 
 def test_an_iteration_lasts_until_the_next_one_of_its_rollout() -> None:
@@ -110,3 +110,15 @@ def test_an_iteration_lasts_until_the_next_one_of_its_rollout() -> None:
     assert of.features[0].tolist() == [1, 1, 8, 9, 72, 1]
     assert of.features_beside_device[:, 6].tolist() == [1, 0, 0, 1, 0]
     assert iterations(start[:1], ones[:1], ones[:1], tokens[:1], context[:1]).seconds.tolist() == [1]
+
+
+def test_features_are_scaled_by_the_predicted_time_and_by_what_is_usual() -> None:
+    of = rollout(requests(0))
+    scaled = scaling(of)(of.features)
+    assert np.sqrt((scaled**2).mean(axis=0)) == pytest.approx(1)
+    assert scaled[7, 0] / scaled[-1, 0] == pytest.approx(of.seconds[-1] / of.seconds[7], rel=0.3)
+    each = np.ones(10)
+    alike = iterations(0.01 * np.arange(10), 0.01 * each, each, each, each)
+    scale, usual = scaling(alike), alike.features[:1]
+    assert scale(usual).tolist() == [pytest.approx([1, 1, 0, 1, 0, 1])]
+    assert scale(0.1 * usual)[0, 0] == pytest.approx(1 / 3)  # divided by at least 0.3 times the usual seconds

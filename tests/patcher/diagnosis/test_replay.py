@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fixtures import rollouts
+from patcher.diagnosis import whatif
 from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import RunDiagnosis, WhatIf
@@ -72,6 +73,33 @@ def test_requests_that_come_alone_are_told_exactly() -> None:
     of = [rollouts.Request(90, 30), *requests(1, 20, 40)]
     rollout = iterations(rollouts.schedule(of, 1, 10**6))
     assert [request[:2] for request in requests_of(rollout, 1)] == of
+    (cut,) = (what_if.setting for what_if in what_ifs(rollout) if what_if.name == TAIL_CUT)
+    assert cut == sorted(request.output for request in of)[19]  # of 21
+
+
+@pytest.mark.parametrize(
+    ("at_once", "all_requests", "replayed"), [(3, 5, True), (2, 5, False), (3, 4, False), (4_096, 500_000, True)]
+)
+def test_too_many_requests_are_not_replayed(
+    at_once: int, all_requests: int, replayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 3 at once, and 3 + 2 in all."""
+    monkeypatch.setattr(whatif, "MOST_AT_ONCE", at_once)
+    monkeypatch.setattr(whatif, "MOST_REQUESTS", all_requests)
+    found = replay(iterations([(3, 90, 90), (1, 1, 31), (3, 61, 92)]))
+    assert found is not None
+    assert ("too many" in found.why) != replayed
+
+
+@pytest.mark.parametrize(("most", "count"), [(2, 1), (9, 1), (10, 2), (14, 2), (15, 3)])
+def test_the_newest_rollouts_are_replayed(most: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whatif, "MOST_ITERATIONS", most)
+    rows = [(1, 9, 9), *((1, 1, 10 + at) for at in range(4))]
+    found = replay(iterations(rows, rows, rows))
+    assert found is not None
+    assert (len(found.requests), len(found.iterations), found.agreement) == (count, 5 * count, 1)
+    assert {*found.iterations.rollout.tolist()} == {*range(3 - count, 3)}
+    assert found.seconds == pytest.approx(seconds(np.array(rows * 3, dtype=float)).sum())
 
 
 def test_a_prompt_that_may_be_cut_counts_as_half_of_one() -> None:

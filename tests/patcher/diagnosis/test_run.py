@@ -43,7 +43,9 @@ def test_what_limits_a_diagnosis_is_noted(engines: list[Engine], notes: list[str
 
 
 def test_the_first_rollout_is_a_warm_up() -> None:
-    (stage,) = diagnose([engine(two_rollouts(), between=0.25)], [], replays=False).stages
+    diagnosis = diagnose([engine(two_rollouts(), between=0.25)], [], replays=False)
+    (stage,), planned, planned_decodes = diagnosis.stages, diagnosis.planned, diagnosis.planned_decodes
+    assert [each and each.windows for each in (planned, planned_decodes)] == [((1, 6),), ((2, 7),)]
     assert (stage.seconds, stage.iterations, stage.turns, stage.between_seconds) == (6, 6, 1, 1.5)
     (only,) = diagnose([engine(decodes([4] * 6, [1.0] * 6), between=0.25)], [], replays=False).stages
     assert (only.seconds, only.between_seconds) == (6, 1.5)
