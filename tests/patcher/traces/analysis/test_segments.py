@@ -175,29 +175,6 @@ def test_on_the_device_a_step_begins_with_its_first_kernel_and_ends_with_the_fir
     assert [(one.leads, one.starts, one.ends, one.last, one.tasks) for one in made] == expected
 
 
-BEGINS: dict[str, tuple[list[tuple[int, int, int]], int, int]] = {
-    "at its mark": ([], 40, 10),
-    "at its first task behind the mark": ([(20, 25, 0)], 20, 20),
-    "at its mark, which a task overlaps": ([(20, 25, 0)], 21, 10),
-    "before its mark": ([(5, 8, 0)], 40, 5),
-    "behind other work": ([(5, 15, 1), (2, 12, UNKNOWN)], 40, 15),
-    "with its first kernel, behind longer work": ([(5, 35, 1)], 40, 30),
-    "before other work that begins with its first kernel": ([(5, 15, 1), (30, 35, 1)], 40, 15),
-}
-
-
-@pytest.mark.parametrize(("tasks", "mark_end", "begin"), BEGINS.values(), ids=BEGINS)
-def test_on_the_device_the_first_step_begins(tasks: list[tuple[int, int, int]], mark_end: int, begin: int) -> None:
-    """Its mark begins at 10, and its first kernel at 30."""
-    trace = RankTrace("a", "torch")
-    for start, end, _ in tasks:
-        trace.add_task(start, end, "copy", "k", "stream 7", None)
-    step = segments.Segment(10, 50, Mark("x", "x", 10, mark_end), starts=30)
-    owner, order = [owner for *_, owner in tasks], sorted(range(len(tasks)), key=lambda at: tasks[at])
-    assert segments._device_begin(trace, step, 0, owner, order) == begin
-    assert segments._device_begin(trace, segments.Segment(10, 50, None, starts=30), 0, owner, order) == 30
-
-
 @pytest.mark.parametrize(
     ("linked", "owners"), [(False, [UNKNOWN, 0, 0, 2, UNKNOWN]), (True, [UNKNOWN, 0, 0, 0, 2, UNKNOWN])]
 )
