@@ -118,7 +118,7 @@ def test_features_are_scaled_by_the_predicted_time_and_by_what_is_usual() -> Non
     assert np.sqrt((scaled**2).mean(axis=0)) == pytest.approx(1)
     assert scaled[7, 0] / scaled[-1, 0] == pytest.approx(of.seconds[-1] / of.seconds[7], rel=0.3)
     each = np.ones(10)
-    alike = iterations(0.01 * np.arange(10), 0.01 * each, each, each, each)
+    alike = iterations(np.cumsum(0.01 * each), 0.01 * each, each, each, each)
     scale, usual = scaling(alike), alike.features[:1]
     assert scale(usual).tolist() == [pytest.approx([1, 1, 0, 1, 0, 1])]
     assert scale(0.1 * usual)[0, 0] == pytest.approx(1 / 3)  # divided by at least 0.3 times the usual seconds

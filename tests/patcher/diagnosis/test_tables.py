@@ -6,6 +6,7 @@ import pytest
 
 from patcher.diagnosis import tables
 from patcher.diagnosis.model import Action, ClassShare, DiagnosedWindow, LoadPart, RunDiagnosis, StageDiagnosis, WhatIf
+from patcher.table import Unit
 
 SHARE = ClassShare("gemm", 0.25, 0.012, 1.5)
 STAGE = StageDiagnosis(
@@ -38,7 +39,7 @@ def test_each_table_has_its_rows() -> None:
         (tables.HALF_WIDTH, "± 100000.0 %"), (tables.SIGNED, "+100000 %"), (tables.MILLISECONDS, "1,000.0 ms"),
     ],
 )  # fmt: skip
-def test_numbers_have_their_units(unit: tables.Unit, text: str) -> None:
+def test_numbers_have_their_units(unit: Unit, text: str) -> None:
     assert unit.text(1_000) == text
 
 
