@@ -112,9 +112,17 @@ def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
     return {(what_if.name, what_if.setting): what_if for what_if in what_ifs(rollout)}
 
 
+def test_loads_of_about_as_many_requests_are_told_together() -> None:
+    """From one number of requests to twice as many there are two loads, each of at least five iterations."""
+    requests_of_each = np.repeat(np.arange(1.0, 18), [5] * 16 + [4])
+    rows = np.stack([requests_of_each, requests_of_each, 90 * requests_of_each], axis=1)
+    assert len(whatif._CostModel(iterations([tuple(row) for row in rows.tolist()])).loads) == 8
+
+
 def test_less_is_estimated_and_more_is_bounded() -> None:
     of = requests(3, 64, 60)
     by_name = by_setting(iterations(*[rollouts.schedule(of, 16)] * 2))
+    assert [setting for name, setting in by_name if name == MAX_NUM_SEQS] == [8, 32, 64]
     truth = {setting: 2 * seconds(np.array(rollouts.schedule(of, setting), dtype=float)).sum() for setting in (8, 32)}
     fewer, more = by_name[MAX_NUM_SEQS, 8], by_name[MAX_NUM_SEQS, 32]
     assert fewer.seconds is not None

@@ -1,12 +1,15 @@
-"""The diagnosis of engines without a recorded window: what limits it, and what to record next."""
+"""The diagnosis of engines by few iterations that are all alike: what limits it, and what to record next."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace as Some
+from typing import Any
 
 import numpy as np
 import pytest
 
+from patcher.diagnosis import composition
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.run import diagnose, planned_windows
@@ -68,3 +71,76 @@ def test_windows_are_planned_by_the_newest_rollouts_that_have_ended(rollouts: in
     iterations = replace(decodes([4] * rollouts, [1.0] * rollouts), rollout=np.arange(rollouts))
     assert [of.rollout.tolist() for of in engine(iterations).whole_rollouts] == [[number] for number in studied]
     assert engine(iterations).rollouts == rollouts
+
+
+@pytest.fixture
+def _without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fit once, since 40 fits take half a second."""
+    monkeypatch.setattr(composition, "RESAMPLES", 1)
+
+
+def recorded(*numbers: int) -> Any:
+    """A profile of the iterations with these ids, of which each has a second of matmuls."""
+    return Some(
+        units=[Some(number=number, classes={"gemm": 10**9}) for number in numbers], cold=(), kernels=(), source="/t/a.json",
+        facts={"units": [{"number": number, "iteration": number} for number in numbers]},
+        metadata=Some(stage="rollout", pid=7, host="node0", unit="iterations", window=None),
+    )  # fmt: skip
+
+
+def forty_each(**seconds: float) -> Engine:
+    """Two rollouts of 40 iterations of a second, but for the seconds of those with some ids (``at`` and the id)."""
+    ids, took = np.arange(1, 81), np.ones(80)
+    for name, length in seconds.items():
+        took[int(name.removeprefix("at")) - 1] = length
+    return engine(replace(decodes([4] * 80, took.tolist()), rollout=np.repeat([0, 1], 40), id=ids))
+
+
+@pytest.mark.usefixtures("_without_intervals")
+@pytest.mark.parametrize(("count", "classes"), [(0, []), (1, []), (2, []), (3, ["gemm"]), (5, ["gemm"])])
+def test_three_recorded_iterations_tell_the_classes(count: int, classes: list[str]) -> None:
+    diagnosis = diagnose([forty_each()], [recorded(*range(50, 50 + count))], replays=False)
+    (stage,) = diagnosis.stages
+    assert (stage.recorded, stage.supported) == (count, bool(classes))
+    assert stage.seconds == pytest.approx(40)
+    assert [part.name for part in stage.classes] == classes
+    assert [part.share for part in stage.classes] == pytest.approx([1.0] * len(classes))
+    assert [(part.load, part.iterations, part.supported, part.error is None) for part in stage.by_load] == [
+        ("full", 40, bool(classes), not classes)
+    ]
+    assert bool(stage.why) == (not classes)
+    assert (diagnosis.planned is None, diagnosis.planned_decodes is None) == (bool(classes),) * 2
+
+
+@pytest.mark.usefixtures("_without_intervals")
+@pytest.mark.parametrize(
+    ("seconds", "recording", "waiting"),
+    [
+        ({"at51": 1.55}, 0.55, 0), ({"at51": 1.45}, 0, 0), ({"at54": 1.55}, 0.55, 0), ({"at55": 1.55}, 0, 0), ({"at48": 1.55}, 0.55, 0),
+        ({"at47": 1.55}, 0, 0), ({"at70": 3.05}, 0, 2.05), ({"at70": 2.95}, 0, 0), ({"at51": 9, "at70": 5}, 8, 4), ({"at9": 9}, 0, 0),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_cost_of_recording_and_waits_are_no_work(
+    seconds: dict[str, float], recording: float, waiting: float
+) -> None:
+    """Iterations 50 to 52 of ids 41 to 80 were recorded."""
+    diagnosis = diagnose([forty_each(**seconds)], [recorded(50, 51, 52)], replays=False)
+    (stage,) = diagnosis.stages
+    assert (stage.recording_seconds, stage.waiting_seconds) == pytest.approx((recording, waiting), abs=0.01)
+    whole = 40 + sum(length - 1 for name, length in seconds.items() if name != "at9")
+    assert stage.seconds == pytest.approx(whole - recording - waiting, abs=0.01)
+    assert any("waiting" in note for note in diagnosis.notes) == (waiting > 0.05 * stage.seconds)
+
+
+@pytest.mark.parametrize(("longest", "alike"), [(40, True), (44, True), (45, False)])
+def test_rollouts_are_alike_if_none_is_a_tenth_longer(longest: int, alike: bool) -> None:
+    """The tail of the longest one was not recorded."""
+    counts = [8] * 40, [8] * 40, [8] * 30 + [1] * (longest - 30)
+    of = decodes([count for rollout in counts for count in rollout], [1.0] * (80 + longest))
+    rollout = np.repeat([0, 1, 2, 3], [40, 40, longest, 5])
+    with_last = decodes([*of.requests.astype(int).tolist(), *[8] * 5], [1.0] * (85 + longest))
+    withheld: Any = Some(withheld=("tail",), recorded_features=with_last.features[:3], recorded_numbers=(1, 2, 3))
+    planned = planned_windows([engine(replace(with_last, rollout=rollout))], withheld)
+    assert planned is not None
+    assert (planned.load, planned.tail) == (0, 0 if alike else 1)

@@ -12,7 +12,7 @@ from fixtures.timeline.small import small
 from patcher.commands.diagnosis import lines, reading
 from patcher.diagnosis import tables
 from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
-from patcher.diagnosis.steps import with_steps
+from patcher.diagnosis.steps import _overlap, with_steps
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline.model import Lane, LaneSpan, PathSegment, TrainingStep
@@ -151,3 +151,8 @@ def test_warm_up_is_left_out_and_all_syncs_count() -> None:
         if stage.stage == "weight-sync"
     ]
     assert (of_sync.seconds, of_sync.step_seconds, of_sync.supported) == (4, 2, True)
+
+
+def test_of_the_calls_of_as_many_ranks_one_overlaps_a_segment() -> None:
+    (segment,) = one_step(in_phase("update", 9)).critical_path
+    assert [_overlap(segment, [(0, 5), *[(7, 7.0)] * count]) for count in (0, 63, 64)] == [5, 5, 0]

@@ -14,6 +14,8 @@ from patcher.commands.diagnosis import reading
 from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.training import (
     TrainerStage,
+    _micro_batches_of_stage,
+    _Paused,
     choose_micro_batches,
     correlation,
     next_micro_batches,
@@ -24,6 +26,7 @@ from patcher.diagnosis.training_composition import without_recording_cost
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
+from patcher.timeline.files import KeptSpan
 
 LARGE = 0.05
 """Share from which on a class counts."""
@@ -180,6 +183,45 @@ def test_the_rank_to_record_is_one_that_is_slower_or_the_first(last: dict[int | 
 )  # fmt: skip
 def test_sizes_and_seconds_correlate_by_rank(sizes: list[float], seconds: list[float], expected: float) -> None:
     assert correlation(np.array(sizes), np.array(seconds)) == pytest.approx(expected)
+
+
+def span(start: int, end: int | None, amount: int | None = None, *more: int | None) -> KeptSpan:
+    return KeptSpan(start, end, "unit", "micro-batch", amount, 0, 0, 0, None, more)
+
+
+def test_micro_batches_belong_to_the_call_that_they_end_in() -> None:
+    """A call and its last micro-batch are rounded: this one may end 1 ms later."""
+    calls = [span(1_000, 500_000), span(600_000, 900_000)]
+    units = [
+        span(999, 2_000), span(1_000, 2_000), span(3_000, 501_000), span(3_001, 501_001), span(550_000, 560_000),
+        span(600_000, 700_000), span(900_000, 901_000), span(900_001, None),
+    ]  # fmt: skip
+    found = _micro_batches_of_stage(units, calls, _Paused([span(1_500, 1_700), span(650_000, 660_000)]))
+    assert found.start.tolist() == [0.001, 0.003, 0.6, 0.9]
+    assert found.seconds.tolist() == pytest.approx([0.0008, 0.498, 0.09, 0.001])
+    assert (found.call.tolist(), found.number.tolist()) == ([0, 0, 1, 1], [0, 1, 0, 1])
+    assert len(_micro_batches_of_stage([], calls, _Paused([]))) == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept", "sized"),
+    [
+        ([(1, 9, 50), (2, 8, 60), (3, 7, 70), (4, 6, 80)], "tokens", True), ([(9, 1, 50), (8, 2, 60), (7, 3, 70), (6, 4, 80)], "padded", True),
+        ([(2, 9, 60), (1, 8, 50), (4, 7, 80), (3, 6, 70)], "cpu", True), ([(3, 9, 5), (4, 9, 5), (1, 9, 5), (2, 9, 5)], "", False),
+        ([(2, 9, 5), (1, 9, 5), (4, 9, 5), (3, 9, 5)], "tokens", True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_size_and_the_length_that_go_together_are_kept(
+    sizes: list[tuple[int, int, int]], kept: str, sized: bool
+) -> None:
+    """Each of four micro-batches takes longer than the one before."""
+    units = [span(at * 100, at * 100 + 10 + at, *size) for at, size in enumerate(sizes)]
+    found = _micro_batches_of_stage(units, [span(0, 500)], _Paused([]))
+    assert found.sized == sized
+    assert (found.length.tolist() == pytest.approx([cpu / 1e6 for *_, cpu in sizes])) == (kept == "cpu")
+    if kept in ("tokens", "padded"):
+        assert found.size.tolist() == [size[kept == "padded"] for size in sizes]
 
 
 def test_micro_batches_without_time_have_no_prediction_error(tmp_path: Path) -> None:
