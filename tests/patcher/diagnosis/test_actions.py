@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
+from fixtures.iterations import decodes
 from patcher.diagnosis.actions import actions, what_if_name
-from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import ClassShare, StageDiagnosis, WhatIf
 from patcher.diagnosis.whatif import MAX_NUM_SEQS, TAIL_CUT
 
 ROLLOUT = StageDiagnosis(
     "rollout", 100, supported=True, why="", turns=1, iterations=4, recorded=4, recording_seconds=0, waiting_seconds=0
 )
-
-
-def decodes(requests: list[int], seconds: list[float], *, context: int = 100, prompts: int = 0) -> Iterations:
-    """Iterations of these requests and lengths, each with as many prompt tokens."""
-    count, took = np.array(requests, dtype=float), np.array(seconds, dtype=float)
-    numbers = np.zeros(len(count), dtype=np.int64)
-    return Iterations(
-        np.cumsum(took) - took, took, count, count + prompts, np.full(len(count), float(context)), numbers, numbers
-    )
 
 
 def maximum(setting: int, seconds: float | None, least: float | None, most: float | None) -> WhatIf:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fixtures.iterations import decodes
 from patcher.diagnosis import composition
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.run import diagnose, planned_windows
-from tests.patcher.diagnosis.test_actions import decodes
 
 
 def engine(iterations: Iterations, between: float = 0.0, package: str = "sglang") -> Engine:

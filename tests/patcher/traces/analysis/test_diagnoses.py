@@ -341,6 +341,8 @@ def test_steps_with_prefill_are_not_slow_beside_steps_that_only_decode() -> None
     for count, chosen in ((3, decode[:3]), (2, []), (6, decode)):
         assert diagnoses._decode_steps([*prefill, *decode[:count]]) == chosen
     assert diagnoses._decode_steps(decode) == []
+    for drafts in (0, None):  # one token of a prompt
+        assert diagnoses._decode_steps([*decode, replace(decode[0], tokens=5, drafts=drafts)]) == decode
 
 
 @pytest.mark.parametrize(
