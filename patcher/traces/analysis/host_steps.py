@@ -259,7 +259,7 @@ def _compiling_ns(ranges: NestedRanges, window: tuple[int, int], texts: Sequence
     spans = sorted(
         (max(begin, window[0]), min(end, window[1]))
         for begin, end, name in zip(ranges.begin, ranges.end, ranges.name, strict=True)
-        if COMPILES.search(texts[name]) and begin < window[1] and end > window[0]
+        if COMPILES.search(texts[name])
     )
     reach, ns = window[0], 0
     for begin, end in spans:

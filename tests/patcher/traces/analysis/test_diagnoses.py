@@ -345,6 +345,15 @@ def test_steps_with_prefill_are_not_slow_beside_steps_that_only_decode() -> None
         assert diagnoses._decode_steps([*decode, replace(decode[0], tokens=5, drafts=drafts)]) == decode
 
 
+@pytest.mark.parametrize(("second", "count"), [(20, 2), (19.9, 1), (60, 2)])
+def test_slow_steps_are_those_with_a_quarter_of_the_largest_excess(second: float, count: int) -> None:
+    """Steps of 10 ms, and one of 50 ms."""
+    steps = [unit(at, compute=ms) for at, ms in enumerate([10, 10, 10, 10, 50, second])]
+    found = diagnoses._slowest_step(capture(*steps))
+    assert found
+    assert found.headline.startswith("2 of 6 steps") == (count == 2)
+
+
 @pytest.mark.parametrize(
     ("parts", "place_ms", "named"),
     [((5, 5), 0, (False, False)), ((5, 6), 0, (True, False)), ((0, 8), 4, (True, False)), ((0, 8), 5, (True, True))],

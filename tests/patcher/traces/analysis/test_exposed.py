@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from patcher.traces.analysis import exposed
@@ -79,7 +81,7 @@ def test_stages_are_unequal_if_one_takes_a_tenth_longer_without_the_bubble(
     ("communicates", "waits", "largest"),
     [
         (100, 0, "communication"), (99, 0, None), (99, 25, "slow-rank"), (99, 24, None), (25, 25, "slow-rank"), (200, 101, "slow-rank"),
-        (200, 99, "communication"),
+        (200, 99, "communication"), (200, 25, "communication"), (200, 24, "communication"),
     ],
 )  # fmt: skip
 def test_a_tenth_of_exposed_communication_or_a_fortieth_of_waiting_is_told(
@@ -94,6 +96,10 @@ def test_a_tenth_of_exposed_communication_or_a_fortieth_of_waiting_is_told(
     profile = RankProfile("r0", "torch", 0, "H100", units, collectives=every)
     found = exposed.finding(profile, [profile], meetings())
     assert (found and found.id) == largest
+    slow = [Rank(at, f"r{at}", 2, 1000, 3, 5, ns, 1, 0) for at, ns in enumerate((30, 20))]
+    with_ranks = exposed.finding(profile, [profile, replace(profile, source="r1", rank=1)], meetings(*slow))
+    named = bool(with_ranks) and "rank 0" in with_ranks.evidence
+    assert named == (waits >= 25)
     if found:
         assert found.saving_ns == (waits if largest == "slow-rank" else communicates - waits)
         assert found.parts == {name: ns for name, ns in (("waiting", waits), ("transfer", communicates - waits)) if ns}

@@ -768,6 +768,18 @@ def test_a_place_counts_zero_in_the_steps_without_it() -> None:
     assert host_only._typical_places(steps) == [(HostPlace("a"), 7), (HostPlace("b"), 0)]
 
 
+@pytest.mark.parametrize(
+    ("lengths", "found"), [((60, 20), ["a", "b"]), ((50, 9), ["a"]), ((49, 20), ["f"]), ((49, 0), ["a"]), ((9, 9), [])]
+)
+def test_a_frame_around_places_counts_where_none_has_half(lengths: tuple[int, int], found: list[str]) -> None:
+    """At least 10 ns count, and half are 50."""
+    places = {HostPlace(name): ns for name, ns in zip("ab", lengths, strict=True)}
+    step = replace(in_collectives(0, 1).host_steps[0], places=places, frames={"f": places})
+    chosen, within = host_only._places_or_frame([step], 10, 50)
+    assert [place.inside for place, _ in chosen] == found
+    assert [(name, ns) for name, ns in within] == ([("a", 49), ("b", 20)] if found == ["f"] else [])
+
+
 def test_the_evidence_on_one_of_two_ranks_begins_with_its_label() -> None:
     profiles = [replace(in_collectives(rank, 10 * rank + 10), label=f"rank {rank}") for rank in range(2)]
     for count in (1, 2):

@@ -33,7 +33,7 @@ def sums(*profiles: RankProfile) -> list[tuple[int | None, ...]]:
 
 
 THREE = (
-    profile(2, {30: [7, 4], 31: [5, 3]}),
+    profile(2, {30: [7, 4], 31: [5, 4]}),
     profile(0, {30: [10, 4], 31: [7, 3]}),
     profile(1, {30: [2, 4], 31: [5, 9]}),
 )
@@ -41,7 +41,7 @@ THREE = (
 
 def test_the_first_wait_of_a_recording_counts_as_much_as_the_first_of_a_later_step() -> None:
     """Rank 0 waited 8 ns and then 2, rank 2 waited 5 and then none; nobody came last alone where two did."""
-    assert sums(*THREE) == [(0, 4, 2 + 2, 0, 0, 0), (1, 4, 6, 2, 1, 2), (2, 4, 0, 0, 0, 0)]
+    assert sums(*THREE) == [(0, 4, 2 + 2, 6 + 1, 1, 0), (1, 4, 6, 2, 1, 2), (2, 4, 1, 0, 0, 0)]
     of_one_step = [replace(one, units=one.units[:1], collectives=one.collectives[:2]) for one in THREE]
     assert sums(*of_one_step) == [(0, 2, 8, 0, 0, 0), (1, 2, 0, 13, 1, 13), (2, 2, 5, 0, 0, 0)]
     meetings = ranks.match_collectives(THREE)
