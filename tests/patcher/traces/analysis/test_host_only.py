@@ -786,3 +786,27 @@ def test_the_evidence_on_one_of_two_ranks_begins_with_its_label() -> None:
         findings = analysis.reported(profiles[:count]).findings
         assert findings
         assert {one.evidence.startswith(("rank 0: ", "rank 1: ")) for one in findings} == {count == 2}
+
+
+US = 1_000
+TIMERS: dict[str, tuple[list[int], list[int], bool]] = {
+    "equal waits": ([MS] * 5, [100, 110, 120, 130, 140], True),
+    "of few steps": ([MS] * 4, [100, 110, 120, 130], False),
+    "beside operators that take no time": ([MS] * 5, [0, 110, 120, 130, 140], False),
+    "a thousandth longer": ([MS, MS, MS + US, 2 * MS, 2 * MS], [100, 110, 120, 130, 140], True),
+    "more than a thousandth longer": ([MS, MS, MS + US + 1, 2 * MS, 2 * MS], [100, 110, 120, 130, 140], False),
+    "a tenth as uneven as operators": ([MS, MS, MS + 400, MS + 400, 2 * MS], [1000, 1000, 1004, 1004, 1010], True),
+    "less even": ([MS, MS, MS + 401, MS + 401, 2 * MS], [1000, 1000, 1004, 1004, 1010], False),
+    "beside operators that are even": ([MS, MS, MS + US, MS + US, 2 * MS], [1000] * 5, True),
+}
+
+
+@pytest.mark.parametrize(("times", "ran", "timer"), TIMERS.values(), ids=TIMERS)
+def test_a_timer_is_more_even_than_operators(times: list[int], ran: list[int], timer: bool) -> None:
+    place = HostPlace("sleep")
+    step = in_collectives(0, 1).host_steps[0]
+    steps = [
+        replace(step, places={place: ns}, operators={"aten::mm": operators, "aten::add": 0})
+        for ns, operators in zip(times, ran, strict=True)
+    ]
+    assert bool(host_only._timer_spread([*steps, replace(step, operators={"aten::mm": ran[-1]})], place)) == timer

@@ -88,8 +88,9 @@ def test_the_ranks_that_no_profile_is_of(
         ([profile(0, {7: []}), profile(0, {8: []})], ["rank 0, #7", "rank 0, #8"]),
         ([replace(profile(0, {7: []}), source=f"/{name}/x/a") for name in "bc"], ["b/x/a", "c/x/a"]),
         ([replace(profile(None, {7: []}), source=f"/{name}/x/a/") for name in "bc"], ["b/x/a", "c/x/a"]),
+        ([replace(profile(None, {7: []}), source=f"{name}/a") for name in "bc"], ["b/a", "c/a"]),
     ],
-    ids=["one", "ranks", "steps", "paths", "without ranks"],
+    ids=["one", "ranks", "steps", "paths", "without ranks", "whole paths"],
 )
 def test_profiles_have_the_shortest_labels_that_tell_them_apart(profiles: list[RankProfile], labels: list[str]) -> None:
     assert [one.label for one in ranks.labelled(profiles)] == labels
