@@ -144,3 +144,13 @@ def test_rollouts_are_alike_if_none_is_a_tenth_longer(longest: int, alike: bool)
     planned = planned_windows([engine(replace(with_last, rollout=rollout))], withheld)
     assert planned is not None
     assert (planned.load, planned.tail) == (0, 0 if alike else 1)
+
+
+@pytest.mark.usefixtures("_without_intervals")
+@pytest.mark.parametrize(("numbers", "note"), [((76, 77, 78, 79), ""), ((77, 78, 79, 80, 81), "2 of 5")])
+def test_recorded_iterations_that_are_not_used_are_counted(numbers: tuple[int, ...], note: str) -> None:
+    """80 is the last of its rollout, and 81 is not in the timeline."""
+    diagnosis = diagnose([forty_each()], [recorded(*numbers)], replays=False)
+    assert [note in text for text in diagnosis.notes] == [True] * bool(note)
+    (window,) = diagnosis.windows
+    assert (window.iterations, window.joined) == (len(numbers), len(numbers) - 2 * bool(note))

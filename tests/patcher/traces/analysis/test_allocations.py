@@ -182,6 +182,12 @@ def test_pieces_of_a_window_are_joined_by_device() -> None:
     assert (second.device, second.peak, second.code) == (1, 9, ())
 
 
+def test_the_200_places_with_most_bytes_are_kept() -> None:
+    rows = tuple(AllocatingCode("m", f"{number:03}", number, 1) for number in range(201))
+    (joined,) = join_pieces([[DeviceAllocations(0, 5, 1, (UnitAllocations(1, 0, 0, 5, 0, 0),), rows)]])
+    assert [row.bytes for row in joined.code] == [*range(200, 0, -1)]
+
+
 def test_a_device_that_only_freed_is_left_out(tmp_path: Path) -> None:
     freed = [
         allocation(3_150, -5 * MB, 10 * MB, **{"Device Id": 1}),

@@ -105,6 +105,21 @@ def test_a_tenth_of_exposed_communication_or_a_fortieth_of_waiting_is_told(
         assert found.parts == {name: ns for name, ns in (("waiting", waits), ("transfer", communicates - waits)) if ns}
 
 
+@pytest.mark.parametrize(
+    ("at_first", "units", "said"), [(16, 1, True), (15, 1, False), (11, 1, False), (30, 1, True), (30, 2, False)]
+)
+def test_waiting_at_the_first_collective_of_the_only_step_may_be_the_profilers(
+    at_first: int, units: int, said: bool
+) -> None:
+    """The others wait for 30 ns in all."""
+    profiles = [
+        RankProfile(f"r{at}", "torch", at, "H100", (RecordedUnit(number=0, host_ns=9, kernels=1),)) for at in (0, 1)
+    ]
+    slow = [Rank(at, f"r{at}", units, 100, 3, 5, ns, 1, at_first) for at, ns in enumerate((30, 20))]
+    text = exposed._straggler_text(profiles[0], profiles, meetings(*slow))
+    assert ("start times" in text.certainty, "the only step" in text.evidence) == (said, said)
+
+
 def test_a_rank_is_named_by_its_number_else_by_its_source() -> None:
     ranks = [Rank(number, "x.json", 1, 100, 3, 5, 9, 1, 0) for number in (0, None)]
     assert [exposed.rank_words(rank) for rank in ranks] == ["rank 0", "x.json"]
