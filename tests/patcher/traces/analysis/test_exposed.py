@@ -98,8 +98,7 @@ def test_a_tenth_of_exposed_communication_or_a_fortieth_of_waiting_is_told(
     assert (found and found.id) == largest
     slow = [Rank(at, f"r{at}", 2, 1000, 3, 5, ns, 1, 0) for at, ns in enumerate((30, 20))]
     with_ranks = exposed.finding(profile, [profile, replace(profile, source="r1", rank=1)], meetings(*slow))
-    named = bool(with_ranks) and "rank 0" in with_ranks.evidence
-    assert named == (waits >= 25)
+    assert (with_ranks is not None and "rank 0" in with_ranks.evidence) == (waits >= 25)
     if found:
         assert found.saving_ns == (waits if largest == "slow-rank" else communicates - waits)
         assert found.parts == {name: ns for name, ns in (("waiting", waits), ("transfer", communicates - waits)) if ns}
