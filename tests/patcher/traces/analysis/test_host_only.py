@@ -577,6 +577,8 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "rising": ([1, 2, 3, 4, 5, 6], (1, 5)), "falling": ([9, 8, 6, 4, 3, 2], (8, 2)), "level": ([5] * 6, None),
     "too few": ([1, 2, 3, 4], None), "too little": ([10, 11, 12, 13, 14], None), "one long step": ([1, 1, 1, 9, 1, 1], None),
     "up and down": ([1, 9, 2, 8, 3, 7], None), "long at the end": ([5, 3, 4, 2, 1, 9], None),
+    "half as long again": ([10, 10, 12, 13, 15, 15], (10, 15)), "not quite": ([100, 100, 120, 130, 149, 149], None),
+    "nine of ten pairs": ([1, 2, 4, 3, 9], (1, 9)), "eight of ten pairs": ([1, 3, 4, 2, 9], None),
 }  # fmt: skip
 
 
