@@ -67,9 +67,10 @@ def test_weights_fall_with_the_residual() -> None:
 )
 def test_what_a_profiler_stretches_gets_what_kernels_leave(class_seconds: list[float], shares: list[float]) -> None:
     stretched = np.array([False, True, True])
-    of = shares_without_profiler(np.array([class_seconds], dtype=float), np.array([5.0]), stretched)
-    assert of == pytest.approx(np.array([shares]))
-    assert weighted(np.array([[1, 0], [0.25, 0.75]]), np.array([1.0, 3])) == pytest.approx([1.75 / 4, 2.25 / 4])
+    for scale in (1, 0.01):
+        of = shares_without_profiler(scale * np.array([class_seconds], dtype=float), np.array([5.0 * scale]), stretched)
+        assert of == pytest.approx(np.array([shares]))
+    assert weighted(np.array([[1, 0], [0.25, 0.75]]), np.array([0.1, 0.3])) == pytest.approx([1.75 / 4, 2.25 / 4])
 
 
 def recorded_in(windows: list[int], first: list[float]) -> RecordedIterations:

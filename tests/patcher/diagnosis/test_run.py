@@ -79,18 +79,18 @@ def _without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composition, "RESAMPLES", 1)
 
 
-def recorded(*numbers: int) -> Any:
-    """A profile of the iterations with these ids, of which each has a second of matmuls."""
+def recorded(*numbers: int, ns: int = 10**9) -> Any:
+    """A profile of the iterations with these ids, of which each has ``ns`` of matmuls."""
     return Some(
-        units=[Some(number=number, classes={"gemm": 10**9}) for number in numbers], cold=(), kernels=(), source="/t/a.json",
+        units=[Some(number=number, classes={"gemm": ns}) for number in numbers], cold=(), kernels=(), source="/t/a.json",
         facts={"units": [{"number": number, "iteration": number} for number in numbers]},
         metadata=Some(stage="rollout", pid=7, host="node0", unit="iterations", window=None),
     )  # fmt: skip
 
 
-def forty_each(**seconds: float) -> Engine:
-    """Two rollouts of 40 iterations of a second, but for the seconds of those with some ids (``at`` and the id)."""
-    ids, took = np.arange(1, 81), np.ones(80)
+def forty_each(usual: float = 1.0, **seconds: float) -> Engine:
+    """Two rollouts of 40 iterations of ``usual`` seconds, but for those of some ids (``at`` and the id)."""
+    ids, took = np.arange(1, 81), np.full(80, usual)
     for name, length in seconds.items():
         took[int(name.removeprefix("at")) - 1] = length
     return engine(replace(decodes([4] * 80, took.tolist()), rollout=np.repeat([0, 1], 40), id=ids))
@@ -99,10 +99,11 @@ def forty_each(**seconds: float) -> Engine:
 @pytest.mark.usefixtures("_without_intervals")
 @pytest.mark.parametrize(("count", "classes"), [(0, []), (1, []), (2, []), (3, ["gemm"]), (5, ["gemm"])])
 def test_three_recorded_iterations_tell_the_classes(count: int, classes: list[str]) -> None:
-    diagnosis = diagnose([forty_each()], [recorded(*range(50, 50 + count))], replays=False)
+    diagnosis = diagnose([forty_each(0.01)], [recorded(*range(50, 50 + count), ns=10**7)], replays=False)
     (stage,) = diagnosis.stages
     assert (stage.recorded, stage.supported) == (count, bool(classes))
-    assert stage.seconds == pytest.approx(40)
+    assert stage.seconds == pytest.approx(0.4)
+    assert [(part.share, part.ms_each) for part in stage.by_load] == [pytest.approx((1, 10))]
     assert [part.name for part in stage.classes] == classes
     assert [part.share for part in stage.classes] == pytest.approx([1.0] * len(classes))
     assert [(part.load, part.iterations, part.supported, part.error is None) for part in stage.by_load] == [
