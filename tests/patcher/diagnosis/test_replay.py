@@ -16,7 +16,16 @@ from patcher.diagnosis import whatif
 from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import RunDiagnosis, WhatIf
-from patcher.diagnosis.replay import Request, Scheduler, requests_of, scheduled
+from patcher.diagnosis.replay import (
+    Request,
+    Scheduler,
+    _choose_by_context,
+    _guess_ended,
+    _Reconstruction,
+    _Running,
+    requests_of,
+    scheduled,
+)
 from patcher.diagnosis.whatif import ERROR, MAX_NUM_SEQS, TAIL_CUT, replay, what_ifs
 from patcher.timeline.model import BALANCE, FREE_SYNC, Bound, TrainingStep
 
@@ -106,6 +115,37 @@ def test_a_prompt_that_may_be_cut_counts_as_half_of_one() -> None:
     """100 tokens fill an iteration, in which two requests come; the rest of the second prompt follows."""
     rows = [(2, 100, 100), (2, 51, 151), (2, 2, 153), (2, 2, 155), (1, 1, 90)]
     assert [request.prompt for request in requests_of(iterations(rows), 2)] == [63, 83]
+
+
+def running(*contexts: float, exact: bool = False) -> list[_Running]:
+    return [_Running(at, 0, context, 0, 0.0 if exact else 1.0) for at, context in enumerate(contexts)]
+
+
+@pytest.mark.parametrize(
+    ("contexts", "context", "count", "exact", "chosen"),
+    [
+        ([40, 47, 48, 49, 60], 100, 2, False, [40, 60]), ([40, 46, 47, 48, 49, 60], 100, 2, False, [48, 49]),
+        ([40, 46, 47, 48, 49, 60], 100, 2, True, [40, 60]), ([10, 20, 31], 30, 1, False, [31]), ([10, 20, 31], 61, 3, False, [10, 20, 31]),
+        ([10, 20, 31], 55, 2, True, [20, 31]), ([10], 55, 2, False, [10]),
+    ],
+)  # fmt: skip
+def test_requests_with_about_the_context_are_chosen(
+    contexts: list[float], context: float, count: int, exact: bool, chosen: list[float]
+) -> None:
+    """Of requests whose context is not known exactly the four likeliest are tried, each with the others."""
+    found = _choose_by_context(running(*contexts, exact=exact), context, count)
+    assert sorted(request.computed for request in found) == chosen
+
+
+@pytest.mark.parametrize(
+    ("requests", "tokens", "context", "ended"), [(10, 64, 60, 5), (10, 55, 50, 5), (10, 28, 20, 2), (8, 8, 20, 2), (0, 0, 100, 10)]
+)  # fmt: skip
+def test_at_most_four_more_than_necessary_ended_together(
+    requests: int, tokens: int, context: float, ended: int
+) -> None:
+    """Ten run with 10 tokens each, as usual prompts have; those that come have the usual prompts, too."""
+    rebuilt = _Reconstruction(running=running(*[10.0] * 10), came=10, prompt_tokens=100)
+    assert len(_guess_ended(rebuilt, context, requests, tokens)) == ended
 
 
 def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
