@@ -136,13 +136,12 @@ def test_the_cost_of_recording_and_waits_are_no_work(
 
 @pytest.mark.parametrize(("longest", "alike"), [(40, True), (44, True), (45, False)])
 def test_rollouts_are_alike_if_none_is_a_tenth_longer(longest: int, alike: bool) -> None:
-    """The tail of the longest one was not recorded."""
-    counts = [8] * 40, [8] * 40, [8] * 30 + [1] * (longest - 30)
-    of = decodes([count for rollout in counts for count in rollout], [1.0] * (80 + longest))
-    rollout = np.repeat([0, 1, 2, 3], [40, 40, longest, 5])
-    with_last = decodes([*of.requests.astype(int).tolist(), *[8] * 5], [1.0] * (85 + longest))
-    withheld: Any = Some(withheld=("tail",), recorded_features=with_last.features[:3], recorded_numbers=(1, 2, 3))
-    planned = planned_windows([engine(replace(with_last, rollout=rollout))], withheld)
+    """The tail of the longest one was not recorded; the first and the last rollout do not count."""
+    requests = [8] * 40 + [8] * 40 + [8] * 30 + [1] * (longest - 30) + [8] * 5
+    iterations = decodes(requests, [1.0] * len(requests))
+    iterations = replace(iterations, rollout=np.repeat([0, 1, 2, 3], [40, 40, longest, 5]))
+    so_far: Any = Some(withheld=("tail",), recorded_features=iterations.features[:3], recorded_numbers=(1, 2, 3))
+    planned = planned_windows([engine(iterations)], so_far)
     assert planned is not None
     assert (planned.load, planned.tail) == (0, 0 if alike else 1)
 
