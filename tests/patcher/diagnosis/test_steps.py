@@ -134,23 +134,15 @@ def test_warm_up_is_left_out_and_all_syncs_count() -> None:
     assert "75 %" in adv.limited_by
     assert (adv.supported, sync.supported, bool(adv.why), bool(sync.why)) == (False, False, True, True)
     assert with_steps(RunDiagnosis((), (), ()), empty()) == RunDiagnosis((), (), ())
-    recorded = StageDiagnosis(
-        "weight-sync",
-        3,
-        supported=True,
-        why="",
-        turns=1,
-        iterations=1,
-        recorded=1,
-        recording_seconds=0,
-        waiting_seconds=0,
-    )
-    (of_sync,) = [
-        stage
-        for stage in with_steps(RunDiagnosis((recorded,), (), ()), replace(empty(), steps=(step,))).stages
-        if stage.stage == "weight-sync"
-    ]
-    assert (of_sync.seconds, of_sync.step_seconds, of_sync.supported) == (4, 2, True)
+    recorded = [
+        StageDiagnosis(name, 3, supported=True, why="", turns=1, iterations=1, recorded=1, recording_seconds=0, waiting_seconds=0)
+        for name in ("weight-sync", "rollout")
+    ]  # fmt: skip
+    diagnosis = with_steps(RunDiagnosis(tuple(recorded), (), ()), replace(empty(), steps=(step,)))
+    diagnosed = {stage.stage: stage for stage in diagnosis.stages}
+    sync, beside = diagnosed["weight-sync"], diagnosed["rollout"]
+    assert (sync.seconds, sync.step_seconds, sync.supported) == (4, 2, True)
+    assert (beside.seconds, beside.step_seconds, beside.between_seconds, beside.limited_by) == (3, 0, 0, "")
 
 
 def test_of_the_calls_of_as_many_ranks_one_overlaps_a_segment() -> None:
