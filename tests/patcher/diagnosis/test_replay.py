@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fixtures import rollouts
+from fixtures.iterations import decodes
 from patcher.diagnosis import whatif
 from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.iterations import Iterations
@@ -146,6 +147,19 @@ def test_at_most_four_more_than_necessary_ended_together(
     """Ten run with 10 tokens each, as usual prompts have; those that come have the usual prompts, too."""
     rebuilt = _Reconstruction(running=running(*[10.0] * 10), came=10, prompt_tokens=100)
     assert len(_guess_ended(rebuilt, context, requests, tokens)) == ended
+
+
+def test_decodes_are_corrected_by_their_load_and_prompts_are_not() -> None:
+    """No sum of costs is 1 s for one request, 10 s for four and 3 s for sixteen."""
+    took = {1: 1.0, 4: 10.0, 16: 3.0}
+    cost_model = whatif._CostModel(decodes(np.repeat([*took], 5).tolist(), np.repeat([*took.values()], 5).tolist()))
+    for count, length in took.items():
+        assert cost_model.seconds(np.array([[count, count, 100.0]])) == pytest.approx(length)
+        fitted = float((decodes([count], [length], prompts=1).features @ cost_model.cost)[0])
+        assert cost_model.seconds(np.array([[count, count + 1, 100.0]])) == pytest.approx(fitted)
+        assert (abs(fitted / length - 1) > 0.2) == (count == 4)
+    assert cost_model.loads.tolist() == [0, 2, 4]
+    assert whatif._CostModel(decodes([3] * 4, [1.0] * 4)).ratios.tolist() == [1]
 
 
 def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
