@@ -90,7 +90,13 @@ def test_each_window_is_predicted_from_the_others() -> None:
 
 @pytest.mark.parametrize(
     ("windows", "shares", "half_width"),
-    [([0, 0], [0.4, 0.4], 0.02), ([0, 1], [0.4, 0.4], 0.01), ([0, 1], [0.4, 0.6], 0.245), ([0, 0], [0.4, 0.6], 0.141)],
+    [
+        ([0, 0], [0.4, 0.4], 0.02),
+        ([0, 1], [0.4, 0.4], 0.01),
+        ([0, 1], [0.4, 0.6], 0.245),
+        ([0, 0], [0.4, 0.6], 0.141),
+        ([0, 1, 2], [0.4, 0.5, 0.6], 0.149),
+    ],
     ids=str,
 )
 def test_an_interval_covers_the_noise_and_the_difference_of_windows(
@@ -98,7 +104,7 @@ def test_an_interval_covers_the_noise_and_the_difference_of_windows(
 ) -> None:
     composition = estimate_composition(recorded_in(windows, shares), np.ones((50, 1)), np.ones(50))
     assert composition.half_widths == pytest.approx([half_width] * 2, rel=0.15)
-    assert composition.shares[0] == pytest.approx(sum(shares) / 2, rel=1e-3)
+    assert composition.shares[0] == pytest.approx(sum(shares) / len(shares), rel=1e-3)
 
 
 def test_the_timeline_tells_what_similar_iterations_leave_open() -> None:

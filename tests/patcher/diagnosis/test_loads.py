@@ -43,6 +43,13 @@ def test_a_load_is_supported_by_its_error_and_by_what_is_known(
     assert LoadCheck("full", of_whole, of_whole, unlike, unknown).supported == supported
 
 
+@pytest.mark.parametrize(("unlike", "unknown", "known"), [(0.2, 4, True), (0.201, 0, False), (0, 4.1, False)])
+def test_a_load_is_known_if_most_of_it_and_each_of_its_costs_was_recorded(
+    unlike: float, unknown: float, known: bool
+) -> None:
+    assert LoadCheck("full", 0, 0, unlike, unknown).is_known == known
+
+
 @pytest.mark.parametrize(
     ("requests", "loads"),
     [

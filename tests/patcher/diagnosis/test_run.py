@@ -146,6 +146,15 @@ def test_rollouts_are_alike_if_none_is_a_tenth_longer(longest: int, alike: bool)
     assert (planned.load, planned.tail) == (0, 0 if alike else 1)
 
 
+def test_windows_count_from_a_load_that_the_studied_rollout_has() -> None:
+    """It has no tail."""
+    iterations = replace(decodes([8] * 130, [1.0] * 130), rollout=np.repeat([0, 1, 2, 3], [40, 40, 45, 5]))
+    so_far: Any = Some(withheld=("tail", "full"), recorded_features=iterations.features[:3], recorded_numbers=(1, 2, 3))
+    planned = planned_windows([engine(iterations)], so_far)
+    assert planned is not None
+    assert (planned.load, planned.tail) == (6, 0)
+
+
 @pytest.mark.usefixtures("_without_intervals")
 @pytest.mark.parametrize(("numbers", "note"), [((76, 77, 78, 79), ""), ((77, 78, 79, 80, 81), "2 of 5")])
 def test_recorded_iterations_that_are_not_used_are_counted(numbers: tuple[int, ...], note: str) -> None:
