@@ -82,7 +82,7 @@ def test_the_scheduler_repeats_known_requests_exactly(count: int, at_once: int, 
 def test_requests_that_come_alone_are_told_exactly() -> None:
     of = [rollouts.Request(90, 30), *requests(1, 20, 40)]
     rollout = iterations(rollouts.schedule(of, 1, 10**6))
-    assert [request[:2] for request in requests_of(rollout, 1)] == of
+    assert requests_of(rollout, 1) == [Request(*request, arrival=0) for request in of]
     (cut,) = (what_if.setting for what_if in what_ifs(rollout) if what_if.name == TAIL_CUT)
     assert cut == sorted(request.output for request in of)[19]  # of 21
 
@@ -116,6 +116,12 @@ def test_a_prompt_that_may_be_cut_counts_as_half_of_one() -> None:
     """100 tokens fill an iteration, in which two requests come; the rest of the second prompt follows."""
     rows = [(2, 100, 100), (2, 51, 151), (2, 2, 153), (2, 2, 155), (1, 1, 90)]
     assert [request.prompt for request in requests_of(iterations(rows), 2)] == [63, 83]
+
+
+def test_requests_arrived_at_the_latest_when_there_was_room_for_them() -> None:
+    """The third of up to three comes in the third iteration; the fourth may have waited for it to end."""
+    rows = [(2, 20, 20), (2, 2, 22), (3, 12, 34), (3, 3, 37), (3, 12, 36), (3, 3, 39)]
+    assert [request.arrival for request in requests_of(iterations(rows), 3)] == [0, 0, 2, 2]
 
 
 def running(*contexts: float, exact: bool = False) -> list[_Running]:
