@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fixtures.iterations import decodes
 from fixtures.rollouts import OUTSIDE_US, Iteration, SimulatedEngine, requests
 from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import reading
+from patcher.diagnosis.composition import RecordedIterations
 from patcher.diagnosis.engines import Engine, engine, engines
 from patcher.diagnosis.loads import by_load
 from patcher.diagnosis.model import CLASSES, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.plan import LENGTH, WINDOWS, choose_windows
-from patcher.diagnosis.rollout import DiagnosedRollouts
+from patcher.diagnosis.rollout import DiagnosedRollouts, _busy_errors, _predicted_seconds
 from patcher.diagnosis.run import planned_windows
 from patcher.messages import CommandResult
 from patcher.progress import silent
@@ -211,8 +213,7 @@ def test_iterations_that_waited_are_counted_apart(tmp_path: Path) -> None:
     for at in range(5, len(simulation.begins[1]), 20):
         simulation.begins[1][at:] = [begin + 300_000 for begin in simulation.begins[1][at:]]
     shift = simulation.begins[1][-1] + 3_000_000 - simulation.begins[2][0]
-    for rollout in (2,):
-        simulation.begins[rollout] = [begin + max(shift, 0) for begin in simulation.begins[rollout]]
+    simulation.begins[2] = [begin + max(shift, 0) for begin in simulation.begins[2]]
     for path in tmp_path.glob("*.pt.trace.json.gz*"):
         path.unlink()
     (next((tmp_path / "timeline").iterdir())).unlink()
@@ -282,3 +283,28 @@ def test_the_largest_load_that_was_checked_is_withheld_first() -> None:
     stage: Any = Some(by_load=parts)
     some: Any = None
     assert DiagnosedRollouts(stage, some, (), some, ()).withheld == ("full", "prefill")
+
+
+def recorded_shares(windows: list[int], kernels: list[float], waits: float) -> RecordedIterations:
+    """Iterations of which kernels take these seconds, and waits for the host ``waits``, which a profiler stretches."""
+    seconds = np.stack([np.array(kernels), np.full(len(kernels), waits)], axis=1)
+    return RecordedIterations(np.ones((len(kernels), 1)), seconds, np.array(windows), np.array([False, True]))
+
+
+def test_what_a_profiler_stretches_is_predicted_by_what_kernels_leave() -> None:
+    """They leave 0.4 s of each second, of 0.8 s under the profiler; the last two iterations were disturbed."""
+    seconds = np.array([1.0, 1.0, 1.0, 9.0, 9.0])
+    undisturbed = seconds == 1
+    predicted = _predicted_seconds(recorded_shares([0, 1], [0.6, 0.6], 0.8), np.ones((5, 1)), seconds, undisturbed)
+    assert predicted == pytest.approx(np.ones(5), rel=1e-3)
+
+
+def test_the_error_of_a_load_is_that_of_its_recorded_iterations_or_of_busy_time_beyond_the_measured() -> None:
+    """Other windows predict 1.7 s for 1.6 s of full load; of the tail nothing was recorded."""
+    working = decodes([8] * 6 + [1] * 2, [1.0] * 6 + [1.0, 0.3])
+    of_windows = recorded_shares([0, 0, 1], [0.5, 0.5, 0.6], 0.1)
+    counted = np.array([False] * 2 + [True] * 8)
+    errors = _busy_errors(of_windows, np.ones((8, 1)), working, np.array([2, 3, 5]), counted)
+    busy = errors["tail"] + 0.3
+    assert 0.5 < busy < 0.6
+    assert errors == {"full": pytest.approx(6 * busy / 16, rel=1e-3), "tail": pytest.approx(busy - 0.3)}
