@@ -12,7 +12,7 @@ from patcher.diagnosis.design import scaling
 from patcher.diagnosis.iterations import Iterations, concatenated, iterations
 from patcher.diagnosis.loads import by_load
 from patcher.diagnosis.model import PlannedWindows
-from patcher.diagnosis.plan import WINDOWS, choose_windows, load_condition
+from patcher.diagnosis.plan import WINDOWS, _preferred_starts, choose_windows, load_condition
 
 
 def rollout(of: list[Request], seed: int = 0) -> Iterations:
@@ -123,3 +123,17 @@ def test_features_are_scaled_by_the_predicted_time_and_by_what_is_usual() -> Non
     scale, usual = scaling(alike), alike.features[:1]
     assert scale(usual).tolist() == [pytest.approx([1, 1, 0, 1, 0, 1])]
     assert scale(0.1 * usual)[0, 0] == pytest.approx(1 / 3)  # divided by at least 0.3 times the usual seconds
+
+
+@pytest.mark.parametrize(
+    ("starts", "of_interest", "taken", "preferred"),
+    [
+        ([0, 5, 10], range(3, 8), [], [5]), ([0, 10], range(3, 8), [], [0, 10]), ([3, 4, 5, 6], range(3, 6), [], [3]),
+        ([10, 11, 25, 26], range(40), [20], [10, 26]), ([11, 25], range(40), [20], [11, 25]), ([5, 9, 30], range(3, 12), [16], [5]),
+    ],
+)  # fmt: skip
+def test_windows_begin_where_half_is_of_interest_and_away_from_recorded_ones(
+    starts: list[int], of_interest: range, taken: list[int], preferred: list[int]
+) -> None:
+    mask = np.isin(np.arange(40), of_interest)
+    assert list(_preferred_starts(starts, mask, taken)) == preferred

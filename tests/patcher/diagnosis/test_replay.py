@@ -168,6 +168,20 @@ def test_decodes_are_corrected_by_their_load_and_prompts_are_not() -> None:
     assert whatif._CostModel(decodes([3] * 4, [1.0] * 4)).ratios.tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("row", "flat", "proportional"),
+    [((4, 4, 100), 1, 1), ((8, 8, 100), 1, 2), ((5, 5, 300), 1, None), ((4, 4, 300), 1, None)],
+)
+def test_more_requests_than_were_seen_cost_nothing_or_as_much_as_at_full_load(
+    row: tuple[float, float, float], flat: float, proportional: float | None
+) -> None:
+    """Four requests took a second together."""
+    cost_model, rows = whatif._CostModel(decodes([4] * 6, [1.0] * 6)), np.array([row, row], dtype=float)
+    assert cost_model.flat(rows) == pytest.approx(2 * flat)
+    expected = 2 * proportional if proportional else max(cost_model.seconds(rows), 2 * row[0] / 4 * (row[0] > 4))
+    assert cost_model.proportional(rows) == pytest.approx(expected)
+
+
 def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
     return {(what_if.name, what_if.setting): what_if for what_if in what_ifs(rollout)}
 

@@ -16,10 +16,16 @@ from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import reading
 from patcher.diagnosis.composition import RecordedIterations
 from patcher.diagnosis.engines import Engine, engine, engines
-from patcher.diagnosis.loads import by_load
+from patcher.diagnosis.loads import LoadCheck, by_load
 from patcher.diagnosis.model import CLASSES, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.plan import LENGTH, WINDOWS, choose_windows
-from patcher.diagnosis.rollout import DiagnosedRollouts, _busy_errors, _predicted_seconds
+from patcher.diagnosis.rollout import (
+    DiagnosedRollouts,
+    _busy_errors,
+    _predicted_seconds,
+    class_shares,
+    supported_loads,
+)
 from patcher.diagnosis.run import planned_windows
 from patcher.messages import CommandResult
 from patcher.progress import silent
@@ -308,3 +314,29 @@ def test_the_error_of_a_load_is_that_of_its_recorded_iterations_or_of_busy_time_
     busy = errors["tail"] + 0.3
     assert 0.5 < busy < 0.6
     assert errors == {"full": pytest.approx(6 * busy / 16, rel=1e-3), "tail": pytest.approx(busy - 0.3)}
+
+
+@pytest.mark.parametrize(
+    ("checks", "words"),
+    [
+        ([], ""), ([("full", 0.1, 0.04, 0, 0)], ""), ([("full", 0.1, 0.06, 0, 0), ("tail", -0.3, -0.1, 0, 0)], "tail: -30 %"),
+        ([("full", 0.1, 0.06, 0, 0), ("tail", -0.3, -0.05, 0, 0)], "full load: +10 %"), ([("full", 9, 0.9, 0, 0), ("tail", 0, 0, 0, 5)], "tail: differ"),
+        ([("full", 0.1, 0.03, 0.3, 0), ("tail", 9, 0.9, 0, 0)], "full load: differ"),
+    ],
+)  # fmt: skip
+def test_the_worst_load_tells_why_all_are_not_supported(
+    checks: list[tuple[str, float, float, float, float]], words: str
+) -> None:
+    supported, why = supported_loads([LoadCheck(*each) for each in checks])
+    load, _, reason = words.partition(": ")
+    assert (supported, bool(why)) == (not words, bool(words))
+    assert why.startswith(load)
+    assert reason in why
+
+
+def test_classes_without_time_are_left_out_and_the_largest_is_the_first() -> None:
+    shares = {"gemm": 0.25, "copy": 0.0, "attention": 0.75}
+    rows = class_shares(np.array([shares.get(name, 0.0) for name in CLASSES]), np.full(len(CLASSES), 0.01), seconds=8.0)
+    assert [(row.name, row.share, row.interval, row.seconds) for row in rows] == [
+        ("attention", 0.75, 0.01, 6), ("gemm", 0.25, 0.01, 2)
+    ]  # fmt: skip
