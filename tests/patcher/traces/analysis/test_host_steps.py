@@ -143,6 +143,13 @@ def test_short_operators_and_pauses_before_one_are_small(
     assert sum(step.calls.values()) == len(operators)
 
 
+def test_of_operators_that_end_together_the_first_is_the_one_before_a_pause() -> None:
+    ranges = {name: NestedRanges(RangeColumns()) for name in ("collectives", "frames", "ranges")}
+    within = [(0, 500_000, "aten::mm", ""), (100_000, 500_000, "aten::add", "")]
+    step = host_steps._host_step(7, (0, 1_000_000), within, ranges, [])
+    assert (dict(step.operators), [place.before for place in step.places]) == ({"aten::mm": 500_000}, ["aten::mm"])
+
+
 def test_backward_only_waits_where_a_collective_runs() -> None:
     texts = ["built-in method run_backward", "gloo:all_reduce", "f.py(7): sleep"]
     columns = [RangeColumns(), RangeColumns(), RangeColumns()]
