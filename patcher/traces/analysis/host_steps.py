@@ -188,7 +188,7 @@ def _host_step(
         count[name] += bool(name)
         if shapes:
             inputs.setdefault(name, set()).add(shapes)
-    del count[""]
+    del count[""], operators[""]  # of the end of the step
     compiling = _compiling_ns(covering_ranges["ranges"], window, texts)
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
