@@ -102,6 +102,7 @@ def test_three_recorded_iterations_tell_the_classes(count: int, classes: list[st
     diagnosis = diagnose([forty_each(0.01)], [recorded(*range(50, 50 + count), ns=10**7)], replays=False)
     (stage,) = diagnosis.stages
     assert (stage.recorded, stage.supported) == (count, bool(classes))
+    assert (stage.recording_seconds, stage.waiting_seconds) == (0, 0)
     assert stage.seconds == pytest.approx(0.4)
     assert [(part.share, part.ms_each) for part in stage.by_load] == [pytest.approx((1, 10))]
     assert [part.name for part in stage.classes] == classes

@@ -132,6 +132,7 @@ def test_warm_up_is_left_out_and_all_syncs_count() -> None:
     assert (adv.seconds, adv.step_seconds, adv.turns, adv.recorded, adv.iterations) == (8, 8, 2, 0, 0)
     assert (sync.seconds, sync.step_seconds, sync.turns) == (8, 4, 2)
     assert "75 %" in adv.limited_by
+    assert (adv.recording_seconds, adv.waiting_seconds) == (0, 0)
     assert (adv.supported, sync.supported, bool(adv.why), bool(sync.why)) == (False, False, True, True)
     assert with_steps(RunDiagnosis((), (), ()), empty()) == RunDiagnosis((), (), ())
     recorded = [

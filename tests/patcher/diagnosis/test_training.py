@@ -251,6 +251,7 @@ def test_without_a_window_the_stage_has_its_seconds(units: bool, tmp_path: Path)
     simulation.write_timeline(tmp_path, units=units)
     stage = stage_of(tmp_path)
     assert (stage.supported, stage.recorded, stage.classes, stage.by_load) == (False, 0, (), ())
+    assert (stage.recording_seconds, stage.waiting_seconds) == (0, 0)
     assert stage.why
     assert ("--micro-batch" in stage.record) == units
     seconds = sum(call.us + BETWEEN_US for call in simulation.calls[1:]) / 1e6
