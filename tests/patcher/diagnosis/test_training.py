@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace as Some
 from typing import Any
@@ -22,7 +23,7 @@ from patcher.diagnosis.training import (
     slowest_rank,
     trainer_stages,
 )
-from patcher.diagnosis.training_composition import without_recording_cost
+from patcher.diagnosis.training_composition import _record_command, without_recording_cost
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
@@ -114,6 +115,8 @@ def test_without_sizes_lengths_decide_and_intervals_are_wider(tmp_path: Path) ->
     simulation = simulated(tmp_path, sizes=False)
     (stage,) = stages(tmp_path)
     assert not stage.micro_batches.sized
+    for package, target in (("", "verl"), ("slime", "slime")):
+        assert _record_command(replace(stage, package=package)).startswith(f"rlpatch run {target} --timeline --stage")
     record_chosen(tmp_path, simulation)
     told = stage_of(tmp_path)
     assert told.recorded == 4
