@@ -274,10 +274,14 @@ def test_a_run_of_one_rollout_includes_its_warm_up(tmp_path: Path) -> None:
 )
 def test_an_engine_in_a_trainer_is_taken_for_vllm(package: str, target: str, tmp_path: Path) -> None:
     writer = Writer(tmp_path, pid=7, package=package)
-    writer.add("phase", "step", 0, 1_000)
-    writer.close((2_000, 2_000))
+    writer.iterate(1_000_000, 3_000_000, 2, 20, 20)
+    writer.iterate(4_000_000, 5_000_000, 2, 2, 22)
+    writer.close((6_000_000, 16_000_000))
     ((_, (process,)),) = runs.survey(files.paths(tmp_path)).runs
-    assert engine(process).package == target
+    read = engine(process)
+    assert (read.package, read.pid) == (target, 7)
+    assert (read.iterations.start.tolist(), read.iterations.seconds.tolist()) == ([11, 14], [3, 1])
+    assert (read.between.tolist(), read.between_seconds, read.iterations.context.tolist()) == ([1, 0], 1, [20, 22])
 
 
 def test_the_largest_load_that_was_checked_is_withheld_first() -> None:
