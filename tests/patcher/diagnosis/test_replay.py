@@ -156,6 +156,14 @@ def test_at_most_four_more_than_necessary_ended_together(
     assert len(_guess_ended(rebuilt, context, requests, tokens)) == ended
 
 
+def test_a_request_whose_prompt_goes_on_has_not_ended() -> None:
+    waiting, decoding, longer = running(60, 40, 90, exact=True)
+    rebuilt = _Reconstruction(running=[waiting, decoding, longer], came=3, prompt_tokens=190)
+    assert _guess_ended(rebuilt, 60, 2, 20) == [waiting]
+    rebuilt.partial = waiting
+    assert _guess_ended(rebuilt, 60, 2, 20) == [decoding]
+
+
 def test_decodes_are_corrected_by_their_load_and_prompts_are_not() -> None:
     """No sum of costs is 1 s for one request, 10 s for four and 3 s for sixteen."""
     took = {1: 1.0, 4: 10.0, 16: 3.0}

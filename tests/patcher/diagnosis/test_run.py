@@ -154,6 +154,8 @@ def test_windows_count_from_a_load_that_the_studied_rollout_has() -> None:
     planned = planned_windows([engine(iterations)], so_far)
     assert planned is not None
     assert (planned.load, planned.tail) == (6, 0)
+    so_far.recorded_numbers = (8, 20, 30, 40)  # of another rollout, which was not as long
+    assert planned_windows([engine(iterations)], so_far) == planned
 
 
 @pytest.mark.usefixtures("_without_intervals")
