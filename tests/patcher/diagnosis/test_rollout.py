@@ -16,6 +16,7 @@ from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import reading
 from patcher.diagnosis.composition import RecordedIterations
 from patcher.diagnosis.engines import Engine, engine, engines
+from patcher.diagnosis.iterations import concatenated
 from patcher.diagnosis.loads import LoadCheck, by_load
 from patcher.diagnosis.model import CLASSES, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.plan import LENGTH, WINDOWS, choose_windows
@@ -23,10 +24,12 @@ from patcher.diagnosis.rollout import (
     DiagnosedRollouts,
     _busy_errors,
     _predicted_seconds,
+    _recorded_iterations,
     class_shares,
     supported_loads,
 )
 from patcher.diagnosis.run import planned_windows
+from patcher.diagnosis.windows import Joined
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
@@ -344,3 +347,16 @@ def test_classes_without_time_are_left_out_and_the_largest_is_the_first() -> Non
     assert [(row.name, row.share, row.interval, row.seconds) for row in rows] == [
         ("attention", 0.75, 0.01, 6), ("gemm", 0.25, 0.01, 2)
     ]  # fmt: skip
+
+
+def test_the_windows_of_all_engines_are_numbered_consecutively() -> None:
+    parts = [decodes([8] * 4, [1.0] * 4), decodes([9] * 5, [1.0] * 5)]
+    both: Any = [Some(iterations=part) for part in parts]
+    joined = [
+        Joined(np.array(places), np.zeros((len(places), len(CLASSES))), np.array(windows), (), on_device=False)
+        for places, windows in (([1, 2, 3], [0, 0, 1]), ([0, 4], [0, 1]))
+    ]
+    recorded, places = _recorded_iterations(both, joined, concatenated(parts))
+    assert (places.tolist(), recorded.window.tolist()) == ([1, 2, 3, 4, 8], [0, 0, 1, 2, 3])
+    assert recorded.features[:, 1].tolist() == [8, 8, 8, 9, 9]
+    assert recorded.stretched.all()
