@@ -76,23 +76,16 @@ def iterations(
     """
     rollout, identity = numbers or (np.zeros(len(start), dtype=np.int64),) * 2
     begins = np.diff(rollout, prepend=0) != 0 if rollout.any() else tokens >= context
-    if len(begins):
-        begins[0] = True
+    begins[:1] = True
     rollout = np.cumsum(begins) - 1
     seconds = length.copy()
-    if len(start) > 1:
-        goes_on = rollout[1:] == rollout[:-1]
-        seconds[:-1][goes_on] = np.diff(start)[goes_on]
+    goes_on = rollout[1:] == rollout[:-1]
+    seconds[:-1][goes_on] = np.diff(start)[goes_on]
     return Iterations(start, seconds, requests, tokens, context, rollout.astype(np.int64), identity)
 
 
 def concatenated(parts: Sequence[Iterations]) -> Iterations:
-    """Join the iterations of several engines, one engine after the other, and number the rollouts of all consecutively.
-
-    Returns no iterations if there are no parts.
-    """
-    empty = np.zeros(0)
-    parts = [iterations(empty, empty, empty, empty, empty), *parts]
+    """Join the iterations of one or more engines, one after the other, and number the rollouts of all consecutively."""
     ends = np.cumsum([0, *(int(part.rollout.max(initial=-1)) + 1 for part in parts[:-1])])
     numbered = [replace(part, rollout=part.rollout + before) for part, before in zip(parts, ends, strict=True)]
     return Iterations(

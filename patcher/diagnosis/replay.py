@@ -260,11 +260,11 @@ def scheduled(requests: Sequence[Request], scheduler: Scheduler, most: float = m
             prefilling.append((requests[at], 0))
             wanted += requests[at].prompt
             at, room = at + 1, room - 1
-        tokens, of_prompts, partial = decoding, 0, None
+        tokens, partial = decoding, None
         scheduled_here = decoding + len(prefilling)
         for request, computed in prefilling:
             part = int(min(request.prompt - computed, left))
-            left, tokens, of_prompts = left - part, tokens + part, of_prompts + computed + part
+            left, tokens = left - part, tokens + part
             if computed + part < request.prompt:
                 partial = (request, computed + part)
             else:

@@ -54,7 +54,7 @@ class DiagnosedRollouts:
 
 
 def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> DiagnosedRollouts:
-    """Diagnose the rollouts of all ``engines`` together, with the ``profiles`` of windows recorded in them.
+    """Diagnose the rollouts of all ``engines``, at least one, with the ``profiles`` of windows recorded in them.
 
     An engine's first rollout is a warm-up and left out if the engine has others. The stage has no classes below three
     recorded iterations, or if these do not support the result.
@@ -66,11 +66,7 @@ def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]
     begins = np.searchsorted(all_iterations.rollout, all_iterations.rollout[places])
     numbers = tuple(int(place - begin) for place, begin in zip(places, begins, strict=True))
     disturbed = disturbed_by_recording(places, len(all_iterations))
-    warm = (
-        np.concatenate([_after_warm_up(engine.iterations) for engine in engines])
-        if engines
-        else np.zeros(0, dtype=bool)
-    )
+    warm = np.concatenate([_after_warm_up(engine.iterations) for engine in engines])
     windows = tuple(window for part in joined for window in part.windows)
     if len(places) < FEWEST_RECORDED:
         stage, working = _without_classes(all_iterations.chosen(warm), len(places)), all_iterations.chosen(warm)
@@ -180,12 +176,12 @@ def _recorded_iterations(
         windows += int(own.window.max(initial=-1)) + 1
     return (
         RecordedIterations(
-            np.concatenate([part.features for part in parts]) if parts else features[:0],
-            np.concatenate([part.class_seconds for part in parts]) if parts else np.zeros((0, len(NAMES))),
-            np.concatenate([part.window for part in parts]) if parts else np.zeros(0, dtype=np.int64),
-            np.all([np.ones(len(NAMES), dtype=bool), *(part.stretched for part in parts)], axis=0),
+            np.concatenate([part.features for part in parts]),
+            np.concatenate([part.class_seconds for part in parts]),
+            np.concatenate([part.window for part in parts]),
+            np.all([part.stretched for part in parts], axis=0),
         ),
-        np.concatenate(places) if places else np.zeros(0, dtype=np.int64),
+        np.concatenate(places),
     )
 
 

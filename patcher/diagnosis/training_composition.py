@@ -112,7 +112,7 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
         length = measured  # a device is busy in a part of these seconds, not of the host's CPU time
     seconds, sized = measured, correlation(sizes, length) >= SIZED
     if sized:
-        seconds, length = (_without_recording_cost(column, sizes, places) for column in (measured, length))
+        seconds, length = (without_recording_cost(column, sizes, places) for column in (measured, length))
     recorded = Interpolation(
         length[places],
         np.concatenate([part.class_seconds for part in joined]),
@@ -177,7 +177,7 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
     )  # fmt: skip
 
 
-def _without_recording_cost(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
+def without_recording_cost(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
     """Return the ``measured`` seconds of micro-batches without what recording added to those at the indices ``places``.
 
     A recorded micro-batch, and those beside it, count at most as the median of other micro-batches of about their size.

@@ -132,8 +132,8 @@ def _faster_launches(profile: model.RankProfile) -> str:
         return _ON_NPUS
     if any(unit.phases or unit.sequences for unit in profile.units):
         return _IN_TRAINING
-    if (profile.graph_share or 0) >= _MOSTLY_GRAPHS:
-        return _BESIDE_GRAPHS.filled(percent(profile.graph_share or 0, 0))
+    if profile.graph_share is not None and profile.graph_share >= _MOSTLY_GRAPHS:
+        return _BESIDE_GRAPHS.filled(percent(profile.graph_share, 0))
     return _ON_GPUS
 
 

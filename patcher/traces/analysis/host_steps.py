@@ -192,7 +192,7 @@ def _host_step(
         count[name] += bool(name)
         if shapes:
             inputs.setdefault(name, set()).add(shapes)
-    del count[""]
+    del count[""], operators[""]  # of the end of the step
     ranges = covering_ranges["ranges"]
     compiling = _compiling_ns(ranges, window, texts)
     ranges_ns = Counter[str]()
@@ -268,7 +268,7 @@ def _compiling_ns(ranges: NestedRanges, window: tuple[int, int], texts: Sequence
     spans = sorted(
         (max(begin, window[0]), min(end, window[1]))
         for begin, end, name in zip(ranges.begin, ranges.end, ranges.name, strict=True)
-        if COMPILES.search(texts[name]) and begin < window[1] and end > window[0]
+        if COMPILES.search(texts[name])
     )
     reach, ns = window[0], 0
     for begin, end in spans:

@@ -119,7 +119,7 @@ def _call_rows(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[m
         for columns in threads.values():
             spans, until = [], window.begin
             for begin, end, name in zip(columns.begin, columns.end, columns.name, strict=True):
-                if end > until and begin < window.end:
+                if end > until:
                     spans.append(window.span(max(begin, until), end, model.CALL, texts[name], own=True))
                     until = end
             rows.append(window.merge_near(spans))

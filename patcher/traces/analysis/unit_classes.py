@@ -142,10 +142,10 @@ def _classes_on_host(
         else:
             around, name = HOST_BOUND if place > first else OUTSIDE_FORWARD, operator.family
             name = ELEMENTWISE if name == SAMPLING else name
-        classes[around] += max(operator.begin - before, 0)
-        classes[name] += operator.end - max(operator.begin, before)
+        classes[around] += operator.begin - before
+        classes[name] += operator.end - operator.begin
         before = operator.end
-    classes[OUTSIDE_FORWARD] += max(end - before, 0)
+    classes[OUTSIDE_FORWARD] += end - before
     return {name: ns for name, ns in classes.items() if ns}
 
 

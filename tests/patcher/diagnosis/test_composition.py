@@ -12,6 +12,9 @@ from patcher.diagnosis.composition import (
     fit_to_timeline,
     huber_weights,
     nonnegative,
+    predict_from_other_windows,
+    shares_without_profiler,
+    weighted,
 )
 from patcher.diagnosis.iterations import iterations
 from patcher.diagnosis.plan import choose_windows
@@ -54,7 +57,53 @@ def test_an_iteration_that_waited_hardly_changes_the_fit() -> None:
 def test_weights_fall_with_the_residual() -> None:
     weights = huber_weights(np.array([0.0, 0.01, -0.01, 0.5, 1.0]))
     assert weights[:3] == pytest.approx(1)
-    assert weights[3] > weights[4] > 0
+    assert weights[3:] == pytest.approx([2 * 0.014826 / 0.5, 2 * 0.014826])
+    assert huber_weights(np.array([0, 0, 0.04])).tolist() == [1, 1, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("class_seconds", "shares"), [([1, 2, 1], [3 / 15, 8 / 15, 4 / 15]), ([6, 2, 2], [1, 0, 0]), ([2, 0, 0], [1, 0, 0])]
+)
+def test_what_a_profiler_stretches_gets_what_kernels_leave(class_seconds: list[float], shares: list[float]) -> None:
+    stretched = np.array([False, True, True])
+    for scale in (1, 0.01):
+        of = shares_without_profiler(scale * np.array([class_seconds], dtype=float), np.array([5.0 * scale]), stretched)
+        assert of == pytest.approx(np.array([shares]))
+    assert weighted(np.array([[1, 0], [0.25, 0.75]]), np.array([0.1, 0.3])) == pytest.approx([1.75 / 4, 2.25 / 4])
+
+
+def recorded_in(windows: list[int], first: list[float]) -> RecordedIterations:
+    """Iterations of a second each, of which the first of two classes takes these shares."""
+    shares = np.array(first)
+    return RecordedIterations(
+        np.ones((len(first), 1)), np.stack([shares, 1 - shares], axis=1), np.array(windows), EVERY
+    )
+
+
+def test_each_window_is_predicted_from_the_others() -> None:
+    predicted = predict_from_other_windows(recorded_in([0, 0, 1], [0.4, 0.4, 0.6]))
+    assert predicted[:, 0] == pytest.approx([0.6, 0.6, 0.4], rel=1e-4)
+    alone = predict_from_other_windows(recorded_in([0, 0], [0.4, 0.4]))
+    assert alone == pytest.approx(np.array([[0.4, 0.6]] * 2), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("windows", "shares", "half_width"),
+    [
+        ([0, 0], [0.4, 0.4], 0.02),
+        ([0, 1], [0.4, 0.4], 0.01),
+        ([0, 1], [0.4, 0.6], 0.245),
+        ([0, 0], [0.4, 0.6], 0.141),
+        ([0, 1, 2], [0.4, 0.5, 0.6], 0.149),
+    ],
+    ids=str,
+)
+def test_an_interval_covers_the_noise_and_the_difference_of_windows(
+    windows: list[int], shares: list[float], half_width: float
+) -> None:
+    composition = estimate_composition(recorded_in(windows, shares), np.ones((50, 1)), np.ones(50))
+    assert composition.half_widths == pytest.approx([half_width] * 2, rel=0.15)
+    assert composition.shares[0] == pytest.approx(sum(shares) / len(shares), rel=1e-3)
 
 
 def test_the_timeline_tells_what_similar_iterations_leave_open() -> None:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from fixtures.rollouts import Request, SimulatedEngine, requests
+from patcher.diagnosis.design import scaling
 from patcher.diagnosis.iterations import Iterations, concatenated, iterations
 from patcher.diagnosis.loads import by_load
 from patcher.diagnosis.model import PlannedWindows
-from patcher.diagnosis.plan import WINDOWS, choose_windows, load_condition
+from patcher.diagnosis.plan import WINDOWS, _preferred_starts, choose_windows, load_condition
 
 
 def rollout(of: list[Request], seed: int = 0) -> Iterations:
@@ -64,12 +65,13 @@ def test_windows_complement_what_is_recorded(seed: int, monkeypatch: pytest.Monk
     assert not {*range(*third[0])} & {*all_prefills}  # what is known needs no window
 
 
-@pytest.mark.parametrize("load", ["prefill", "full", "middle", "tail"])
-def test_windows_lie_where_something_is_lacking(load: str) -> None:
+@pytest.mark.parametrize(("load", "count"), [("prefill", 3), ("full", 5), ("middle", 4), ("tail", 4)])
+def test_half_of_the_windows_lie_where_something_is_lacking(load: str, count: int) -> None:
+    """Few windows hold mostly prefill, and full load is also where windows are chosen for everything."""
     of = rollout(requests(0))
     lacking = by_load(of)[load]
     windows = choose_windows(of, first=1, lacking=lacking)
-    assert sum(2 * lacking[first:end].sum() >= 5 for first, end in windows) >= 3
+    assert sum(2 * lacking[first:end].sum() >= 5 for first, end in windows) == count
     assert len(windows) == WINDOWS
 
 
@@ -84,6 +86,7 @@ def test_a_load_begins_behind_the_first_iteration_in_its_state() -> None:
         origin = load_condition(of, load)[2]
         assert counts[origin - 1] <= most < min(counts[origin - 3 : origin - 1])
     assert load_condition(of, "prefill") == (0, 0, 0)
+    assert load_condition(of.chosen(of.requests == of.requests.max()), "tail") == (0, 0, 0)
 
 
 def test_rollouts_begin_where_the_timeline_says_also_with_cached_prefixes() -> None:
@@ -97,4 +100,41 @@ def test_rollouts_begin_where_all_requests_are_new_and_are_counted_on_from_engin
     assert set(first.rollout) == {0}
     both = concatenated([first, second])
     assert [int((both.rollout == number).sum()) for number in (0, 1)] == [len(first), len(second)]
-    assert len(concatenated([])) == 0
+
+
+def test_an_iteration_lasts_until_the_next_one_of_its_rollout() -> None:
+    start, ones = np.array([0, 3, 7, 20, 21.0]), np.ones(5)
+    tokens, context = np.array([9, 1, 1, 8, 1.0]), np.array([9, 10, 11, 8, 9.0])
+    of = iterations(start, 2 * ones, ones, tokens, context)
+    assert of.rollout.tolist() == [0, 0, 0, 1, 1]
+    assert of.seconds.tolist() == [3, 4, 2, 1, 2]
+    assert of.prefill.tolist() == [8, 0, 0, 7, 0]
+    assert of.features[0].tolist() == [1, 1, 8, 9, 72, 1]
+    assert of.features_beside_device[:, 6].tolist() == [1, 0, 0, 1, 0]
+    assert iterations(start[:1], ones[:1], ones[:1], tokens[:1], context[:1]).seconds.tolist() == [1]
+
+
+def test_features_are_scaled_by_the_predicted_time_and_by_what_is_usual() -> None:
+    of = rollout(requests(0))
+    scaled = scaling(of)(of.features)
+    assert np.sqrt((scaled**2).mean(axis=0)) == pytest.approx(1)
+    assert scaled[7, 0] / scaled[-1, 0] == pytest.approx(of.seconds[-1] / of.seconds[7], rel=0.3)
+    each = np.ones(10)
+    alike = iterations(np.cumsum(0.01 * each), 0.01 * each, each, each, each)
+    scale, usual = scaling(alike), alike.features[:1]
+    assert scale(usual).tolist() == [pytest.approx([1, 1, 0, 1, 0, 1])]
+    assert scale(0.1 * usual)[0, 0] == pytest.approx(1 / 3)  # divided by at least 0.3 times the usual seconds
+
+
+@pytest.mark.parametrize(
+    ("starts", "of_interest", "taken", "preferred"),
+    [
+        ([0, 5, 10], range(3, 8), [], [5]), ([0, 10], range(3, 8), [], [0, 10]), ([3, 4, 5, 6], range(3, 6), [], [3]),
+        ([10, 11, 25, 26], range(40), [20], [10, 26]), ([11, 25], range(40), [20], [11, 25]), ([5, 9, 30], range(3, 12), [16], [5]),
+    ],
+)  # fmt: skip
+def test_windows_begin_where_half_is_of_interest_and_away_from_recorded_ones(
+    starts: list[int], of_interest: range, taken: list[int], preferred: list[int]
+) -> None:
+    mask = np.isin(np.arange(40), of_interest)
+    assert list(_preferred_starts(starts, mask, taken)) == preferred

@@ -12,10 +12,21 @@ import pytest
 from numpy.typing import NDArray
 
 from fixtures import rollouts
+from fixtures.iterations import decodes
+from patcher.diagnosis import whatif
 from patcher.diagnosis.actions import with_bounds
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import RunDiagnosis, WhatIf
-from patcher.diagnosis.replay import Request, Scheduler, requests_of, scheduled
+from patcher.diagnosis.replay import (
+    Request,
+    Scheduler,
+    _choose_by_context,
+    _guess_ended,
+    _Reconstruction,
+    _Running,
+    requests_of,
+    scheduled,
+)
 from patcher.diagnosis.whatif import ERROR, MAX_NUM_SEQS, TAIL_CUT, replay, what_ifs
 from patcher.timeline.model import BALANCE, FREE_SYNC, Bound, TrainingStep
 
@@ -65,12 +76,40 @@ def test_the_scheduler_repeats_known_requests_exactly(count: int, at_once: int, 
     of = requests(5, count, median)
     rows = scheduled([Request(*request) for request in of], Scheduler(at_once, budget))
     assert rows.tolist() == [list(map(float, row[:3])) for row in rollouts.schedule(of, at_once, budget)]
+    assert len(scheduled([Request(*request) for request in of], Scheduler(at_once, budget), most=7)) == 7
 
 
 def test_requests_that_come_alone_are_told_exactly() -> None:
     of = [rollouts.Request(90, 30), *requests(1, 20, 40)]
     rollout = iterations(rollouts.schedule(of, 1, 10**6))
-    assert [request[:2] for request in requests_of(rollout, 1)] == of
+    assert requests_of(rollout, 1) == [Request(*request, arrival=0) for request in of]
+    (cut,) = (what_if.setting for what_if in what_ifs(rollout) if what_if.name == TAIL_CUT)
+    assert cut == sorted(request.output for request in of)[19]  # of 21
+
+
+@pytest.mark.parametrize(
+    ("at_once", "all_requests", "replayed"), [(3, 5, True), (2, 5, False), (3, 4, False), (4_096, 500_000, True)]
+)
+def test_too_many_requests_are_not_replayed(
+    at_once: int, all_requests: int, replayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 3 at once, and 3 + 2 in all."""
+    monkeypatch.setattr(whatif, "MOST_AT_ONCE", at_once)
+    monkeypatch.setattr(whatif, "MOST_REQUESTS", all_requests)
+    found = replay(iterations([(3, 90, 90), (1, 1, 31), (3, 61, 92)]))
+    assert found is not None
+    assert ("too many" in found.why) != replayed
+
+
+@pytest.mark.parametrize(("most", "count"), [(2, 1), (9, 1), (10, 2), (14, 2), (15, 3)])
+def test_the_newest_rollouts_are_replayed(most: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whatif, "MOST_ITERATIONS", most)
+    rows = [(1, 9, 9), *((1, 1, 10 + at) for at in range(4))]
+    found = replay(iterations(rows, rows, rows))
+    assert found is not None
+    assert (len(found.requests), len(found.iterations), found.agreement) == (count, 5 * count, 1)
+    assert {*found.iterations.rollout.tolist()} == {*range(3 - count, 3)}
+    assert found.seconds == pytest.approx(seconds(np.array(rows * 3, dtype=float)).sum())
 
 
 def test_a_prompt_that_may_be_cut_counts_as_half_of_one() -> None:
@@ -79,13 +118,94 @@ def test_a_prompt_that_may_be_cut_counts_as_half_of_one() -> None:
     assert [request.prompt for request in requests_of(iterations(rows), 2)] == [63, 83]
 
 
+def test_requests_arrived_at_the_latest_when_there_was_room_for_them() -> None:
+    """The third of up to three comes in the third iteration; the fourth may have waited for it to end."""
+    rows = [(2, 20, 20), (2, 2, 22), (3, 12, 34), (3, 3, 37), (3, 12, 36), (3, 3, 39)]
+    assert [request.arrival for request in requests_of(iterations(rows), 3)] == [0, 0, 2, 2]
+
+
+def running(*contexts: float, exact: bool = False) -> list[_Running]:
+    return [_Running(at, 0, context, 0, 0.0 if exact else 1.0) for at, context in enumerate(contexts)]
+
+
+@pytest.mark.parametrize(
+    ("contexts", "context", "count", "exact", "chosen"),
+    [
+        ([40, 47, 48, 49, 60], 100, 2, False, [40, 60]), ([40, 46, 47, 48, 49, 60], 100, 2, False, [48, 49]),
+        ([40, 46, 47, 48, 49, 60], 100, 2, True, [40, 60]), ([10, 20, 31], 30, 1, False, [31]), ([10, 20, 31], 61, 3, False, [10, 20, 31]),
+        ([10, 20, 31], 55, 2, True, [20, 31]), ([10], 55, 2, False, [10]),
+        ([1, 3, 6, 9, 20], 10, 2, True, [1, 9]), ([1, 3, 6, 20], 9, 2, True, [3, 6]), ([1, 3, 6, 20, 30], 57, 3, True, [6, 20, 30]),
+    ],
+)  # fmt: skip
+def test_requests_with_about_the_context_are_chosen(
+    contexts: list[float], context: float, count: int, exact: bool, chosen: list[float]
+) -> None:
+    """Of requests whose context is not known exactly the four likeliest are tried, each with the others."""
+    found = _choose_by_context(running(*contexts, exact=exact), context, count)
+    assert sorted(request.computed for request in found) == chosen
+
+
+@pytest.mark.parametrize(
+    ("requests", "tokens", "context", "ended"), [(10, 64, 60, 5), (10, 55, 50, 5), (10, 28, 20, 2), (8, 8, 20, 2), (0, 0, 100, 10)]
+)  # fmt: skip
+def test_at_most_four_more_than_necessary_ended_together(
+    requests: int, tokens: int, context: float, ended: int
+) -> None:
+    """Ten run with 10 tokens each, as usual prompts have; those that come have the usual prompts, too."""
+    rebuilt = _Reconstruction(running=running(*[10.0] * 10), came=10, prompt_tokens=100)
+    assert len(_guess_ended(rebuilt, context, requests, tokens)) == ended
+
+
+def test_a_request_whose_prompt_goes_on_has_not_ended() -> None:
+    waiting, decoding, longer = running(60, 40, 90, exact=True)
+    rebuilt = _Reconstruction(running=[waiting, decoding, longer], came=3, prompt_tokens=190)
+    assert _guess_ended(rebuilt, 60, 2, 20) == [waiting]
+    rebuilt.partial = waiting
+    assert _guess_ended(rebuilt, 60, 2, 20) == [decoding]
+
+
+def test_decodes_are_corrected_by_their_load_and_prompts_are_not() -> None:
+    """No sum of costs is 1 s for one request, 10 s for four and 3 s for sixteen."""
+    took = {1: 1.0, 4: 10.0, 16: 3.0}
+    cost_model = whatif._CostModel(decodes(np.repeat([*took], 5).tolist(), np.repeat([*took.values()], 5).tolist()))
+    for count, length in took.items():
+        assert cost_model.seconds(np.array([[count, count, 100.0]])) == pytest.approx(length)
+        fitted = float((decodes([count], [length], prompts=1).features @ cost_model.cost)[0])
+        assert cost_model.seconds(np.array([[count, count + 1, 100.0]])) == pytest.approx(fitted)
+        assert (abs(fitted / length - 1) > 0.2) == (count == 4)
+    assert cost_model.loads.tolist() == [0, 2, 4]
+    assert whatif._CostModel(decodes([3] * 4, [1.0] * 4)).ratios.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("row", "flat", "proportional"),
+    [((4, 4, 100), 1, 1), ((8, 8, 100), 1, 2), ((5, 5, 300), 1, None), ((4, 4, 300), 1, None)],
+)
+def test_more_requests_than_were_seen_cost_nothing_or_as_much_as_at_full_load(
+    row: tuple[float, float, float], flat: float, proportional: float | None
+) -> None:
+    """Four requests took a second together."""
+    cost_model, rows = whatif._CostModel(decodes([4] * 6, [1.0] * 6)), np.array([row, row], dtype=float)
+    assert cost_model.flat(rows) == pytest.approx(2 * flat)
+    expected = 2 * proportional if proportional else max(cost_model.seconds(rows), 2 * row[0] / 4 * (row[0] > 4))
+    assert cost_model.proportional(rows) == pytest.approx(expected)
+
+
 def by_setting(rollout: Iterations) -> dict[tuple[str, int | None], WhatIf]:
     return {(what_if.name, what_if.setting): what_if for what_if in what_ifs(rollout)}
+
+
+def test_loads_of_about_as_many_requests_are_told_together() -> None:
+    """From one number of requests to twice as many there are two loads, each of at least five iterations."""
+    requests_of_each = np.repeat(np.arange(1.0, 18), [5] * 16 + [4])
+    rows = np.stack([requests_of_each, requests_of_each, 90 * requests_of_each], axis=1)
+    assert len(whatif._CostModel(iterations([tuple(row) for row in rows.tolist()])).loads) == 8
 
 
 def test_less_is_estimated_and_more_is_bounded() -> None:
     of = requests(3, 64, 60)
     by_name = by_setting(iterations(*[rollouts.schedule(of, 16)] * 2))
+    assert [setting for name, setting in by_name if name == MAX_NUM_SEQS] == [8, 32, 64]
     truth = {setting: 2 * seconds(np.array(rollouts.schedule(of, setting), dtype=float)).sum() for setting in (8, 32)}
     fewer, more = by_name[MAX_NUM_SEQS, 8], by_name[MAX_NUM_SEQS, 32]
     assert fewer.seconds is not None
@@ -176,7 +296,10 @@ def test_of_steps_sync_and_balance_are_bounded() -> None:
         ("free-weight-sync", 15, 20),
         ("perfect-balance", 19.5, 20),
     ]
-    assert [action.bound_seconds for action in diagnosis.actions] == [5, 0.5]
+    assert [(action.what, action.bound_seconds) for action in diagnosis.actions] == [
+        ("weight sync without waiting", 5),
+        ("perfect balance", 0.5),
+    ]
 
 
 @pytest.mark.parametrize("most", [2, 50, 10**17])

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace as Some
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fixtures.iterations import decodes
 from fixtures.rollouts import OUTSIDE_US, Iteration, SimulatedEngine, requests
+from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import reading
-from patcher.diagnosis.engines import Engine, engines
-from patcher.diagnosis.loads import by_load
-from patcher.diagnosis.model import CLASSES, RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.composition import RecordedIterations
+from patcher.diagnosis.engines import Engine, engine, engines
+from patcher.diagnosis.iterations import concatenated
+from patcher.diagnosis.loads import LoadCheck, by_load
+from patcher.diagnosis.model import CLASSES, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.plan import LENGTH, WINDOWS, choose_windows
+from patcher.diagnosis.rollout import (
+    DiagnosedRollouts,
+    _busy_errors,
+    _predicted_seconds,
+    _recorded_iterations,
+    class_shares,
+    supported_loads,
+)
 from patcher.diagnosis.run import planned_windows
+from patcher.diagnosis.windows import Joined
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
@@ -80,6 +94,8 @@ def test_the_chosen_windows_tell_the_classes(seed: int, count: int, at_once: int
     assert stage.seconds == pytest.approx(sum(part.seconds for part in stage.classes))
     assert sum(part.share for part in stage.by_load) == pytest.approx(1)
     assert all(part.classes for part in stage.by_load)
+    for part in stage.by_load:
+        assert part.ms_each * part.iterations == pytest.approx(1000 * part.share * stage.seconds)
 
 
 @pytest.mark.parametrize("slower", [1.0, 2.5])
@@ -167,6 +183,8 @@ def test_without_a_window_the_timeline_is_told_and_windows_are_chosen(tmp_path: 
     (stage,) = diagnosis.stages
     assert (stage.supported, stage.recorded, stage.classes) == (False, 0, ())
     assert {part.load for part in stage.by_load} == {"prefill", "full", "middle", "tail"}
+    for part in stage.by_load:
+        assert part.ms_each * part.iterations == pytest.approx(1000 * part.share * stage.seconds)
     assert diagnosis.next_windows
     assert "fuller batches" in [action.what for action in diagnosis.actions]
 
@@ -204,8 +222,7 @@ def test_iterations_that_waited_are_counted_apart(tmp_path: Path) -> None:
     for at in range(5, len(simulation.begins[1]), 20):
         simulation.begins[1][at:] = [begin + 300_000 for begin in simulation.begins[1][at:]]
     shift = simulation.begins[1][-1] + 3_000_000 - simulation.begins[2][0]
-    for rollout in (2,):
-        simulation.begins[rollout] = [begin + max(shift, 0) for begin in simulation.begins[rollout]]
+    simulation.begins[2] = [begin + max(shift, 0) for begin in simulation.begins[2]]
     for path in tmp_path.glob("*.pt.trace.json.gz*"):
         path.unlink()
     (next((tmp_path / "timeline").iterdir())).unlink()
@@ -253,3 +270,93 @@ def test_a_run_of_one_rollout_includes_its_warm_up(tmp_path: Path) -> None:
     diagnosis = reading.read(tmp_path, None, silent, CommandResult("diagnose"))
     assert diagnosis.stages[0].turns == 1
     assert len(diagnosis.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "target"), [("sglang", "sglang"), ("vllm-ascend", "vllm-ascend"), ("verl", "vllm")]
+)
+def test_an_engine_in_a_trainer_is_taken_for_vllm(package: str, target: str, tmp_path: Path) -> None:
+    writer = Writer(tmp_path, pid=7, package=package)
+    writer.iterate(1_000_000, 3_000_000, 2, 20, 20)
+    writer.iterate(4_000_000, 5_000_000, 2, 2, 22)
+    writer.close((6_000_000, 16_000_000))
+    ((_, (process,)),) = runs.survey(files.paths(tmp_path)).runs
+    read = engine(process)
+    assert (read.package, read.pid) == (target, 7)
+    assert (read.iterations.start.tolist(), read.iterations.seconds.tolist()) == ([11, 14], [3, 1])
+    assert (read.between.tolist(), read.between_seconds, read.iterations.context.tolist()) == ([1, 0], 1, [20, 22])
+
+
+def test_the_largest_load_that_was_checked_is_withheld_first() -> None:
+    errors = {"prefill": (0.1, False), "full": (0.3, False), "middle": (None, False), "tail": (0.2, True)}
+    parts = [
+        LoadPart(load, share, 1, 1.0, (), error, supported)
+        for share, (load, (error, supported)) in zip((0.2, 0.3, 0.4, 0.1), errors.items(), strict=True)
+    ]
+    stage: Any = Some(by_load=parts)
+    some: Any = None
+    assert DiagnosedRollouts(stage, some, (), some, ()).withheld == ("full", "prefill")
+
+
+def recorded_shares(windows: list[int], kernels: list[float], waits: float) -> RecordedIterations:
+    """Iterations of which kernels take these seconds, and waits for the host ``waits``, which a profiler stretches."""
+    seconds = np.stack([np.array(kernels), np.full(len(kernels), waits)], axis=1)
+    return RecordedIterations(np.ones((len(kernels), 1)), seconds, np.array(windows), np.array([False, True]))
+
+
+def test_what_a_profiler_stretches_is_predicted_by_what_kernels_leave() -> None:
+    """They leave 0.4 s of each second, of 0.8 s under the profiler; the last two iterations were disturbed."""
+    seconds = np.array([1.0, 1.0, 1.0, 9.0, 9.0])
+    undisturbed = seconds == 1
+    predicted = _predicted_seconds(recorded_shares([0, 1], [0.6, 0.6], 0.8), np.ones((5, 1)), seconds, undisturbed)
+    assert predicted == pytest.approx(np.ones(5), rel=1e-3)
+
+
+def test_the_error_of_a_load_is_that_of_its_recorded_iterations_or_of_busy_time_beyond_the_measured() -> None:
+    """Other windows predict 1.7 s for 1.6 s of full load; of the tail nothing was recorded."""
+    working = decodes([8] * 6 + [1] * 2, [1.0] * 6 + [1.0, 0.3])
+    of_windows = recorded_shares([0, 0, 1], [0.5, 0.5, 0.6], 0.1)
+    counted = np.array([False] * 2 + [True] * 8)
+    errors = _busy_errors(of_windows, np.ones((8, 1)), working, np.array([2, 3, 5]), counted)
+    busy = errors["tail"] + 0.3
+    assert 0.5 < busy < 0.6
+    assert errors == {"full": pytest.approx(6 * busy / 16, rel=1e-3), "tail": pytest.approx(busy - 0.3)}
+
+
+@pytest.mark.parametrize(
+    ("checks", "words"),
+    [
+        ([], ""), ([("full", 0.1, 0.04, 0, 0)], ""), ([("full", 0.1, 0.06, 0, 0), ("tail", -0.3, -0.1, 0, 0)], "tail: -30 %"),
+        ([("full", 0.1, 0.06, 0, 0), ("tail", -0.3, -0.05, 0, 0)], "full load: +10 %"), ([("full", 9, 0.9, 0, 0), ("tail", 0, 0, 0, 5)], "tail: differ"),
+        ([("full", 0.1, 0.03, 0.3, 0), ("tail", 9, 0.9, 0, 0)], "full load: differ"),
+    ],
+)  # fmt: skip
+def test_the_worst_load_tells_why_all_are_not_supported(
+    checks: list[tuple[str, float, float, float, float]], words: str
+) -> None:
+    supported, why = supported_loads([LoadCheck(*each) for each in checks])
+    load, _, reason = words.partition(": ")
+    assert (supported, bool(why)) == (not words, bool(words))
+    assert why.startswith(load)
+    assert reason in why
+
+
+def test_classes_without_time_are_left_out_and_the_largest_is_the_first() -> None:
+    shares = {"gemm": 0.25, "copy": 0.0, "attention": 0.75}
+    rows = class_shares(np.array([shares.get(name, 0.0) for name in CLASSES]), np.full(len(CLASSES), 0.01), seconds=8.0)
+    assert [(row.name, row.share, row.interval, row.seconds) for row in rows] == [
+        ("attention", 0.75, 0.01, 6), ("gemm", 0.25, 0.01, 2)
+    ]  # fmt: skip
+
+
+def test_the_windows_of_all_engines_are_numbered_consecutively() -> None:
+    parts = [decodes([8] * 4, [1.0] * 4), decodes([9] * 5, [1.0] * 5)]
+    both: Any = [Some(iterations=part) for part in parts]
+    joined = [
+        Joined(np.array(places), np.zeros((len(places), len(CLASSES))), np.array(windows), (), on_device=False)
+        for places, windows in (([1, 2, 3], [0, 0, 1]), ([0, 4], [0, 1]))
+    ]
+    recorded, places = _recorded_iterations(both, joined, concatenated(parts))
+    assert (places.tolist(), recorded.window.tolist()) == ([1, 2, 3, 4, 8], [0, 0, 1, 2, 3])
+    assert recorded.features[:, 1].tolist() == [8, 8, 8, 9, 9]
+    assert recorded.stretched.all()

@@ -20,7 +20,8 @@ def profile(role: str, *units: dict[str, int], stage: str = "weight-sync") -> An
 def test_a_sync_is_that_of_the_trainer() -> None:
     rollout, trainer = profile("rollout", {"copy": 10**9}), profile("trainer", {"copy": 3 * 10**9}, {"gemm": 10**9})
     (stage,), windows = diagnose_sync([profile("actor", {"gemm": 1}, stage="update-policy"), rollout, trainer])
-    assert (stage.seconds, stage.supported, stage.recorded) == (4, True, 2)
+    assert (stage.seconds, stage.supported, stage.recorded, stage.iterations, stage.turns) == (4, True, 2, 2, 1)
+    assert (stage.recording_seconds, stage.waiting_seconds) == (0, 0)
     assert [(part.name, part.share, part.interval, part.seconds) for part in stage.classes] == [
         ("copy", 0.75, 0.02, 3),
         ("gemm", 0.25, 0.02, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace as Some
 from typing import Any
@@ -14,15 +15,19 @@ from patcher.commands.diagnosis import reading
 from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.training import (
     TrainerStage,
+    _micro_batches_of_stage,
+    _Paused,
     choose_micro_batches,
     correlation,
     next_micro_batches,
     slowest_rank,
     trainer_stages,
 )
+from patcher.diagnosis.training_composition import _record_command, without_recording_cost
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
+from patcher.timeline.files import KeptSpan
 
 LARGE = 0.05
 """Share from which on a class counts."""
@@ -110,6 +115,8 @@ def test_without_sizes_lengths_decide_and_intervals_are_wider(tmp_path: Path) ->
     simulation = simulated(tmp_path, sizes=False)
     (stage,) = stages(tmp_path)
     assert not stage.micro_batches.sized
+    for package, target in (("", "verl"), ("slime", "slime")):
+        assert _record_command(replace(stage, package=package)).startswith(f"rlpatch run {target} --timeline --stage")
     record_chosen(tmp_path, simulation)
     told = stage_of(tmp_path)
     assert told.recorded == 4
@@ -136,6 +143,21 @@ def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
     assert stage.recording_seconds == pytest.approx(added, rel=0.1)
     assert stage.seconds == pytest.approx(undisturbed.seconds, rel=0.02)
     assert stage.supported
+
+
+@pytest.mark.parametrize(
+    ("recorded", "changed"),
+    [([5], {5: 57, 6: 57 * 7 / 6}), ([0], {0: 20.5 / 4.5}), ([1, 4, 7, 10], {}), ([], {})],
+    ids=str,
+)
+def test_a_recorded_micro_batch_and_its_neighbors_count_at_most_as_others_of_their_size(
+    recorded: list[int], changed: dict[int, float]
+) -> None:
+    sizes = np.arange(1.0, 13)
+    measured = np.array([50, 4, 9, 16, 25, 100, 200, 64, 81, 100, 121, 144.0])
+    seconds = without_recording_cost(measured, sizes, np.array(recorded, dtype=np.int64))
+    expected = [changed.get(place, each) for place, each in enumerate(measured)]
+    assert seconds == pytest.approx(np.array(expected))
 
 
 @pytest.mark.parametrize(
@@ -166,6 +188,45 @@ def test_sizes_and_seconds_correlate_by_rank(sizes: list[float], seconds: list[f
     assert correlation(np.array(sizes), np.array(seconds)) == pytest.approx(expected)
 
 
+def span(start: int, end: int | None, amount: int | None = None, *more: int | None) -> KeptSpan:
+    return KeptSpan(start, end, "unit", "micro-batch", amount, 0, 0, 0, None, more)
+
+
+def test_micro_batches_belong_to_the_call_that_they_end_in() -> None:
+    """A call and its last micro-batch are rounded: this one may end 1 ms later."""
+    calls = [span(1_000, 500_000), span(600_000, 900_000)]
+    units = [
+        span(999, 2_000), span(1_000, 2_000), span(3_000, 501_000), span(3_001, 501_001), span(550_000, 560_000),
+        span(600_000, 700_000), span(900_000, 901_000), span(900_001, None),
+    ]  # fmt: skip
+    found = _micro_batches_of_stage(units, calls, _Paused([span(1_500, 1_700), span(650_000, 660_000)]))
+    assert found.start.tolist() == [0.001, 0.003, 0.6, 0.9]
+    assert found.seconds.tolist() == pytest.approx([0.0008, 0.498, 0.09, 0.001])
+    assert (found.call.tolist(), found.number.tolist()) == ([0, 0, 1, 1], [0, 1, 0, 1])
+    assert len(_micro_batches_of_stage([], calls, _Paused([]))) == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept", "sized"),
+    [
+        ([(1, 9, 50), (2, 8, 60), (3, 7, 70), (4, 6, 80)], "tokens", True), ([(9, 1, 50), (8, 2, 60), (7, 3, 70), (6, 4, 80)], "padded", True),
+        ([(2, 9, 60), (1, 8, 50), (4, 7, 80), (3, 6, 70)], "cpu", True), ([(3, 9, 5), (4, 9, 5), (1, 9, 5), (2, 9, 5)], "", False),
+        ([(2, 9, 5), (1, 9, 5), (4, 9, 5), (3, 9, 5)], "tokens", True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_size_and_the_length_that_go_together_are_kept(
+    sizes: list[tuple[int, int, int]], kept: str, sized: bool
+) -> None:
+    """Each of four micro-batches takes longer than the one before."""
+    units = [span(at * 100, at * 100 + 10 + at, *size) for at, size in enumerate(sizes)]
+    found = _micro_batches_of_stage(units, [span(0, 500)], _Paused([]))
+    assert found.sized == sized
+    assert (found.length.tolist() == pytest.approx([cpu / 1e6 for *_, cpu in sizes])) == (kept == "cpu")
+    if kept in ("tokens", "padded"):
+        assert found.size.tolist() == [size[kept == "padded"] for size in sizes]
+
+
 def test_micro_batches_without_time_have_no_prediction_error(tmp_path: Path) -> None:
     simulation = SimulatedTrainer()
     for _ in range(2):
@@ -193,6 +254,7 @@ def test_without_a_window_the_stage_has_its_seconds(units: bool, tmp_path: Path)
     simulation.write_timeline(tmp_path, units=units)
     stage = stage_of(tmp_path)
     assert (stage.supported, stage.recorded, stage.classes, stage.by_load) == (False, 0, (), ())
+    assert (stage.recording_seconds, stage.waiting_seconds) == (0, 0)
     assert stage.why
     assert ("--micro-batch" in stage.record) == units
     seconds = sum(call.us + BETWEEN_US for call in simulation.calls[1:]) / 1e6

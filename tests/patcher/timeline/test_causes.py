@@ -362,6 +362,13 @@ def test_what_hides_an_excess_is_said(decode: float, hides: bool) -> None:
     assert verdicts([*[step()] * 5, step(update=5, decode=2.4)], WHO)[-1].verdict == "typical"
 
 
+def test_an_excess_is_not_hidden_by_what_whole_steps_differ_by() -> None:
+    """1.6 s of 3 s are hidden, which is less than three spreads of the steps."""
+    uneven = [step(decode=decode) for decode in (5, 4.5, 5.5, 4.5, 5.5, 5)]
+    found = verdicts([*uneven, step(update=5, decode=3.4)], WHO)[-1]
+    assert (found.verdict, found.why) == ("limited", "")
+
+
 @pytest.mark.parametrize(("role", "replica"), [("server", 0), ("engine", 0), ("agent", None)])
 def test_the_replica_with_most_of_an_activity_is_named(role: str, replica: int | None) -> None:
     held = Activity(role, "serve", "generate", "gen")

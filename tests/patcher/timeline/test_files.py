@@ -217,6 +217,36 @@ def test_columns_that_are_none_give_no_iterations(columns: object, tmp_path: Pat
     assert (len(found.iterations), found.losses.lines) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("begin", "length", "end"),
+    [
+        (-files._EARLY_US, 5, None), (1 - files._EARLY_US, 5, 6 - files._EARLY_US), (files._LATE_US, 5, files._LATE_US),
+        (files._LATE_US + 1, 5, None), (0, files._LATEST, None), (0, files._LATEST - 1, files._LATE_US), (3, 0, 3),
+    ],
+)  # fmt: skip
+def test_an_iteration_begins_within_a_hundred_days_and_ends_with_its_block(
+    begin: int, length: int, end: int | None
+) -> None:
+    found = Reader((), 0)
+    found._add_iterations([[1], [begin], [length], [2]], 1_000)
+    assert [time - 1_000 for time in found.iterations.end] == ([] if end is None else [end])
+    assert found.losses.lines == (end is None)
+
+
+@pytest.mark.parametrize(
+    ("row", "valid"),
+    [
+        ([files._LATE_US - 1, 2, 1], True), ([files._LATE_US, 2, 1], False), ([1 - files._EARLY_US, 2, 2], True),
+        ([-files._EARLY_US, 2, 1], False), ([0, files._EARLY_US - 1, 1], True), ([0, files._EARLY_US, 1], False),
+        ([0, 2, 0], False), ([0, 2, 3], False), ([0, 2], False),
+    ],
+)  # fmt: skip
+def test_a_wait_for_a_cpu_is_no_longer_than_its_range(row: list[int], valid: bool) -> None:
+    found = Reader((), 0)
+    found._add_cpu_waits([row], 1_000)
+    assert (len(found.cpu_waits), found.losses.lines) == (valid, not valid)
+
+
 def test_a_column_of_another_length_does_not_give_its_place_to_the_next(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.line({"at": [1_000, 1_000], "iterations": [[1, 1], [-50, 10], [5, 5], [2], [7, 0]]})

@@ -452,6 +452,12 @@ def test_of_engines_that_begin_their_weight_sync_together_the_one_that_ends_last
 
 def test_an_engine_that_does_nothing_for_its_requests_is_what_was_waited_for() -> None:
     assert (60, 360, "engine", "no iteration", ENGINE) in short(rollout(frozen=300).path(400))
+    rows, other = rollout(frozen=300), len(ROLES)
+    roles, replicas = (*ROLES, "engine"), (*REPLICAS, REPLICAS[ENGINE])
+    records = StepRecords(
+        0, 400 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations, other: rows.iterations}, roles, replicas
+    )
+    assert (60, 360, "engine", "no iteration", None) in short(critical_path(records))
 
 
 def test_a_request_that_is_kept_from_its_engine_is_the_servers() -> None:

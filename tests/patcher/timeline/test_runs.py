@@ -154,6 +154,23 @@ def test_lifetimes_overlap_where_one_begins_before_the_other_ends(other: tuple[f
     assert runs._lifetimes_overlap(lived(*other), lived(5, 9)) is overlaps
 
 
+@pytest.mark.parametrize(
+    ("boots", "sizes"),
+    [("xyy", [1, 2]), ("xyx", [2, 1]), ("xyz", [1, 1, 1]), ("xxx", [1, 1, 1]), ("xz", [2]), ("z", [1])],
+)
+def test_a_process_without_a_run_joins_the_only_one_that_it_meets_or_that_of_its_machine(
+    boots: str, sizes: list[int]
+) -> None:
+    """The last process has no run; each of the others is one, and two more have ended before."""
+    processes = []
+    for at, boot in enumerate(boots):
+        process = lived(5, 9)
+        head = msgspec.structs.replace(process.head, boot=boot, run="" if at == len(boots) - 1 else f"run {at}")
+        processes.append(replace(process, parts=(head,), run=head.run))
+    ended = replace(lived(0, 4), run="earlier")
+    assert [len(run) for run in runs._group_into_runs([*processes, ended]) if ended not in run] == sizes
+
+
 def test_a_process_ended_if_it_says_so_or_was_replaced() -> None:
     def one(last_us: int, begin: int, ended: bool = False, **more: Any) -> runs.Process:
         process = lived(0, 1, "trainer", **{"rank": 3, **more})

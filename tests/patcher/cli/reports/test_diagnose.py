@@ -44,6 +44,7 @@ def test_some_twenty_lines_fit_a_terminal(run: Run, recorded: Path, monkeypatch:
 
 def test_json_has_the_fields_that_are_promised(run: Run, recorded: Path) -> None:
     result = json.loads(run("diagnose", recorded, "--json").stdout)["result"]
+    assert result["schema"] == 1
     (stage,) = result["stages"]
     assert {"stage", "seconds", "supported", "why", "classes", "by_load"} <= {*stage}
     assert {*stage["classes"][0]} == {"name", "share", "interval", "seconds"}

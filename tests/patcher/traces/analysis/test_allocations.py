@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from patcher.traces import analysis, formats, tables
 from patcher.traces.analysis import allocations
 from patcher.traces.analysis.allocations import join_pieces
+from patcher.traces.analysis.segments import Segment, Split
+from patcher.traces.marks import Mark
 from patcher.traces.measured import AllocatingCode, DeviceAllocations, UnitAllocations
 from patcher.traces.model import RankProfile
 from patcher.traces.rank_trace import RankTrace
-from patcher.traces.trace_columns import AllocationColumns
+from patcher.traces.trace_columns import UNKNOWN, AllocationColumns
 
 MB = 10**6
 
@@ -180,6 +183,24 @@ def test_pieces_of_a_window_are_joined_by_device() -> None:
         ("m", "b", 12, 3), ("", "a", 10, 5), ("m", "a", 10, 1)
     ]  # fmt: skip
     assert (second.device, second.peak, second.code) == (1, 9, ())
+
+
+@pytest.mark.parametrize("number", [0, None])
+def test_a_step_with_number_0_or_without_one_has_number_0(number: int | None) -> None:
+    trace = RankTrace("a", "torch")
+    trace.allocations[3] = AllocationColumns()
+    for time, size, total in ROWS:
+        trace.allocations[3].add(UNKNOWN, time, size, total)
+    segment = Segment(15, 35, Mark("x", "x", 15, 35, number))
+    (memory,) = allocations.device_allocations(trace, Split("x", [segment], array("i"), []), [0], [])
+    assert memory.units == (UnitAllocations(0, 105, 150, 150, 50, 1),)
+    assert (memory.device, memory.peak, memory.peak_unit, [row.bytes for row in memory.code]) == (3, 150, 0, [50])
+
+
+def test_the_200_places_with_most_bytes_are_kept() -> None:
+    rows = tuple(AllocatingCode("m", f"{number:03}", number, 1) for number in range(201))
+    (joined,) = join_pieces([[DeviceAllocations(0, 5, 1, (UnitAllocations(1, 0, 0, 5, 0, 0),), rows)]])
+    assert [row.bytes for row in joined.code] == [*range(200, 0, -1)]
 
 
 def test_a_device_that_only_freed_is_left_out(tmp_path: Path) -> None:

@@ -354,6 +354,30 @@ def test_captures_without_a_device_are_compared_on_the_host() -> None:
     assert compared(before, unlike).verdict == "undecided: different models"
 
 
+@pytest.mark.parametrize(
+    ("modules", "kernels", "operators", "unlike"),
+    [
+        ((), 33, 99, "kernels"), ((), 34, 0, ""), ((), None, 33, "operators"), ((), None, 34, ""), ((49,), 99, 99, "modules"), ((50,), 0, 0, ""),
+        ((), None, None, ""),
+    ],
+)  # fmt: skip
+def test_sides_ran_other_models_if_little_of_their_time_has_common_names(
+    modules: tuple[int, ...], kernels: int | None, operators: int | None, unlike: str
+) -> None:
+    """The numbers are percents of the time with common names."""
+
+    def side(other: str) -> list[RankProfile]:
+        def sums(percent: int | None) -> tuple[CallSums, ...]:
+            pairs = () if percent is None else (("common", percent), (other, 100 - percent))
+            return tuple(CallSums(name, 1, 1, ns, ns) for name, ns in pairs)
+
+        of_kernels = tuple(Kernel(row.name, "compute", 1, row.ns) for row in sums(kernels))
+        return [capture(1, modules=sums(*modules or (None,)), kernels=of_kernels, operators=sums(operators))]
+
+    found = [*compare._model_difference(side("before"), side("after"))]
+    assert [unlike in text for text in found] == [True] * bool(unlike)
+
+
 def test_a_capture_that_lacks_a_device_is_named_once() -> None:
     before = [on_cpu(10, 10, source="/a"), capture(10, 10, source="/b", rank=None)]
     found = compared(before, [capture(20, 20, rank=None, source=source) for source in "cd"])
@@ -575,3 +599,6 @@ def test_rows_have_calls_and_time_per_step_on_both_sides() -> None:
         ("gone", "gone", 1, 0, 30, 0), ("new", "new", 0, 0.75, 0, 12), ("a", "less often", 2, 1, 40, 30), ("same", "alike", 1, 1, 5, 5),
     ]  # fmt: skip
     assert compare._changes_by_name([capture()], side(("a", 4, 80)), "kernels")[0].after_calls == 2
+    of_six_steps = [*side(("a", 1, 9)), *side() * 2]
+    (rare,) = compare._changes_by_name(of_six_steps, of_six_steps, "kernels")
+    assert (rare.before_calls, rare.after_calls) == (0.167, 0.167)

@@ -112,7 +112,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     "computing that the vendor counts otherwise": (
         GOOD, {"vendor_computing_ns": 21 * MS}, "computing", "20.00 ms according to the kernels, but 21.00 ms",
     ),
-    "a type that nobody knows": (GOOD, {"unknown": {"QUANTUM_SQE\x1b[31m"}}, "types", "QUANTUM_SQE?[31m"),
+    "a type that nobody knows": (GOOD, {"unknown": {"QUANTUM_SQE\x1b[31m", *"vwxyz"}}, "types", ": QUANTUM_SQE?[31m, v, w, x, y"),
 }  # fmt: skip
 
 
@@ -338,6 +338,20 @@ def test_steps_with_prefill_are_not_slow_beside_steps_that_only_decode() -> None
     assert found.headline.startswith("2 of 8 decode steps")
     assert found.saving_ns == 2 * 50 * MS // 11
     assert diagnoses._slowest_step(capture(*prefill[:1], *decode[:2]))  # too few to tell what is usual
+    for count, chosen in ((3, decode[:3]), (2, []), (6, decode)):
+        assert diagnoses._decode_steps([*prefill, *decode[:count]]) == chosen
+    assert diagnoses._decode_steps(decode) == []
+    for drafts in (0, None):  # one token of a prompt
+        assert diagnoses._decode_steps([*decode, replace(decode[0], tokens=5, drafts=drafts)]) == decode
+
+
+@pytest.mark.parametrize(("second", "count"), [(200, 2), (199, 1), (600, 2)])
+def test_slow_steps_are_those_with_a_quarter_of_the_largest_excess(second: int, count: int) -> None:
+    """Steps of 100 ms, and one of 500 ms."""
+    made = [unit(at, compute=ms) for at, ms in enumerate([100, 100, 100, 100, 500, second])]
+    found = diagnoses._slowest_step(capture(*made))
+    assert found
+    assert found.headline.startswith("2 of 6 steps") == (count == 2)
 
 
 @pytest.mark.parametrize(
@@ -443,6 +457,9 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "latency, with most kernels long after their launch": (
         {"units": of_units(2, **LONG_LATENCY), "prompt_share": 0.1}, "dispatch", 30, "5.0 25.0", "another process", "",
+    ),
+    "latency, with half of the kernels right after their launch": (
+        {"units": of_units(2, **LONG_LATENCY), "prompt_share": 0.5}, "dispatch", 30, "5.0 25.0", "use CUDA graphs", "",
     ),
     "latency, with most kernels right after their launch": (
         {"units": of_units(2, **LONG_LATENCY), "prompt_share": 0.9}, "dispatch", 30, "5.0 25.0", "use CUDA graphs", "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from patcher.traces.analysis import exposed
@@ -79,7 +81,7 @@ def test_stages_are_unequal_if_one_takes_a_tenth_longer_without_the_bubble(
     ("communicates", "waits", "largest"),
     [
         (100, 0, "communication"), (99, 0, None), (99, 25, "slow-rank"), (99, 24, None), (25, 25, "slow-rank"), (200, 101, "slow-rank"),
-        (200, 99, "communication"),
+        (200, 99, "communication"), (200, 25, "communication"), (200, 24, "communication"),
     ],
 )  # fmt: skip
 def test_a_tenth_of_exposed_communication_or_a_fortieth_of_waiting_is_told(
@@ -94,9 +96,27 @@ def test_a_tenth_of_exposed_communication_or_a_fortieth_of_waiting_is_told(
     profile = RankProfile("r0", "torch", 0, "H100", units, collectives=every)
     found = exposed.finding(profile, [profile], meetings())
     assert (found and found.id) == largest
+    slow = [Rank(at, f"r{at}", 2, 1000, 3, 5, ns, 1, 0) for at, ns in enumerate((30, 20))]
+    with_ranks = exposed.finding(profile, [profile, replace(profile, source="r1", rank=1)], meetings(*slow))
+    assert (with_ranks is not None and "rank 0" in with_ranks.evidence) == (waits >= 25)
     if found:
         assert found.saving_ns == (waits if largest == "slow-rank" else communicates - waits)
         assert found.parts == {name: ns for name, ns in (("waiting", waits), ("transfer", communicates - waits)) if ns}
+
+
+@pytest.mark.parametrize(
+    ("at_first", "units", "said"), [(16, 1, True), (15, 1, False), (11, 1, False), (30, 1, True), (30, 2, False)]
+)
+def test_waiting_at_the_first_collective_of_the_only_step_may_be_the_profilers(
+    at_first: int, units: int, said: bool
+) -> None:
+    """The others wait for 30 ns in all."""
+    profiles = [
+        RankProfile(f"r{at}", "torch", at, "H100", (RecordedUnit(number=0, host_ns=9, kernels=1),)) for at in (0, 1)
+    ]
+    slow = [Rank(at, f"r{at}", units, 100, 3, 5, ns, 1, at_first) for at, ns in enumerate((30, 20))]
+    text = exposed._straggler_text(profiles[0], profiles, meetings(*slow))
+    assert ("start times" in text.certainty, "the only step" in text.evidence) == (said, said)
 
 
 def test_a_rank_is_named_by_its_number_else_by_its_source() -> None:

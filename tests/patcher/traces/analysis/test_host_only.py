@@ -580,6 +580,8 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "too few": ([1, 2, 3, 4], None), "too little": ([10, 11, 12, 13, 14], None), "one long step": ([1, 1, 1, 9, 1, 1], None),
     "up and down": ([1, 9, 2, 8, 3, 7], None), "long at the end": ([5, 3, 4, 2, 1, 9], None),
     "one long first step": ([35, 8, 7, 6, 5], None), "most of it at first": ([32, 8, 7, 6, 4], (32, 4)),
+    "half as long again": ([10, 11, 12, 13, 15, 16], (10, 15)), "not quite": ([100, 101, 120, 130, 149, 150], None),
+    "nine of ten pairs": ([1, 2, 4, 3, 9], (1, 9)), "eight of ten pairs": ([1, 3, 4, 2, 9], None),
 }  # fmt: skip
 
 
@@ -729,3 +731,85 @@ def test_an_operator_or_a_family_with_half_of_the_time_is_the_headline(times: di
     headline = host_only._dominant_operator(RankProfile("a", "torch", 0, CPU, (), operators=rows), 100)
     assert all(part in headline for part in named.split("|"))
     assert bool(headline) == bool(named)
+
+
+def in_collectives(rank: int, ms: float, step_ms: int = 100, place: str = "c10d::allreduce_") -> RankProfile:
+    """A rank without a device that spends so many of the ms of each step in a collective."""
+    steps = [
+        HostStep(
+            number=number, ns=step_ms * MS, operators={}, calls={}, small_ns=0, compiling_ns=0,
+            places={HostPlace(place): round(ms * MS), HostPlace("g"): MS},
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    units = (RecordedUnit(number=0, host_ns=step_ms * MS, kernels=0),)
+    return RankProfile(
+        f"/{rank}", "torch", rank, CPU, units, host_steps=tuple(steps), operators=(CallSums("aten::mm", 1, 0, 0, MS),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "saving"),
+    [
+        ([(0, 20), (1, 30)], 10), ([(0, 30), (1, 20)], 10), ([(0, 20.1), (1, 30)], None), ([(0, 10), (1, 19.9)], None),
+        ([(0, 10), (1, 20)], 10), ([(0, 10), (1, 50), (2, 20), (3, 30)], 20), ([(0, 10), (1, 50), (2, 20)], 10), ([(0, 10)], None),
+        ([(0, 10), (0, 50)], None),
+    ],
+)  # fmt: skip
+def test_the_others_wait_half_as_long_again_for_a_straggler(
+    ranks: list[tuple[int, float]], saving: float | None
+) -> None:
+    profiles = [in_collectives(rank, ms) for rank, ms in ranks]
+    found = host_only.straggler(profiles)
+    assert (found and (found.id, found.saving_ns)) == (saving and ("slow-rank", round(saving * MS)))
+    assert found is None or found.source == f"/{min(ranks, key=lambda rank: rank[1])[0]}"
+    assert host_only.straggler([in_collectives(rank, ms, place="c10d::send") for rank, ms in ranks]) is None
+
+
+def test_a_place_counts_zero_in_the_steps_without_it() -> None:
+    steps = [replace(in_collectives(0, 1).host_steps[0], places={HostPlace(name): 7}) for name in "aab"]
+    assert host_only._typical_places(steps) == [(HostPlace("a"), 7), (HostPlace("b"), 0)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "found"), [((60, 20), ["a", "b"]), ((50, 9), ["a"]), ((49, 20), ["f"]), ((49, 0), ["a"]), ((9, 9), [])]
+)
+def test_a_frame_around_places_counts_where_none_has_half(lengths: tuple[int, int], found: list[str]) -> None:
+    """At least 10 ns count, and half are 50."""
+    places = {HostPlace(name): ns for name, ns in zip("ab", lengths, strict=True)}
+    step = replace(in_collectives(0, 1).host_steps[0], places=places, frames={"f": places})
+    chosen, within = host_only._places_or_frame([step], 10, 50)
+    assert [place.inside for place, _ in chosen] == found
+    assert [(name, ns) for name, ns in within] == ([("a", 49), ("b", 20)] if found == ["f"] else [])
+
+
+def test_the_evidence_on_one_of_two_ranks_begins_with_its_label() -> None:
+    profiles = [replace(in_collectives(rank, 10 * rank + 10), label=f"rank {rank}") for rank in range(2)]
+    for count in (1, 2):
+        findings = analysis.reported(profiles[:count]).findings
+        assert findings
+        assert {one.evidence.startswith(("rank 0: ", "rank 1: ")) for one in findings} == {count == 2}
+
+
+US = 1_000
+TIMERS: dict[str, tuple[list[int], list[int], bool]] = {
+    "equal waits": ([MS] * 5, [100, 110, 120, 130, 140], True),
+    "of few steps": ([MS] * 4, [100, 110, 120, 130], False),
+    "beside operators that take no time": ([MS] * 5, [0, 110, 120, 130, 140], False),
+    "a thousandth longer": ([MS, MS, MS + US, 2 * MS, 2 * MS], [100, 110, 120, 130, 140], True),
+    "more than a thousandth longer": ([MS, MS, MS + US + 1, 2 * MS, 2 * MS], [100, 110, 120, 130, 140], False),
+    "a tenth as uneven as operators": ([MS, MS, MS + 400, MS + 400, 2 * MS], [1000, 1000, 1004, 1004, 1010], True),
+    "less even": ([MS, MS, MS + 401, MS + 401, 2 * MS], [1000, 1000, 1004, 1004, 1010], False),
+    "beside operators that are even": ([MS, MS, MS + US, MS + US, 2 * MS], [1000] * 5, True),
+}
+
+
+@pytest.mark.parametrize(("times", "ran", "timer"), TIMERS.values(), ids=TIMERS)
+def test_a_timer_is_more_even_than_operators(times: list[int], ran: list[int], timer: bool) -> None:
+    place = HostPlace("sleep")
+    step = in_collectives(0, 1).host_steps[0]
+    steps = [
+        replace(step, places={place: ns}, operators={"aten::mm": operators, "aten::add": 0})
+        for ns, operators in zip(times, ran, strict=True)
+    ]
+    assert bool(host_only._timer_spread([*steps, replace(step, operators={"aten::mm": ran[-1]})], place)) == timer

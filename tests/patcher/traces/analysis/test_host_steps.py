@@ -117,6 +117,39 @@ def test_numbered_ranges_within_steps_are_places_if_they_recur(name: str, times:
     assert list(first.places) == [place]
 
 
+SMALL: dict[str, tuple[list[tuple[int, int]], int, list[int]]] = {
+    "nothing": ([], 0, [1_000_000]),
+    "a short operator": ([(0, 99_999)], 99_999, [900_001]),
+    "a longer one": ([(0, 100_000)], 0, [900_000]),
+    "a short pause": ([(0, 500_000), (599_999, 1_000_000)], 99_999, [99_999]),
+    "a longer one between": ([(0, 500_000), (600_000, 1_000_000)], 0, [100_000]),
+    "a pause that is no place": ([(0, 500_000), (519_999, 1_000_000)], 19_999, []),
+    "the shortest place": ([(0, 500_000), (520_000, 1_000_000)], 20_000, [20_000]),
+    "an operator within another": ([(0, 500_000), (100_000, 150_000), (500_000, 1_000_000)], 0, []),
+    "operators that overlap": ([(0, 500_000), (490_000, 520_000), (520_000, 1_000_000)], 20_000, []),
+    "beyond both ends": ([(-50_000, 20_000), (20_000, 960_000), (960_000, 1_100_000)], 60_000, []),
+}
+
+
+@pytest.mark.parametrize(("operators", "small", "places"), SMALL.values(), ids=SMALL)
+def test_short_operators_and_pauses_before_one_are_small(
+    operators: list[tuple[int, int]], small: int, places: list[int]
+) -> None:
+    ranges = {name: NestedRanges(RangeColumns()) for name in ("collectives", "frames", "ranges")}
+    within = [(begin, end, f"op {at}", "") for at, (begin, end) in enumerate(operators)]
+    step = host_steps._host_step(7, (0, 1_000_000), within, ranges, [])
+    assert (step.number, step.ns, step.small_ns, list(step.places.values())) == (7, 1_000_000, small, places)
+    assert sum(step.operators.values()) + sum(places) <= step.ns
+    assert sum(step.calls.values()) == len(operators)
+
+
+def test_of_operators_that_end_together_the_first_is_the_one_before_a_pause() -> None:
+    ranges = {name: NestedRanges(RangeColumns()) for name in ("collectives", "frames", "ranges")}
+    within = [(0, 500_000, "aten::mm", ""), (100_000, 500_000, "aten::add", "")]
+    step = host_steps._host_step(7, (0, 1_000_000), within, ranges, [])
+    assert (dict(step.operators), [place.before for place in step.places]) == ({"aten::mm": 500_000}, ["aten::mm"])
+
+
 def test_backward_only_waits_where_a_collective_runs() -> None:
     texts = ["built-in method run_backward", "gloo:all_reduce", "f.py(7): sleep"]
     columns = [RangeColumns(), RangeColumns(), RangeColumns()]

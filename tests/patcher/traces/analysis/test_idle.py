@@ -69,6 +69,7 @@ LEADS: dict[str, tuple[tuple[int, int] | None, list[tuple[int, int, int]], int]]
     "it ends with the first task": ((1, 30), [(30, 40, 0)], 30), "a copy before": ((1, 9), [(20, 25, 0), (30, 40, 0)], 20),
     "work of before": ((10, 90), [(5, 22, 9), (30, 40, 0)], 22), "work of before that goes on": ((10, 90), [(5, 99, 9), (30, 40, 0)], 30),
     "work of before that has ended": ((10, 90), [(1, 5, 9), (30, 40, 0)], 10),
+    "other work that begins with it": ((10, 90), [(30, 35, 9), (30, 40, 0)], 10),
 }  # fmt: skip
 
 

@@ -128,3 +128,17 @@ def test_of_the_long_calls_those_of_the_two_busiest_threads_are_drawn() -> None:
         name: [(one.begin_ns, one.ns) for one in spans] for name, spans in rows._call_rows(made, {"calls": threads})
     }
     assert found == {"calls": [(0, 30), (30, 10), (50, 10)], "calls 2": [(0, 20)]}
+
+
+def test_of_tasks_and_launches_those_within_the_window_are_drawn() -> None:
+    drawn = window(100)
+    tasks = [(900, 1_000, 998), (990, 1_001, 999), (1_010, 1_020, 1_000), (1_099, 1_200, 1_099), (1_100, 1_200, 1_100)]
+    for begin, end, launched in tasks:
+        drawn.trace.add_task(begin, end, "compute", "k", "stream 7", None)
+        drawn.trace.tasks.launched[-1] = launched
+    drawn = drawn._replace(cuts=Split("", [], array("i", [0, 0, 0, 1, 1]), range(5)))
+    streams, launches = rows._streams_and_launches(drawn)
+    assert {name: [(one.begin_ns, one.ns, one.own) for one in spans] for name, spans in streams.items()} == {
+        "stream 7": [(0, 1, True), (10, 10, True), (99, 1, False)]
+    }
+    assert [(one.begin_ns, one.ns, one.own) for one in launches] == [(0, 1, True), (99, 1, False)]

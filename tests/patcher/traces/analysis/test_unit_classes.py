@@ -90,6 +90,15 @@ def test_a_host_with_odd_operators(operators: tuple[Range, ...], classes: dict[s
     assert unit.classes == classes
 
 
+def test_a_step_has_the_operators_of_the_thread_with_its_mark() -> None:
+    operators = (Range("aten::linear", 100, 300), Range("aten::mul", 400, 500, thread=2))
+    trace = timeline(Run(tasks=(), marks=(Range("ProfilerStep#1", 0, 1000),), operators=operators))
+    ((thread, mark),) = trace.marks
+    trace.marks.insert(0, (1 - thread, mark._replace(family="execute_", begin=5, end=900)))
+    (unit,) = analysis.attributed(trace).profile.units
+    assert unit.classes == {"gemm": 200, "outside-forward": 800}
+
+
 BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
 
 
