@@ -89,7 +89,7 @@ def _check(upstream: Upstream, version: str, target: Target | None, launch: Laun
     profiler with which the patch records.
     """
     version = target.version if target else version
-    results, step = _detect(upstream, version, target, launch)
+    results, step = _detect(upstream, version, target, launch, with_off=True)
     lines = [f"{upstream.project.name} {version}".rstrip()]
     recorder = _recorder(target)
     lines += [line for group in _group(results) for line in _group_lines(group, recorder)]
@@ -119,7 +119,7 @@ def guard(
     that are on get a warning instead of a problem. `recorder` is the program that records for rlpatch, "" for none: a
     launch that does not start it gets a warning.
     """
-    results, step = _detect(upstream, version, target, launch)
+    results, step = _detect(upstream, version, target, launch, with_off=False)
     if recorder and _is_missing(recorder, results, launch):
         step += StepResult.noted([Note(_recorder_problem(recorder).cause, _recorder_problem(recorder).hint)], "warning")
     results = tuple(result for result in results if result.profiler != recorder)
@@ -188,11 +188,11 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 
 
 def _detect(
-    upstream: Upstream, version: str, target: Target | None, launch: Launch
+    upstream: Upstream, version: str, target: Target | None, launch: Launch, *, with_off: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
     """Return the state of every other profiler, and a note if the target ignores the Hydra options of the launch.
 
-    `target` None checks the switches of the release `version`.
+    `target` None checks the switches of the release `version`. Without `with_off`, some that are off are left out.
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
@@ -201,7 +201,7 @@ def _detect(
     package = target.root / upstream.project.package if target else None
     release = Release(version, upstream.project.releases, package)
     checked = Checked(upstream.switches, release, target.root if target else None, application)
-    return detect(checked, launch), step
+    return detect(checked, launch, with_off=with_off), step
 
 
 def _group(results: Iterable[GuardResult]) -> list[list[GuardResult]]:

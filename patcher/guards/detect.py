@@ -27,10 +27,11 @@ _VALUE = Text("this value is not documented, or only known at run time")
 _WORDS = Text("a part of the command is only known at run time")
 
 
-def detect(checked: Checked, launch: Launch) -> tuple[GuardResult, ...]:
+def detect(checked: Checked, launch: Launch, *, with_off: bool) -> tuple[GuardResult, ...]:
     """Return the results per profiler and place, the severest first; one OFF for a profiler that is off everywhere.
 
-    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
+    Without ``with_off``, most OFF are left out: to find out which switches a release has takes time. Raises Problem
+    (USAGE) if a script that the launch names, or the configuration, cannot be read.
     """
     application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
@@ -43,6 +44,8 @@ def detect(checked: Checked, launch: Launch) -> tuple[GuardResult, ...]:
     where = joined(COMMA, filter(None, places))
     config_switches = application.switches if application else ()
     for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
+        if not (texts or with_off):
+            continue
         not_off = {result.profiler for result in results if result.state is not State.OFF}
         for profiler in dict.fromkeys(switch.profiler for switch in switches):
             alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]

@@ -26,4 +26,4 @@ def detect(
     """Return what ``patcher.guards.detect.detect`` says."""
     release = Release(version, published, root / package if root and package else None)
     launch = Launch(environ=environ, script=script, command=tuple(command), config=config)
-    return guards.detect(Checked(tuple(switches), release, root, application), launch)
+    return guards.detect(Checked(tuple(switches), release, root, application), launch, with_off=True)

@@ -181,7 +181,7 @@ def test_what_lies_there_and_is_not_ours_is_refused_and_stays(folder: Path, monk
         pytest.skip("that is a lock")
     monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
     make(folder / name)
-    with pytest.raises(Problem, match=r"lock file|rlpatch's lock") as caught, hold(folder):
+    with pytest.raises(Problem, match=r"lock file|claims its lock") as caught, hold(folder):
         pytest.fail("no lock")
     assert (caught.value.kind, caught.value.where) == (Kind.ENVIRONMENT, str(folder / name))
     assert os.path.lexists(folder / name)
