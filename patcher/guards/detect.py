@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import dropwhile
@@ -21,7 +21,7 @@ from patcher.guards.programs import LAUNCHERS
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, is_known, shown, wraps
 from patcher.messages import COMMA, Text, joined
-from patcher.switches import ConfigSwitch, Form, State, Switch
+from patcher.switches import ConfigSwitch, Form, Release, State, Switch
 
 _VALUE = Text("this value is not documented, or only known at run time")
 _WORDS = Text("a part of the command is only known at run time")
@@ -44,16 +44,25 @@ def detect(checked: Checked, launch: Launch, *, with_off: bool) -> tuple[GuardRe
     where = joined(COMMA, filter(None, places))
     config_switches = application.switches if application else ()
     for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
-        if not (texts or with_off):
-            continue
-        not_off = {result.profiler for result in results if result.state is not State.OFF}
-        for profiler in dict.fromkeys(switch.profiler for switch in switches):
-            alike = [switch for switch in switches if switch.profiler == profiler and checked.release.has(switch)]
-            if alike and texts and profiler not in not_off:
-                results.append(_possibly_on(alike[0], texts[0]))
-            why = alike[0].why if alike else Text("this release has no switch for this profiler")
-            results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
+        if texts or with_off:
+            not_off = {result.profiler for result in results if result.state is not State.OFF}
+            results += _off_or_hidden(switches, checked.release, texts, not_off, where)
     return _severest(results)
+
+
+def _off_or_hidden(
+    switches: Sequence[Switch | ConfigSwitch], release: Release, hidden: list[LaunchText], not_off: set[str], where: str
+) -> Iterator[GuardResult]:
+    """Yield OFF at ``where`` per profiler, after UNKNOWN if a ``hidden`` text may switch it on.
+
+    A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
+    """
+    for profiler in dict.fromkeys(switch.profiler for switch in switches):
+        alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
+        if alike and hidden and profiler not in not_off:
+            yield _possibly_on(alike[0], hidden[0])
+        why = alike[0].why if alike else Text("this release has no switch for this profiler")
+        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
 
 
 def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:

@@ -188,19 +188,28 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     more, cause, better = _about_slow_step(profile, slowest, usual)
     if cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
-    evidence = sentences(evidence, more, cold)
     saving = sum(late) // len(profile.units)
-    # A few slow units among many lose little: that is worth knowing, and no verdict.
-    loss = HOST_LOSS if profile.on_host else LOSS
-    large = sum(late) >= loss * sum(map(time, units)) or host_only.is_most_idle_time(profile, sum(late))
-    severity = "warning" if large else "note"
-    part = "" if profile.on_host else _longer_part(slowest, usual)
-    if host_only.waits_longer(profile, slowest.number, usual.number):
-        part = _COMMUNICATION
+    part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
-        "outlier", severity, evidence, saving, _EXACT, better or advice, profile.source,
-        parts={part: saving} if part else {}, headline=headline,
+        "outlier", _severity_of_slow_steps(profile, sum(late), sum(map(time, units))), sentences(evidence, more, cold),
+        saving, _EXACT, better or advice, profile.source, parts={part: saving} if part else {}, headline=headline,
     )  # fmt: skip
+
+
+def _severity_of_slow_steps(profile: model.RankProfile, lost: int, whole: int) -> str:
+    """Return "warning" if slow steps ``lost`` much of the ``whole`` time of all (both ns), else "note".
+
+    A few slow steps among many lose little: that is worth knowing, and no verdict.
+    """
+    loss = HOST_LOSS if profile.on_host else LOSS
+    return "warning" if lost >= loss * whole or host_only.is_most_idle_time(profile, lost) else "note"
+
+
+def _part_of_slow_step(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
+    """Return the field of a step's time in which ``slowest`` is longer than ``usual``; on a host "" unless it waits."""
+    if host_only.waits_longer(profile, slowest.number, usual.number):
+        return _COMMUNICATION
+    return "" if profile.on_host else _longer_part(slowest, usual)
 
 
 def _about_slow_step(

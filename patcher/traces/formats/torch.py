@@ -379,17 +379,22 @@ class _Reader:
             trace.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
             trace.rank = numbers.get(label) if label else header_rank
             trace.world = world
-            trace.device = _device(header, next(iter(rank.devices), None))
-            runs_nothing = not (rank.launches.key or trace.captured or len(trace.tasks) or trace.cut)
-            if runs_nothing and (rank.has_calls or any(map(_ON_CPU.match, self.names.texts))):
-                trace.device = CPU  # the machine has a device, and the program does not use it
-            unsure = trace.unread or rank.launches.key or (trace.cut and "deviceProperties" not in header)
-            if trace.device == CPU and (unsure or any(map(_ON_DEVICE.match, self.names.texts))):
-                trace.device = Text("unknown device")
+            trace.device = self._device_of(rank)
             trace.kernel_launches = len(rank.kernel_launches)
             trace.lost_kernels = count_unmatched(rank.kernel_launches, trace.tasks.key)
             trace.tasks.link(rank.launches, trace.tasks.key)
             yield trace
+
+    def _device_of(self, rank: _Rank) -> str:
+        """Return the name of a rank's device, or CPU, or that it is unknown; by the header, launches and operators."""
+        header, trace, names = self.source.header, rank.trace, self.names.texts
+        device = _device(header, next(iter(rank.devices), None))
+        runs_nothing = not (rank.launches.key or trace.captured or len(trace.tasks) or trace.cut)
+        if runs_nothing and (rank.has_calls or any(map(_ON_CPU.match, names))):
+            device = CPU  # the machine has a device, and the program does not use it
+        is_unsure = trace.unread or rank.launches.key or (trace.cut and "deviceProperties" not in header)
+        is_unknown = device == CPU and (is_unsure or any(map(_ON_DEVICE.match, names)))
+        return Text("unknown device") if is_unknown else device
 
 
 def _ranks_of_labels(labels: Collection[str]) -> dict[str, int]:
