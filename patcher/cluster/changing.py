@@ -140,7 +140,7 @@ def _rolled_back(why: str) -> Problem:
         " changes on all nodes",
         why,
     )
-    return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or exclude the node with --nodes"))
+    return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or list only the other nodes in --nodes"))
 
 
 def _why_undone(problem: Problem) -> Text:

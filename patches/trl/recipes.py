@@ -157,7 +157,7 @@ def _update(trainer: _Trainer) -> Recipe:
         how=Text(
             "inserts one line where a micro-batch begins. The training loop of transformers calls"
             " floating_point_ops() at the end of a micro-batch and _maybe_log_save_evaluate() after the optimizer"
-            " step; rlpatch adds both methods to the class"
+            " step. rlpatch overrides both methods in the trainer's class"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
         needed_until=_REMOVE,

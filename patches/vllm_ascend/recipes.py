@@ -256,9 +256,9 @@ UPSTREAM = Upstream(
         ),
         ">=0.20.2rc1": Text(
             "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). If"
-            " both options are 30, this profiler records the iterations 29..58; prefill iterations count, too. It"
-            " writes no ProfilerStep marks, cannot choose a rank or rollout, and needs an HTTP or RPC call at the"
-            " right moment. It works without a patch and can be switched on and off while the engine runs."
+            " both options are 30, this profiler records iterations 29 to 58, counted from 0; prefill iterations count,"
+            " too. It writes no ProfilerStep marks, cannot choose a rank or rollout, and needs an HTTP or RPC call at"
+            " the right moment. It works without a patch and can be switched on and off while the engine runs."
         ),
     },
 )

@@ -34,7 +34,7 @@ def command() -> CommandResult:
     variables = {name: os.environ[name] for name in sorted(names)}
     lines = [
         Text(
-            "{variable}={value} is set in this shell, and overrides the option that you typed for the patch",
+            "{variable}={value} is set in this shell, and overrides the option that you gave to `rlpatch apply`",
             name,
             value,
         )

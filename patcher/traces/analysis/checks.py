@@ -192,7 +192,7 @@ def _clock_check(attribution: Attribution) -> Check:
     moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
     evidence = Text(
         "{early:,} of {tasks:,} kernels begin over {limit} µs before their launch: the clocks of host and device"
-        " differ by about {difference:.0f} µs, which affects up to {share} of the time",
+        " differ by about {difference:.0f} µs, so up to {share} of the recorded time may be attributed wrongly",
         early,
         tasks,
         EARLY_NS // 1000,

@@ -217,7 +217,7 @@ def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
         most.unit,
     )
     evidence = Text(
-        "{count:,} of {total:,} collectives transfer blocks whose size is not a multiple of {aligned} bytes, such as"
+        "{count:,} of {total:,} collectives send blocks whose size is not a multiple of {aligned} bytes, such as"
         " {example}. These blocks take {share} of the time on links within the node.",
         len(odd_collectives),
         len(profile.collectives),

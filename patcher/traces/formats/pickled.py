@@ -55,7 +55,10 @@ def load(data: bytes, name: str, progress: Progress = ignore) -> Any:
             "rlpatch reads only plain containers and values from a pickle, because a pickle can run arbitrary code"
         )
         raise Problem(
-            Kind.TRACE, Text("{file} is not a plain memory snapshot: {reason}", name, refused.args[0]), name, hint
+            Kind.TRACE,
+            Text("{file} contains more than the plain data of a memory snapshot: {reason}", name, refused.args[0]),
+            name,
+            hint,
         ) from None
     except (IndexError, KeyError, TypeError, ValueError, struct.error, AttributeError, OverflowError, StopIteration):
         cause = Text("{name} is damaged, or not a memory snapshot", name)

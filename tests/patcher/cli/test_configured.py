@@ -95,7 +95,7 @@ def test_config_shows_every_setting_and_its_file(team: Path, run: Run) -> None:
         f"  --path {team}/site",
         "  --preset tail: --at-tail 8 --decode 0:32",
         "  --preset training: --mini-batch 0:1",
-        "RLPATCH_RANKS=all is set in this shell, and overrides the option that you typed for the patch",
+        "RLPATCH_RANKS=all is set in this shell, and overrides the option that you gave to `rlpatch apply`",
     ]
     found = json.loads(run("config", "--json").stdout)["result"]
     assert found["presets"]["training"] == {"--mini-batch": ["--mini-batch", "0:1"]}
