@@ -110,6 +110,6 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         self.finish(report + (", ".join(traces) or "no trace"), traces)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Print ``report``, headed by the window and the rollout, and end the window as the base class does."""
-        self.say(self.REPORT % (self.window, self.rollout, report))
+        """Print ``report``, headed by the window and its rollout, which may be to come, and end the window."""
+        self.say(self.REPORT % (self.window, max(self.rollout, self.chosen), report))
         super().finish(report, traces)

@@ -452,7 +452,7 @@ def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatc
     ("settings", "steps", "said"),
     [
         ({"WINDOW": "9:12"}, 4, "9:12 0 4"),  # the window, the rollout, and how far it came
-        ({"ROLLOUT": "2"}, 4, "30:60 0 2"),
+        ({"ROLLOUT": "2"}, 4, "30:60 2 2"),  # headed by the rollout that was asked for
         ({"WINDOW": "1:3", "REPEAT": 3}, 4, "1:3 0 1"),
         ({"WINDOW": "1:3,6:8", "SEVERAL": True}, 4, "6:8 0 4"),
         ({"WINDOW": "0:3", "RELATIVE": True, "BY_LOAD": True, "AT": {"load": "9"}}, 4, "0:3 0 4 1 1"),
