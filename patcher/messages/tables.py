@@ -195,7 +195,7 @@ def draw(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None)
         table.add_row(*(RichText(str(value)) for value in row))  # a name is no markup
     output = io.StringIO()  # a console of its own choice flushes stdout, which may be full
     Console(file=output, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
-    return [line.rstrip() for line in output.getvalue().splitlines()]
+    return [line.rstrip() for line in output.getvalue().splitlines() if line.strip()]  # the edge is blank
 
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:

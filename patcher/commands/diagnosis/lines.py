@@ -60,7 +60,7 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
         for stage in diagnosis.stages
         if stage.step_seconds >= LEAST_SHARE * total
     ]
-    yield from filter(str.strip, terminal_tables.draw(titles, rows, width))
+    yield from terminal_tables.draw(titles, rows, width)
 
 
 def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
@@ -121,8 +121,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
         yield from wrapped(Text("where the time went: {shares}", _shares(stage)))
     if stage.by_load:
         titles = [Text("load"), Text("share"), Text("ms each"), Text("largest shares, in %"), Text("prediction error")]
-        table = terminal_tables.draw(titles, [_load_cells(part) for part in stage.by_load], width)
-        yield from filter(str.strip, table)
+        yield from terminal_tables.draw(titles, [_load_cells(part) for part in stage.by_load], width)
 
 
 def _load_cells(part: LoadPart) -> tuple[str, ...]:

@@ -106,8 +106,7 @@ def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> I
         [column.unit.missing if value is None else column.unit.text(value) for value in values]
         for column, values in columns
     ]
-    table = terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
-    yield from filter(str.strip, table)
+    yield from terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
     yield Text("  role columns: mean busy share of the role's processes; tail, sync: seconds")
