@@ -411,9 +411,10 @@ def _inline(lines: list[str], called: list[str], name: str) -> list[str]:
 
 
 def _replacement(call: re.Match[str], lines: list[str], called: list[str]) -> list[str]:
-    """Return the lines that replace a `call` by the body of its method, whose lines are `called`.
+    """Return the lines that replace a `call` by the body of its method.
 
-    `lines` are those of the caller. Return [] if the body returns early, or if it would overwrite a name of the caller.
+    `called` are the lines of that method, `lines` those of the caller, both with their ``def`` first. Return [] if the
+    body returns early, or if it would overwrite a name of the caller.
     """
     assigned = _body_assigning(called[1:], call[2] or "")
     if not assigned:

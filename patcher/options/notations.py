@@ -270,7 +270,7 @@ def amount_text(value: float) -> str:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the whole number in `text`, None if there is none or if it has more digits than `MOST`."""
+    """Return `text` as a whole number; None if it is not digits only, apart from blanks around, or above `MOST`."""
     digits = text.strip()
     if not re.fullmatch(r"[0-9]+", digits) or len(digits.lstrip("0")) > len(str(MOST)):  # Python reads no 5,000 digits
         return None

@@ -55,7 +55,7 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
         why=Text(
-            "the loop over micro-batches is in the engine, but only the actor or critic knows the role and the"
+            "the loop over micro-batches is in the training engine, but only the actor or critic knows the role and the"
             " training step"
         ),
         windows=(MICRO,),

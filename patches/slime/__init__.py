@@ -10,7 +10,7 @@ UPDATE = "backends/megatron_utils/update_weight/update_weight_from_"
 
 
 def files(package: str, *more: str) -> tuple[str, ...]:
-    """Return the paths of the files to patch in `package`, slime or a fork of it; `more` are those other forks lack."""
+    """Return the paths of the files to patch in `package`, slime or a fork; `more` are paths in it that others lack."""
     common = (
         "__init__.py", "backends/megatron_utils/model.py", "backends/megatron_utils/actor.py", f"{UPDATE}tensor.py",
         "ray/actor_group.py", "rollout/sglang_rollout.py", "rollout/rm_hub/__init__.py",

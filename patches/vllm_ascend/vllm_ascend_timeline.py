@@ -15,7 +15,7 @@ RECIPES = _TIMELINE.recipes(
     RELEASES.since("0.7.3rc2"),
     *(
         _TIMELINE.sites(
-            Text("timeline of the worker in {file}", name),
+            Text("timeline of the worker class in {file}", name),
             f"worker/{name}",
             releases,
             *vllm_engine.timeline_sites("NPUWorker"),

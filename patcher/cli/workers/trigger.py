@@ -33,7 +33,7 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     if len(windows) > 1:
         flags = " and ".join(f"--{window.unit}" for window in windows)
         raise usage(
-            Text("{options}: a request can have only one recording window", flags),
+            Text("{options}: a recording request has only one window", flags),
             Text("keep only one of these options"),
         )
     more = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))

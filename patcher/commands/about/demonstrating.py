@@ -94,7 +94,9 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             )
         )
     else:
-        cause = Text("the reverted copy differs from the original: the hash of the copy is {hash}", hashes["after"])
+        cause = Text(
+            "reverting the copy did not give the original file: the hash of the copy is {hash}", hashes["after"]
+        )
         hint = Text("please report this as a bug of rlpatch, with the whole output")
         problems = (Problem(Kind.UNEXPECTED, cause, str(site), hint),)
     data = Demonstration(tuple(steps), word, hashes)

@@ -183,8 +183,8 @@ def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
-            "check passed for {stages}: at each load level, predicted and measured time differ by at most {error:.1f}"
-            " % of the stage's time, so the recorded windows suffice for reliable time shares",
+            "check passed for {stages}: the recorded windows predict the time of each load level to within {error:.1f}"
+            " % of the stage's time, so the time shares are reliable",
             names,
             error,
         )

@@ -359,8 +359,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         )
         evidence = sentences(evidence, equal)
         certainty = Text(
-            "upper bound of the saving; rlpatch assumes that the host waits, because this time is nearly the same in"
-            " many steps"
+            "upper bound of the saving; rlpatch assumes a wait for a fixed time, because the time without operators is"
+            " nearly the same in many steps"
         )
     elif not _names_cause(first):
         headline = Text("{headline}; what ran in this time was not recorded", headline)

@@ -31,15 +31,15 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "env -i": ("env -i A=1 python -m x", ("PYTHONPATH is unset, or the environment is emptied (env -i",)),
     "env -u": ("env -u PYTHONPATH python -m x", ("PYTHONPATH is unset",)),
     "env": ("env A=1 python -m x", ()),
-    "anew": ("export PYTHONPATH=/a\npython -m x", ("PYTHONPATH is overwritten",)),
-    "anew for one": ("PYTHONPATH=/a python -m x", ("PYTHONPATH is overwritten",)),
-    "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("(perhaps) PYTHONPATH might be overwritten",)),
+    "anew": ("export PYTHONPATH=/a\npython -m x", ("the PYTHONPATH of rlpatch is overwritten",)),
+    "anew for one": ("PYTHONPATH=/a python -m x", ("the PYTHONPATH of rlpatch is overwritten",)),
+    "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("(perhaps) the PYTHONPATH of rlpatch might be overwritten",)),
     "unset": ("unset PYTHONPATH\npython -m x", ("PYTHONPATH is unset",)),
     "kept": ("export PYTHONPATH=/a:$PYTHONPATH\npython -m x", ()),
     "kept if there": ("export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}/a\npython -m x", ()),
     "kept beside what only the run tells": ("export PYTHONPATH=$(tool):$PYTHONPATH\npython -m x", ()),
-    "in a branch": ("if [ -e $X ]; then export PYTHONPATH=/a; fi\npython -m x", ("(perhaps) PYTHONPATH is overwritten",)),
-    "in a function that nothing may call": ("f() { PYTHONPATH=/a python -m x; }", ("(perhaps) PYTHONPATH is overwritten",)),
+    "in a branch": ("if [ -e $X ]; then export PYTHONPATH=/a; fi\npython -m x", ("(perhaps) the PYTHONPATH of rlpatch is overwritten",)),
+    "in a function that nothing may call": ("f() { PYTHONPATH=/a python -m x; }", ("(perhaps) the PYTHONPATH of rlpatch is overwritten",)),
     "srun": ("srun --export=NONE python -m x", ("srun passes on only the variables in --export",)),
     "srun with all": ("srun --export=ALL,A=1 python -m x", ()),
     "anew behind all": ("python -m x\nexport PYTHONPATH=/a", ()),
@@ -140,7 +140,9 @@ def test_the_verdict_on_pythonpath_is_that_of_bash(
     for command in (["bash", "inner.sh"], ["bash", "outer.sh"], ["bash", "-c", text]):
         losses = gaps(environ, None, command)
         if case.startswith("perhaps"):
-            assert [(loss.why, loss.sure) for loss in losses] == [("PYTHONPATH might be overwritten", False)], command
+            assert [(loss.why, loss.sure) for loss in losses] == [
+                ("the PYTHONPATH of rlpatch might be overwritten", False)
+            ], command
         else:
             assert bool(losses) is not is_kept, command
         assert program == "python" or not any(loss.sure for loss in losses), (

@@ -569,7 +569,7 @@ def test_filter_and_sort_in_a_browser(tab: browser.Page, tmp_path: Path):
     assert shown(tab, at) == names
     tab.type("input[aria-label='Filter Kernels']", "MM  copy")
     assert shown(tab, at) == ["mm 2", "mm 5", "mm 8", "mm 11"]
-    assert tab.value("document.querySelector('output').textContent") == "4 of 12"
+    assert tab.value("document.querySelector('output').textContent") == "4 of 12 rows"
     tab.value("{ const box = document.querySelector('input'); box.value = ''; box.dispatchEvent(new Event('input')); }")
     assert shown(tab, at) == names
 

@@ -240,7 +240,7 @@ def test_where_nothing_was_patched_it_says_why(name: str, require: bool, lent: R
 def test_a_line_that_may_lose_the_hook_is_named_only_if_it_was_lost(branch: str, lent: Run, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"if {branch}; then export PYTHONPATH=/x; fi\npython -c pass\n")
     said = lent(*TARGET, "--require", "--", "bash", "run.sh", code=5).stderr
-    assert ("run.sh:1: PYTHONPATH" in said.partition("Error: ")[2]) == (branch == "true")
+    assert ("run.sh:1: the PYTHONPATH" in said.partition("Error: ")[2]) == (branch == "true")
 
 
 def test_python_of_another_environment_is_named(lent: Run, site: Path, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ DEMAND = {"state": "waiting", **ON_DEMAND}
 REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "no window": ([DEMAND], "", 2, "no recording window was given", "for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
     "two windows": (
-        [DEMAND], "--decode 1:2 --prefill 0:1", 2, "--decode and --prefill: a request can have only one recording window", "keep only one of these options"),
+        [DEMAND], "--decode 1:2 --prefill 0:1", 2, "--decode and --prefill: a recording request has only one window", "keep only one of these options"),
     "no window at all": ([DEMAND], "--decode thirty", 2, "--decode thirty is not a window A:B", "for example --decode 30:60"),
     "decode steps start at 1": ([DEMAND], "--decode 0:3", 2, "--decode 0:3: decode steps start at 1", "--decode 1:3, or"),
     "a condition for training": (
