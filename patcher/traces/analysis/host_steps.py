@@ -44,7 +44,7 @@ COLLECTION = "Python GC"
 _BUILT_IN = re.compile(r"built-in (?:function|method) (\w+)")
 """Begin of the name of a function in C or C++, with the name that an operator of torch may share."""
 
-_LIBRARY = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch)(?:\.py\(|/)|built-in ")
+_LIBRARY = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch|numpy)(?:\.py\(|/)|built-in ")
 """Begin of the name of a frame of a library."""
 
 _WAITS = re.compile(r"wait|synchronize|run_backward")
@@ -256,7 +256,7 @@ def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Se
 
 
 def is_library(frame: str) -> bool:
-    """Tell whether a frame lies in Python's standard library, in torch, or in no file, by its name."""
+    """Tell whether a frame lies in Python's standard library, torch or numpy, or in no file, by its name."""
     return _LIBRARY.match(frame) is not None
 
 
