@@ -561,7 +561,7 @@ def test_a_frame_around_places_that_differ_is_named(name: str) -> None:
 def test_the_frame_of_a_program_is_named_before_those_of_libraries_in_it() -> None:
     wait, put = HostPlace("built-in method acquire"), HostPlace("built-in method put")
     frames = {
-        "numpy/lib/_format_impl.py(9): write_array": {wait: 7, put: 3},
+        "numpy/lib/_format_impl.py(9): write_array": {wait: 7, put: 2},
         "f.py(1): scores": {wait: 7, put: 3}, "queue.py(9): get": {wait: 7, put: 2},
         "concurrent/futures/_base.py(9): result": {wait: 7, put: 3}, "f.py(9): other": {put: 3},
     }  # fmt: skip
