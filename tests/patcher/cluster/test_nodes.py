@@ -50,7 +50,7 @@ def test_status_has_a_table_and_says_what_is_alike_once(ray: Ray, sites: Sites) 
     worker = sites["n2"] / WORKER
     worker.write_bytes(worker.read_bytes() + b"# theirs\n")
     said = ray("status").stdout
-    assert [line.split()[:2] for line in said.splitlines()[3:6]] == [
+    assert [line.split()[:2] for line in said.splitlines()[2:5]] == [
         ["n1", "patched"],
         ["n2", "edited"],
         ["n3", "patched"],
