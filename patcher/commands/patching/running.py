@@ -116,11 +116,7 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
     warning. But Problem is raised if that file is `launch.script`, the script whose settings the user asked to check.
     """
     try:
-        return (
-            launch,
-            hook_gaps(launch.replace(config=None), folders.VARIABLE),
-            StepResult(),
-        )
+        return launch, hook_gaps(launch, folders.VARIABLE), StepResult()
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise

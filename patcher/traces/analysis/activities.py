@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -44,21 +45,22 @@ class HostActivities:
         self.calls = {thread: NestedRanges(ranges) for thread, ranges in trace.calls.items()}
         self.functions = {thread: NestedRanges(ranges) for thread, ranges in trace.functions.items()}
         self.frames = dict(_nested_by_thread(trace.functions, trace.frames))
-        self.memory_calls = {thread: self._memory_calls(ranges) for thread, ranges in trace.calls.items()}
         self.main = main_thread(trace)
 
-    def _memory_calls(self, calls: RangeColumns) -> NestedRanges:
-        """Return those of the ``calls`` that allocate or free memory, under one name, because they alternate."""
+    @cached_property
+    def memory_calls(self) -> Mapping[int, NestedRanges]:
+        """Calls of each thread that allocate or free memory, under one name, because they alternate."""
         texts = self.trace.names.texts
-        memory_calls = [
-            (begin, end, texts[name]) for begin, end, name in zip(calls.begin, calls.end, calls.name, strict=True)
-            if ALLOCATES.search(texts[name])
-        ]  # fmt: skip
-        both = "/".join(sorted({name for _, _, name in memory_calls}))
-        ranges = RangeColumns()
-        for begin, end, _ in memory_calls:
-            ranges.add(begin, end, self.trace.names[both])
-        return NestedRanges(ranges)
+        allocating = {name for name, text in enumerate(texts) if ALLOCATES.search(text)}
+        memory_calls = {}
+        for thread, calls in self.trace.calls.items():
+            both = "/".join(sorted({texts[name] for name in allocating.intersection(calls.name)}))
+            ranges = RangeColumns()
+            for begin, end, name in zip(calls.begin, calls.end, calls.name, strict=True):
+                if name in allocating:
+                    ranges.add(begin, end, self.trace.names[both])
+            memory_calls[thread] = NestedRanges(ranges)
+        return memory_calls
 
     def call_in(self, gap: Idle) -> HostActivity | None:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.

@@ -583,8 +583,8 @@ def trend(times: Sequence[int]) -> tuple[int, int] | None:
         return None
     third = len(times) // 3
     first, last = _median(times[:third]), _median(times[-third:])
-    pairs = list(itertools.combinations(times, 2))
-    in_order = sum(before < after if first < last else before > after for before, after in pairs)
+    pairs = [(before, after) for before, after in itertools.combinations(times, 2) if before != after]
+    in_order = sum((before < after) == (first < last) for before, after in pairs)
     middle = _median(times[third:-third])
     at_once = min(abs(middle - first), abs(last - middle)) < NOTABLE * abs(last - first)
     if at_once or max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):

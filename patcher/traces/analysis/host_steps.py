@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -196,9 +197,8 @@ def _host_step(
     ranges = covering_ranges["ranges"]
     compiling = _compiling_ns(ranges, window, texts)
     ranges_ns = Counter[str]()
-    for first, last, range_name in zip(ranges.begin, ranges.end, ranges.name, strict=True):
-        if begin <= first < end:
-            ranges_ns[texts[range_name]] += last - first
+    for index in range(bisect_left(ranges.begin, begin), bisect_left(ranges.begin, end)):
+        ranges_ns[texts[ranges.name[index]]] += ranges.end[index] - ranges.begin[index]
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
         compiling_ns=compiling, inputs=inputs, frames=frames, ranges=ranges_ns,
