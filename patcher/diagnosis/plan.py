@@ -28,11 +28,12 @@ def choose_windows(
 ) -> list[tuple[int, int]]:
     """Choose the iterations of a rollout whose recording tells most of its composition, as half-open ranges in order.
 
-    There are at most `WINDOWS` ranges of `LENGTH` iterations, none before iteration ``first``. They do not touch,
-    because opening one disturbs the next iteration. ``recorded`` has the features, of shape (iterations, features), of
-    iterations recorded before, and ``taken`` the indices of these. If possible, no window lies near these, and half of
-    the windows lie where the mask ``lacking`` is True. If at most `LENGTH` iterations are left from ``first`` on, they
-    are the only range; [] if none are.
+    There are at most `WINDOWS` ranges of `LENGTH` iterations, none before iteration ``first``, and none with the last,
+    whose recording may go on until the next rollout begins. They do not touch, because opening one disturbs the next
+    iteration. ``recorded`` has the features, of shape (iterations, features), of iterations recorded before, and
+    ``taken`` the indices of these. If possible, no window lies near these, and half of the windows lie where the mask
+    ``lacking`` is True. If at most `LENGTH` iterations are left from ``first`` on, they are the only range; [] if none
+    are.
     """
     # Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
     # iterations, weighted by their seconds.
@@ -45,7 +46,7 @@ def choose_windows(
     scaled = scale(rollout.features)
     gains = {
         start: scaled[start : start + LENGTH].T @ scaled[start : start + LENGTH]
-        for start in range(first, count - LENGTH + 1, LENGTH // 2)
+        for start in range(first, count - LENGTH, LENGTH // 2)
     }
     information = RIDGE * np.eye(scaled.shape[1])
     if recorded is not None and len(recorded):

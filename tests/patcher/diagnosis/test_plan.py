@@ -32,7 +32,7 @@ def test_windows_are_apart_in_order_and_hold_prompts_and_the_tail(seed: int) -> 
     assert all(end - first == 5 for first, end in windows)
     assert all(end < following for (_, end), (following, _) in pairwise(windows))
     assert windows[0][0] >= 1
-    assert windows[-1][1] <= len(of)
+    assert windows[-1][1] < len(of)
     chosen = np.concatenate([np.arange(first, end) for first, end in windows])
     assert of.prefill[chosen].max() > 0.5 * of.prefill.max()
     assert of.requests[chosen].min() <= 0.2 * of.requests.max()
@@ -44,6 +44,13 @@ def test_a_short_rollout_has_fewer_windows(count: int, most: int) -> None:
     windows = choose_windows(of.chosen(np.arange(len(of)) < count), first=1)
     assert bool(most) <= len(windows) <= most
     assert all(1 <= first < end <= count for first, end in windows)
+
+
+def test_the_last_iteration_is_in_no_window_since_its_recording_may_last_until_the_next_rollout() -> None:
+    of = rollout(requests(0))
+    for count in range(40, 60):
+        windows = choose_windows(of.chosen(np.arange(len(of)) < count), first=1)
+        assert all(end < count for _, end in windows)
 
 
 def test_windows_are_typed_as_an_option() -> None:
