@@ -397,10 +397,7 @@ class _Planning(NamedTuple):
         unneeded = {*before.files} - {fit.place.file for fit in recording} if before else set()
         old = [before._replace(files=tuple(sorted(unneeded)))] if before else []
 
-        def read(path: PurePosixPath) -> bytes | None:
-            return target.read(path) if target.exists(path) else None
-
-        reverted = edits.revert(target.root, read, old, [patch]).changes
+        reverted = edits.revert(target.root, target.read_existing, old, [patch]).changes
         added = () if same or not files else (record,)
         return Edit(target.root, (*changes, *reverted), added, () if files else (patch,))
 

@@ -164,7 +164,7 @@ class Release(NamedTuple):
         try:
             version = Version(self.version)
         except InvalidVersion:
-            return self._reads(switch)
+            return self._code_knows(switch)
         there = declared.contains(version, prereleases=True)
         if self.version in self.published or not (version.is_devrelease or _BUILT_BETWEEN.search(version.local or "")):
             return there
@@ -172,10 +172,13 @@ class Release(NamedTuple):
         minors = [release.release[:2] for release in published if release.release[:2] < version.release[:2]]
         later = [release for release in published if release.release[:2] >= max(minors, default=())]
         there = there or not published or any(declared.contains(release, prereleases=True) for release in later)
-        return there and self._reads(switch)
+        return there and self._code_knows(switch)
 
-    def _reads(self, switch: Switch | ConfigSwitch) -> bool:
-        """Tell whether the installed code has the texts that `switch.code` names; True if that cannot be checked."""
+    def _code_knows(self, switch: Switch | ConfigSwitch) -> bool:
+        """Tell whether the installed code has the texts in `switch.code`, and lacks those behind a "!".
+
+        True if there is nothing to look for, or no code to look at.
+        """
         if self.package is None or not switch.code:
             return True
         code = _code(self.package)

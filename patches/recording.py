@@ -136,8 +136,8 @@ def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[t
 def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | None = None) -> tuple[type, ...]:
     """Return the subclasses to put on top of any recorder, the lowest first, as far as the options need them.
 
-    They list several traces, save a window in pieces, limit its size, and mark ranges or garbage collections.
-    `markers` is the one that marks the stage's units (None: there is none).
+    They list a recording's traces if there are several, save a window in pieces, limit its size, and mark ranges or
+    garbage collections. `markers` is the one that marks the stage's units (None: there is none).
     """
     pieced: tuple[type, ...] = (pieces.Pieces,) if config.in_pieces else ()
     if config.max_trace_gb:

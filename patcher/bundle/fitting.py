@@ -59,9 +59,9 @@ def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
     read, or if somebody edited lines of rlpatch.
     """
     path = PurePosixPath(file.path)
-    if not target.exists(path):
+    before = target.read_existing(path)
+    if before is None:
         return None
-    before = target.read(path)
     pristine = markers.strip(before, [patch], where=str(target.root / path))
     if digest(pristine) != file.before:
         return None
@@ -80,16 +80,12 @@ def _fitted_plan(plan: BundledPlan, target: Target, changes: Sequence[Change], t
     previous = next((other for other in StoreFolder(target.root).records() if other.patch == plan.patch), None)
     if previous:  # an earlier window may have needed more files
         more = previous._replace(files=tuple(path for path in previous.files if path not in files))
-        removal = edits.revert(target.root, lambda path: _read(target, path), [more], [plan.patch])
+        removal = edits.revert(target.root, target.read_existing, [more], [plan.patch])
         changes = [*changes, *removal.changes]
     registered = previous is not None and previous[:4] == record[:4]
     unchanged = registered and all(change.before == change.after for change in changes)
     edit = Edit(target.root, tuple(changes), () if unchanged else (record,))
     return FittedPlan(plan, target, edit, None if registered else previous)
-
-
-def _read(target: Target, path: PurePosixPath) -> bytes | None:
-    return target.read(path) if target.exists(path) else None
 
 
 def _no_fit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
@@ -100,7 +96,7 @@ def _no_fit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: T
     name, made_for = target.project.name, " and ".join(plan.version for plan in plans)
     unfit = [(plan, file) for plan in same or plans for file in plan.files if not _change(file, plan.patch, target)]
     for plan, file in unfit:
-        data, where = _read(target, PurePosixPath(file.path)), str(target.root / file.path)
+        data, where = target.read_existing(PurePosixPath(file.path)), str(target.root / file.path)
         if data is not None and digest(markers.strip(data, where=where)) == file.before:
             other_patches = ", ".join(str(mark.patch) for mark in markers.marked(data) if mark.patch != plan.patch)
             cause = f"the file contains lines of a patch that is not in this bundle ({other_patches})"

@@ -272,11 +272,9 @@ def _without(data: bytes, marks: Sequence[Marked]) -> bytes:
     """
     lines, back = lines_of.split(data), {index for mark in marks for index in mark.replaced}
     removed = {index for mark in marks for index in mark.lines} - back
-    # What `as_was_comment` has made a comment becomes the line again.
     before = {index: _WAS.sub(rb"\g<indent>\g<line>\g<end>", lines[index]) for index in back}
     remaining = b"".join(before.get(index, line) for index, line in enumerate(lines) if index not in removed)
     if len(lines) - 1 in removed and not lines[-1].endswith(b"\n"):
-        # The file had no newline at its end, so the block brought the one before it along.
         remaining = remaining[: -2 if remaining.endswith(b"\r\n") else -1]
     return remaining
 

@@ -77,7 +77,7 @@ class RayNodeGroup:
         return tuple(self.nodes)
 
     def call(self, method: str, arguments: Mapping[str, Sequence[Any]]) -> dict[str, Answer]:
-        """Return each node's answer to `method`, called with the node's `arguments`; it is `lost` if none came in time.
+        """Return each node's answer to `method`, called with its `arguments`; `Answer.lost` says why none came in time.
 
         If an actor died, call a new one, except for methods that must run only once, such as "commit".
         """

@@ -169,7 +169,7 @@ def _recorder_problem(recorder: str) -> Problem:
 def _recorder(target: Target | None) -> str:
     """Return the program that records from outside of the run for the applied patches, such as "Nsight Systems".
 
-    Returns "" if the recorded process records itself, without patches, and for `target` None.
+    Returns "" if no applied patch needs one, because the recorded process records itself, and for `target` None.
     """
     records: Sequence[Record] = ()
     with suppress(Problem):  # a store that cannot be read, as `status` says

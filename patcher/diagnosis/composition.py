@@ -65,11 +65,10 @@ class RecordedIterations:
 class Composition:
     """Shares of the classes in each iteration, and in all of them.
 
-    ``coefficients`` has the shape (features, classes), ``by_iteration`` (iterations, classes) with rows that add up to
-    1. ``shares`` and their ``half_widths`` (of 95 % intervals) have one value for each class.
+    ``by_iteration`` has the shape (iterations, classes), with rows that add up to 1. ``shares`` and their
+    ``half_widths`` (of 95 % intervals) have one value for each class.
     """
 
-    coefficients: Floats
     by_iteration: Floats
     shares: Floats
     half_widths: Floats
@@ -92,7 +91,7 @@ def estimate_composition(recorded: RecordedIterations, features: Floats, seconds
     coefficients = fit_to_timeline(recorded, recorded_alone, features, seconds)
     by_iteration = shares_without_profiler(features @ coefficients, seconds, recorded.stretched)
     half_widths = _half_widths(recorded, recorded_alone, features, seconds)
-    return Composition(coefficients, by_iteration, weighted(by_iteration, seconds), half_widths)
+    return Composition(by_iteration, weighted(by_iteration, seconds), half_widths)
 
 
 def fit(recorded: RecordedIterations) -> Floats:

@@ -57,9 +57,9 @@ class Iterations:
 
     @property
     def features_beside_device(self) -> Floats:
-        """`features`, and whether an iteration has prefill: then no whole graph is replayed, so its host takes longer.
+        """`features` with one more column: 1 if the iteration has prefill, else 0.
 
-        An array of shape (iterations, features).
+        With prefill no whole graph is replayed, so the host takes longer.
         """
         return np.column_stack([self.features, self.prefill > 0])
 

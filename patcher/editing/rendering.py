@@ -306,7 +306,7 @@ class _Recorder:
         return list(order)
 
     def _shared_entry_points(self) -> list[str]:
-        """Return the names of the methods of shared layers to which no other method of a shared layer refers."""
+        """Return the methods of layers shared with other patches to which no other method of these layers refers."""
         shared = {
             name: {other for definition in definitions for other in _referred(definition.text)} - {name}
             for name, layers in self.defined.items()

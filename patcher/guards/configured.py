@@ -108,7 +108,7 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
         overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
         packaged = (root or Path()) / application.folder
         reasons = [_ANY] if any(map(is_hidden, words)) else []
-        reasons += [_NO_GROUP] if any(_selects_missing_group(word, packaged, file) for word in overrides) else []
+        reasons += [_NO_GROUP] if any(_selects_unpackaged_file(word, packaged, file) for word in overrides) else []
         reasons += [_NO_CONFIG] if not file or file.name in reading.written else []
         reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
         if file and _NO_CONFIG not in reasons:
@@ -168,10 +168,11 @@ def _find_configuration(
     return next((file for name in names if (file := find(f"{name}.yaml", folders))), packaged)
 
 
-def _selects_missing_group(word: str, packaged: Path, file: Path | None) -> bool:
-    """Tell whether an override moves Hydra's search path, or selects from a config group what the project lacks.
+def _selects_unpackaged_file(word: str, packaged: Path, file: Path | None) -> bool:
+    """Tell whether the override ``word`` selects a file of a config group that the project does not have.
 
-    ``packaged`` is the folder of the project's configurations, ``file`` the configuration of the run (None: unknown).
+    One that moves Hydra's search path counts, too. ``packaged`` is the folder of the project's configurations,
+    ``file`` the configuration of the run (None: unknown).
     """
     key, _, value = word.lstrip("+").partition("=")
     group = key.partition("@")[0]
@@ -239,7 +240,7 @@ def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Re
 
 
 def _find_place(key: str, run: _Run, reading: Reading) -> str:
-    """Return the ``file:line`` or the command that sets the dotted ``key``, or a key with the same last part."""
+    """Return the place, ``file:line`` or a command, where a run sets the dotted ``key``, or one with its last part."""
     typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)

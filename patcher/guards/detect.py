@@ -66,7 +66,7 @@ def _off_or_hidden(
 
 
 def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
-    """Return the severest result per profiler and place; OFF for a profiler without others."""
+    """Return the severest result per profiler and place, but an OFF only if its profiler has no other result."""
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF
@@ -95,7 +95,7 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
 
 
 def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return one result of ``switch`` in a list; [] if nothing mentions the switch.
+    """Return a list with the result that counts for ``switch``; [] if nothing mentions the switch.
 
     ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
     """

@@ -63,7 +63,8 @@ class Reading:
 def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) -> Reading:
     """Read all texts of a launch, except Python files for which ``is_upstream`` returns True.
 
-    If it starts nothing but curl or wget, the result has a start of Python that gets the environment of the launch.
+    If it starts no program but curl or wget, Python might run elsewhere: the result has a start of Python that gets
+    the environment of the launch.
     Raises Problem (USAGE) if the script of the launch cannot be read.
     """
     result = Reading(launch.environ, is_upstream)
@@ -176,7 +177,10 @@ class _Reader:
         (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
     def read_python(self, text: str, line: int) -> None:
-        """Read Python code or settings, also with adjacent strings joined, and the shell scripts that they name."""
+        """Note Python code or settings as a text, and once more with adjacent strings joined; read scripts they name.
+
+        What only the run of the code can tell is noted as hidden.
+        """
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
         self.note(re.sub(programs.ADJACENT_STRINGS, "", text), line)
@@ -233,7 +237,7 @@ class _Reader:
         return INSIDE if self.is_clear(raw) else OUTSIDE
 
     def fixed_text(self, raw: str) -> str | None:
-        """Return the text of an expansion that depends on no variable of the launch; None for every other one."""
+        """Return the text of the expansion ``raw`` if no variable of the launch decides it, else None."""
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
             return ""
         if self.path and re.fullmatch(programs.SCRIPT_FOLDER, raw):
@@ -246,7 +250,7 @@ class _Reader:
         return text if is_known(text) else raw
 
     def is_clear(self, raw: str) -> bool:
-        """Tell whether a shell expansion yields only words that the launch shows, and add these to its texts."""
+        """Tell whether all values that the expansion ``raw`` can have are in the launch, and note these as texts."""
         if raw not in self.clear:
             self.clear[raw] = True  # where a variable refers to itself, its other values decide
             match = re.fullmatch(programs.PARAMETER, raw)
@@ -325,9 +329,10 @@ class _Reader:
         return start
 
     def follow(self, command: ShellCommand, start: Start) -> None:
-        """Read the files and texts that a command names, or record the folder that it changes to.
+        """Read the files and texts that a command names, or note the folder that it changes to.
 
-        Commands and programs that are computed, or read from an input, are hidden.
+        ``start`` is the program that ``command`` starts. Commands and programs that are computed, or read from an
+        input, are noted as hidden.
         """
         text = " ".join(start.own)
         if re.fullmatch(programs.COMPUTED, start.shape):
@@ -362,7 +367,7 @@ class _Reader:
             self.hide(_INPUT, " ".join(start.own))
 
     def read_code(self, command: ShellCommand, *, is_python: bool) -> None:
-        """Read the words of a command that are code: of Python with ``is_python``, otherwise of a shell."""
+        """Read each word of a command that looks like code: of Python with ``is_python``, otherwise of a shell."""
         for source in command.words:
             if is_python and re.search(r"\w\s", source.text):
                 self.read_python(source.text, source.line)

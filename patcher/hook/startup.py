@@ -146,9 +146,9 @@ def _module(path: str) -> str:
 
 
 def _leave_receipt(file: File, state: str, path: str) -> bool:
-    """Write a receipt that this process imports ``file`` from ``path`` in ``state``.
+    """Write a receipt that this process imports ``file`` from ``path``, and tell whether it is new.
 
-    Return False if this process has already reported the same file and state.
+    It is not if this process has already written one for the same file and ``state``, such as "patched" or "changed".
     """
     key = file.package, file.number, state
     if key in receipts:

@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
     @property
     def fitted(self) -> tuple[str, str]:
-        """Translated line of at most `WIDEST` columns, and its detail, which starts with the text of a cut line."""
+        """Translated line, cut to `WIDEST` columns, and its detail; the whole text of a cut line comes first in it."""
         line, details = cell(self.line), translate(self.detail).splitlines()
         if len(line) > WIDEST:
             details.insert(0, translate(self.text))

@@ -110,7 +110,7 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
     metavar, numbers = "LIST", NumberList(0)
 
     def read(self, option: str, text: str) -> tuple[int, ...] | None:
-        """Parse sorted numbers without duplicates; None for `all` alone. Raises Problem (USAGE)."""
+        """Return the numbers in a list, sorted and without duplicates; None for `all` alone. Raises Problem (USAGE)."""
         items = [item.strip().lower() for item in text.split(",")]
         if "all" not in items:
             return self.numbers.read(option, text)

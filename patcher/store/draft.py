@@ -193,10 +193,10 @@ def _update_entry(entry: Entry, plain: PathState, path: Path, content_digest: st
 
 
 def _new_mtime(state: PathState) -> int:
-    """Return a modification time in nanoseconds for the file that replaces ``state``: now, but in a later second.
+    """Return the modification time in nanoseconds for a file that replaces another, with the former ``state``.
 
-    Python compares seconds and size with its bytecode. So bytecode that rlpatch does not find (with another
-    PYTHONPYCACHEPREFIX) is recognised as stale.
+    It is now, or a second after the former time: Python compares seconds and size with its bytecode. So bytecode that
+    rlpatch does not find (with another PYTHONPYCACHEPREFIX) is recognised as stale.
     """
     before = (state.mtime_ns or 0) // _SECOND
     present = time.time_ns()

@@ -210,7 +210,7 @@ def _restore(store: StoreFolder, move: Move) -> bool:
 
 
 def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderState | None]) -> None:
-    """Remove temporary files beside the moved files, reset folder times to ``times``, and remove the journal last.
+    """Clean up after a transaction: remove its temporary files, reset folder times to ``times``, remove the journal.
 
     ``times`` maps folders, relative to the root, to their states (None: keep the times). Raises OSError and Problem
     (ENVIRONMENT).

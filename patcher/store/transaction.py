@@ -256,9 +256,9 @@ def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
 
 
 def _end_transactions(stores: Sequence[StoreFolder], failure: BaseException | None = None) -> list[Recovered]:
-    """End the transactions of ``stores``, and return what became of each root.
+    """Complete or undo the unfinished transactions of ``stores``, and return what became of each root.
 
-    ``failure`` is the error that stopped them, if any. Raises Problem (ROLLBACK_INCOMPLETE) if that fails.
+    ``failure`` is the error that stopped them, if any. Raises Problem (ROLLBACK_INCOMPLETE) if they cannot be ended.
     """
     try:
         return end_interrupted(stores, [store.root for store in stores])

@@ -74,6 +74,10 @@ class Target(NamedTuple):
         planned = self.ahead.get(path) if self.ahead else None
         return sources.read(self.folder / path) if planned is None else planned
 
+    def read_existing(self, path: PurePosixPath) -> bytes | None:
+        """Return what `read` does, but None if the module `path` does not exist."""
+        return self.read(path) if self.exists(path) else None
+
 
 class Discovery(NamedTuple):
     """Result of a search.

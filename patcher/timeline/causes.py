@@ -308,7 +308,7 @@ class _Comparison:
         )
 
     def _incomparable_parts(self) -> Iterator[Part]:
-        """Yield name and seconds of each phase that too few other steps have to compare it, and of validation.
+        """Yield name and seconds of each phase without a comparison: validation, and what too few other steps have.
 
         Phases below 5 % of the step are left out.
         """
@@ -502,7 +502,7 @@ class _Comparison:
     def _most_delayed_process(self, activity: Activity, excess: float) -> ProcessRank:
         """Return the process that is later than usual by at least half of an activity's ``excess``, else NOBODY.
 
-        Only the process with the largest delay after the others is looked at. ``excess`` is in microseconds.
+        Only the process that came latest after the others is considered. ``excess`` is in microseconds.
         """
         late = self.step.late.get(activity, {})
         last = max(late, key=lambda process: late[process], default=None)
@@ -524,10 +524,10 @@ class _Comparison:
         return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
 
     def _slowest_sync_process(self, activity: Activity, excess: float) -> ProcessRank:
-        """Return the process that causes half of the ``excess`` of a part of the weight sync, else NOBODY.
+        """Return the slowest process of a part of the weight sync if it causes half of the part's excess, else NOBODY.
 
-        Its lead over the next slowest process of its role must exceed the usual lead by that much. ``activity`` is the
-        part, ``excess`` is in microseconds.
+        It does if its lead over the next slowest process of its role exceeds its usual lead by that half. ``activity``
+        is the part, ``excess`` is in microseconds.
         """
         later, process = self._slowest_in_sync(self.step, activity)
         before = [self._slowest_in_sync(other, activity) for _, other in self.others]

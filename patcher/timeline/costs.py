@@ -174,8 +174,8 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
 def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
     """Return key of ``ADVICE`` → upper bound in seconds of what a fix saves in a step.
 
-    What the step's own causes already count is subtracted. ``path`` has the sums of the step's critical path. No saving
-    is below 0.
+    The excess that the step's causes of the same key already count is subtracted, but no saving is below 0. ``path``
+    has the sums of the step's critical path.
     """
     bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
     gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))

@@ -186,7 +186,7 @@ class MemoryCollector:
         self._add_sync_changes(by_process, notes)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
-        """Return the value of an equal device that is known already, else ``device`` under a name of its own."""
+        """Return the known place of the same device, else ``device``, renamed if another device has its name."""
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
             return places[device.identity]
@@ -377,7 +377,7 @@ class MemoryCollector:
         )
 
     def _finished_place(self, place: MemoryHome) -> MemoryPlace:
-        """Return a host or device with its lanes and curve; its roles are in the order of its processes."""
+        """Return the result for a host or device: its curve, and its lanes and roles in the order of its processes."""
         curve = self.curves[place]
         processes = [at for at in sorted(self.held) if place in (self.hosts[at], self.devices.get(at))]
         roles = tuple(dict.fromkeys(self.processes[at].role for at in processes))

@@ -78,7 +78,7 @@ def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
 
 
 def peak_line(peak: MemoryPeak) -> Text:
-    """Return a line on a peak: host or device, step, phase, memory in use and in all, and holders."""
+    """Return a line on a peak: host or device, step, phase, memory in use and in total, and what holds it."""
     values = (peak.place, moment(peak.step, peak.phase), size(peak.used), size(peak.total), holders(peak))
     if peak.of == "host":
         return Text("host {host}, {step}: {used} of {total} of memory in use, held by {holders}", *values)

@@ -34,7 +34,7 @@ class Counterparts:
     def count_unmatched(self, kind: str, counterpart: str) -> int:
         """Return how many spans of ``kind`` have no counterpart: the surplus over the spans of kind ``counterpart``.
 
-        0 if these are at most a tenth of the spans, because the end of a process may have cut off that many.
+        0 if the surplus is at most a tenth of all of ``kind``: the end of a process may have cut off that many.
         """
         unmatched = self.counts[kind] - self.counts[counterpart]
         return unmatched if unmatched > LOST * self.counts[kind] else 0

@@ -350,7 +350,7 @@ class StepRecords:
 
     @cached_property
     def serves_by_replica(self) -> Mapping[int | None, Sequence[KeptSpan]]:
-        """Return replica → the spans in which its servers handle a request; an unknown replica has none."""
+        """Return replica → the spans in which its servers handle a request; None → those of an unknown replica."""
         served = defaultdict[int | None, list[KeptSpan]](list)
         for serve in self.by_kind["serve"]:
             served[self.replica_of[serve.process]].append(serve)

@@ -67,10 +67,10 @@ def _median_of_thirds(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _changed_activities(paths: Sequence[StepTimes], change: float) -> tuple[Part, ...]:
-    """Return up to three activities that make at least a tenth of a ``change`` of the steps, the largest first.
+    """Return up to three activities, with the seconds that they changed from the first to the last third of the steps.
 
-    ``change`` is in seconds, and so is the part of each activity: from the first to the last third of ``paths``, the
-    sums of each step's critical path.
+    Each makes at least a tenth of ``change``, that of the steps' length in seconds; the largest comes first. ``paths``
+    has the sums of each step's critical path.
     """
     parts = []
     for key in {key for path in paths for key in path.us}:

@@ -209,11 +209,10 @@ class Collector:
         return package == "verl" and numbers >= (0, 8)
 
     def _count_micro_batches(self, call: KeptSpan, count: int) -> tuple[int, int]:
-        """Count the micro-batches of a trainer's ``call``; return its training step, and the index there of its first.
+        """Return the training step of a trainer's ``call``, and the index in that step of the call's first micro-batch.
 
-        The training step is the number by which the probe counts, and ``count`` the number of micro-batches. An
-        asynchronous trainer calls a stage several times between two versions of the parameters: these calls are one
-        training step.
+        ``count``, the number of its micro-batches, is added for the next call. An asynchronous trainer calls a stage
+        several times between two versions of the parameters: these calls are one training step.
         """
         place = call.process, call.name
         version = self.versions.get(call.process)

@@ -34,7 +34,7 @@ class TriggerRequest:
 
     @property
     def text(self) -> bytes:
-        """Return the request file: JSON with the environment variables that would request the same window."""
+        """Return the content of the request file: JSON with format, expiry, and RLPATCH variables for its window."""
         variables = {
             "REQUEST": self.id, "WINDOW": self.window, "RANKS": self.ranks, "ROLLOUT": self.at,
             "TRAINING_STEPS": self.at, "AT_LOAD": self.load, "AT_TAIL": self.tail, "AT_CONTEXT": self.context,

@@ -27,9 +27,9 @@ _INFER_MODE = ("enter_infer_mode", "exit_infer_mode")
 
 
 def _span(path: str, kind: str, why: str, name: str = "") -> Site:
-    """Return a timeline site at the head of the function `path`: a span of `kind`.
+    """Return the path, the inserted line and its reason `why` for a span of `kind` that the function `path` records.
 
-    Its name is `name`, or that of the function if `name` is "".
+    The span's name is `name`, or that of the function if `name` is "".
     """
     return path, f'span("{kind}", "{name or path.rpartition(".")[2]}")', why
 

@@ -105,7 +105,7 @@ class CompressedMetadata(StepMetadata, Compression):
     """Names the compressed traces where the ones before were named."""
 
     def after_saving(self, traces: Sequence[str]) -> None:
-        """Start compressing ``traces``, if there are any and the process does not end.
+        """Start compressing ``traces``, if there are any, unless the process is ending.
 
         The new names then go into the state file and into the metadata beside each trace.
         """

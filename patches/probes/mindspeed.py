@@ -18,7 +18,7 @@ class StageOfWorker(TrainingSteps):
     """
 
     def role_of_call(self, role: str) -> str:
-        """Connect the loops of the engine of ``role`` to this worker's recorder, and return ``role``."""
+        """Have the loops in the engine of ``role`` report units to this worker's recorder; return ``role``."""
         if role == "actor":
             self.engine = self.worker.actor_hybrid.train_actor
         else:

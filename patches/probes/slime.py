@@ -16,9 +16,9 @@ class ModelSteps(WithoutProfiler):
     """
 
     def role_of_call(self, model: Any, prefix: str = "") -> str:
-        """Return the role for which ``model`` computes: the prefix of its results, or what its first chunk says.
+        """Return the role for which ``model`` computes: ``prefix``, else that of its first chunk, else "actor".
 
-        The worker also gets the configuration of the model's first chunk.
+        ``model`` is a list of chunks. Also keep the first chunk's configuration in the worker.
         """
         self.worker.tf_config = model[0].config  # what Megatron's schedule goes by
         return prefix.rstrip("_") or getattr(model[0], "role", "actor")

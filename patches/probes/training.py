@@ -71,7 +71,7 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.begin_call(role)
 
     def begin_call(self, role: str) -> None:
-        """Count a call of ``role`` as its next training step, and number its units from 0; place a chosen window.
+        """Count a call of ``role`` as its next training step, number its units from 0, and call ``begin_step``.
 
         If the first call is already after the last chosen training step, report that nothing was recorded.
         """

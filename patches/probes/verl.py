@@ -127,9 +127,9 @@ class LoggedSteps(MovedWindow, Trainer):
             super().begin_step()
 
     def place_window(self) -> None:
-        """Set where the recording window begins and opens: from the present unit on at the earliest.
+        """Set where the recording window begins and opens, at the present unit at the earliest.
 
-        A call may go on with the unit numbers of the call before. ``open_at`` is None if the window is over.
+        Unit numbers may go on from the call before. ``open_at`` becomes None if the window is over by now.
         """
         super().place_window()
         if self.unit < self.end:

@@ -154,7 +154,7 @@ def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callabl
     """
 
     def then(show: Show) -> int:
-        """Run the command and return the exit code; exit this process in the same way if the command fails.
+        """Run the command and return the exit code of `rlpatch run`; if it fails, end this process with its status.
 
         `show` prints a problem.
         """
@@ -196,7 +196,7 @@ def _runner_with_hook(
     def then(show: Show) -> int:
         """Run the command, show in how many processes each plan had an effect, and return the exit code.
 
-        Exit this process in the same way if the command fails.
+        If the command fails, end this process with its status instead.
         """
         companion = meanwhile(show) if meanwhile else None
         try:

@@ -137,7 +137,7 @@ def slow_collectives(profile: RankProfile) -> Diagnosis | None:
 
 
 def _faster_neighbour(collectives: Iterable[Collective], worst: Collective) -> Collective | None:
-    """Return the fastest collective of the same kind and group that is at least as large; None if it is ``worst``."""
+    """Return the fastest collective like ``worst`` in kind and group, at least as large; None if it is ``worst``."""
     alike = [
         collective
         for collective in collectives

@@ -97,9 +97,9 @@ def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Itera
 def _without_waiting(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
 ) -> list[model.Diagnosis]:
-    """Return the diagnoses without slow steps in which a rank without a device mostly waits in collectives.
+    """Return the diagnoses, but drop that of a slow step in which a rank without a device mostly waits in collectives.
 
-    They stay if no other rank has slow steps for another cause: then it is unknown who is late.
+    All stay if no other rank without a device has a slow step for another cause: then it is unknown who is late.
     """
     on_host = {profile.source for profile in profiles if profile.on_host}
     slow = [diagnosis for diagnosis in diagnoses if diagnosis.id == "outlier" and diagnosis.source in on_host]
@@ -112,10 +112,9 @@ def _without_waiting(
 def _with_cold_starts_as_notes(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
 ) -> Iterator[model.Diagnosis]:
-    """Yield all diagnoses; that of a slow step becomes a note if this step started the profiler.
+    """Yield all diagnoses, that of a slow step as a note if the profiler's start, which is in its time, made it slow.
 
-    This applies to profiles of a host without a device, where the time of a step includes the profiler's start, and
-    only if another diagnosis warns about the median step.
+    This applies to profiles without a device, and only if any diagnosis of the typical step is a warning.
     """
     cold = {profile.source for profile in profiles if profile.on_host and _is_first_slowest(profile)}
     about_all = any(diagnosis.severity == "warning" and diagnosis.id in _OF_MEDIANS for diagnosis in diagnoses)

@@ -191,9 +191,10 @@ class GapSums:
             gap_sum.returned[self.activities.returned_in(gap)] += gap.ns
 
     def _sum_overflow(self) -> None:
-        """Add the sums of the gaps that were not kept to the sums of the kept gaps between the same kernels.
+        """Add ``overflow``, the sums of gaps that were not kept, to the sums of kept gaps between the same kernels.
 
-        Of these gaps, the operator and module are unknown. If the kept gaps there have several, the sum stays separate.
+        If the kept gaps between two kernels have several sums, by operator and module, the overflow is one more:
+        these are unknown for it.
         """
         keys_of: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:

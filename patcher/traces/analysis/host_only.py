@@ -116,9 +116,9 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
 
 
 def is_most_idle_time(profile: model.RankProfile, ns: int) -> bool:
-    """Tell whether ``ns`` is half of the time without operators, if that is half of the time of all steps.
+    """Tell whether ``ns`` is at least half of the time without operators, and that at least half of all steps' time.
 
-    False, too, if a typical step has a place that is a warning by itself, or for steps that ran on a device.
+    False if the idle time of a typical step is a warning by itself, or if the steps ran on a device.
     """
     typical = _idle_host(profile) if profile.host_steps else None
     if typical is not None and typical.severity == "warning":

@@ -131,7 +131,10 @@ class _Export:
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) if a table is computed (a view, say), or if a column or the texts' table is missing."""
+        """Raise Problem (TRACE) if a table is computed (a view, say) or lacks a column, or if no table has the texts.
+
+        Any other table may be missing.
+        """
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
             raise _unreadable(

@@ -279,7 +279,10 @@ class _Reader:
             graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
 
     def _add_capture(self, event: Event) -> None:
-        """Begin or end the captured graph of a thread; its range is added, and the call if it takes 20 µs or more."""
+        """Begin or end the captured graph of a thread by the call ``event``, and add the graph's range when it ends.
+
+        The call is added, too, if it takes 20 µs or more.
+        """
         thread = self._thread(event)
         captured = thread.rank.captures.pop(thread.number, None)
         if captured and "End" in event.name:

@@ -84,7 +84,10 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield the times with a heat map: of steps on the device, else on the host, and computing if ranks communicate."""
+    """Yield what the heat maps show of each step: its device time, and its computing time if ranks communicate.
+
+    If no step has device time, they show host time only.
+    """
     if not any(profile.total_ns for profile in profiles):
         about = Text("Host time of each step, because no device events were found in the trace.")
         yield Text("Step time on the host"), about, lambda unit: unit.host_ns
