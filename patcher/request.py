@@ -335,7 +335,7 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
     It names the projects of `all_upstreams` that do, and hints at the stage of `upstreams` with a similar name, else at
     all their stages. For the stage "builtin" it hints to leave the target out.
     """
-    names = joined(AND, (upstream.project.name for upstream in upstreams))
+    names = joined(AND, dict.fromkeys(upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
         cause = Text("--builtin is not available for {targets}", names)
         hint = Text("leave this target out; `rlpatch list` shows which targets have the stage builtin")
@@ -352,7 +352,7 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
             ", ".join(owners),
         )
     elif offering:
-        cause = Text("neither {targets} nor any other target has the stage {stage}", names, stage)
+        cause = Text("no target has the stage {stage}", stage)
     import difflib  # noqa: PLC0415  (1 ms, only where a stage is wrong)
 
     near = difflib.get_close_matches(stage, offered, 1)

@@ -177,7 +177,7 @@ def test_what_stays_is_held_against_what_is_asked_for(
     ("words", "said"),
     [
         (("--builtin", "--contents", "cpu"), "--builtin is not available for vllm"),
-        (("--stage", "nonsense"), "any other target has the stage nonsense"),
+        (("--stage", "nonsense"), "no target has the stage nonsense"),
     ],
 )
 @pytest.mark.parametrize("targets", [("vllm",), ("vllm-ascend", "vllm")])

@@ -140,7 +140,7 @@ ERRORS = {
     "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--tool", "torch", "--mstx", "--path", "site"), 2, "is not supported by torch.profiler", "--tool npu"),
     "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu does not accept this path", "--save-path /tmp"),
     "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "vllm-ascend: the stage update-policy is not available; targets with this stage: areal, ", "choose one of rollout, graph-capture, builtin"),
-    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "neither vllm-ascend nor any other target has the stage rolout", "--stage rollout"),
+    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "no target has the stage rolout", "--stage rollout"),
     "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend: the training runs in areal or openrlhf or trl or verl", "rlpatch apply verl --mini-batch 0:1"),
     "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch is not available for vllm-ascend", "rlpatch apply verl vllm-ascend"),
     "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role works only with training stages", "leave out --role"),
