@@ -298,7 +298,7 @@ def _pending_request_lines(data: WatchData) -> Iterator[str]:
     for stage, request in data.requests.items():
         if stage in turns:
             values = {"load": request.load, "tail": request.tail, "context": request.context}
-            conditions = "".join(f" at {name} {value}" for name, value in values.items() if value)
+            conditions = "".join(f" --at-{name} {value}" for name, value in values.items() if value)
             ranks = Text("all ranks") if request.ranks == "all" else Text("rank {rank}", request.ranks)
             turn = request.window, conditions, turns[stage], request.at
             yield Text("  requested: {window}{conditions} in {turn} {number}, on {ranks}", *turn, ranks)

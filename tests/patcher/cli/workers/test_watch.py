@@ -219,7 +219,7 @@ def test_ranks_that_are_still_to_come_are_named(run: Run, saved: Saved) -> None:
 def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -> None:
     saved.state("waiting", **maker.ON_DEMAND)
     saved.request(window="0:10", tail=8, at=3, ranks="all")
-    assert "requested: 0:10 at tail 8 in rollout 3, on all ranks" in run("watch", "--once", code=3).stdout
+    assert "requested: 0:10 --at-tail 8 in rollout 3, on all ranks" in run("watch", "--once", code=3).stdout
     saved.state("saved", **maker.ON_DEMAND, rollout=3, request="abc123")
     assert "asked for" not in run("watch", "--once").stdout
 
