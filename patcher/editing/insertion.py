@@ -151,9 +151,9 @@ class _Lines(cst.CSTTransformer):
 
 
 def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], names: Collection[str]) -> None:
-    """Raise Problem (STRUCTURE) unless the patched bytes `after` compile and can be restored by the marks.
+    """Raise Problem (STRUCTURE) unless the patched bytes `after` compile, and give the original without marked lines.
 
-    The recipe's class, or the module, must then define all `names`.
+    The recipe's class, or the module, must also define all `names` in them.
     """
     file, name = search.file, search.recipe.class_name
     hint = Text("nothing was written; please report this file: rlpatch should be able to patch it")
