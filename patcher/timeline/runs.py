@@ -113,7 +113,7 @@ def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
             continue
         if surveyed_file is not None and (surveyed_file.first or surveyed_file.kinds):
             surveyed.append(surveyed_file)
-        elif surveyed_file.cut if surveyed_file is not None else size(path) > files.SMALLEST:
+        elif surveyed_file.cut if surveyed_file is not None else size_of(path) > files.SMALLEST:
             unread.append(Unread(path))
     parted = sorted(
         map(_in_lane_order, _group_into_runs(_group_by_process(surveyed))),
@@ -124,7 +124,7 @@ def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
     )
 
 
-def size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """Return the bytes of a file; 0 if it cannot be examined, such as a file that is no longer there."""
     try:
         return path.stat().st_size

@@ -24,7 +24,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> float:  # noqa: ARG001
-    """Return `--since`, a time in seconds or a duration such as 10m before now, as seconds since the epoch.
+    """Return `--since` as seconds since 1970: typed as such, or as a duration before now, such as 10m.
 
     Returns 0.0 for None. Raises Problem (USAGE) for any other text.
     """

@@ -189,7 +189,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
-    with display("joining", sum(map(runs.size, paths))) as count:
+    with display("joining", sum(map(runs.size_of, paths))) as count:
         joined_run = join(run, processes, folder, count, range(*options.steps or (0, 0)))
     return only_steps(joined_run, options.steps)
 
@@ -204,7 +204,7 @@ def chosen_run(
     paths = files.paths(folder)
     if not paths:
         raise _no_timeline_problem(folder)
-    with display("surveying", sum(map(runs.size, paths))) as count:
+    with display("surveying", sum(map(runs.size_of, paths))) as count:
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
         result.warn(
