@@ -68,8 +68,8 @@ def insert(
 def _insertions_by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
     """Return the recipe's insertions by the method that they go into.
 
-    Insertions for kinds of step that are not in `units` are left out, and optional ones if no method has the name and
-    the parameters that they need.
+    Insertions for kinds of step that are not in `units` are left out. So are optional ones, unless the class has their
+    method with the parameters that they need.
     """
     by_method: dict[str, list[Insertion]] = {}
     for insertion in search.recipe.insertions:

@@ -240,8 +240,8 @@ def _merge_continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
 def end_times(processes: Sequence[Process]) -> dict[int, int]:
     """Return process index → when the process ended, in microseconds by its own clock, unless it may still live.
 
-    A process ended if its file says so, or if it was replaced: another one of the same role, replica, rank and worker
-    group began on the same machine after its last record.
+    A process ended if its file says so, or if it was replaced. Then another one of the same role, replica, rank and
+    worker group began on the same machine after its last record.
     """
     begins = defaultdict[tuple[object, ...], int](int)
     for process in processes:

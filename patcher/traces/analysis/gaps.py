@@ -147,9 +147,9 @@ class GapSums:
     ) -> Iterator[tuple[int, int]]:
         """Yield two moments, as (thread, ns), at which to look up in which operator and module the host was.
 
-        The first is when the task after the gap was enqueued, the second when ``activity`` began, which covers the gap.
-        The second is the first again if nothing covers the gap, or if ``activity`` is on a thread outside of
-        ``working``: the threads that launch tasks, and the main one.
+        The first is when the task after the gap was enqueued. The second is when ``activity``, which covers the gap,
+        began. Without it, or if its thread is not in ``working`` (those that launch tasks, and the main one), it is the
+        first again.
         """
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         launch = tasks.thread[task], tasks.enqueued[task]
