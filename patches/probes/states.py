@@ -42,7 +42,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         super().begin_rollout()
 
     def place_window(self) -> None:
-        """Count the window's units from the one at which the awaited state is reached; keep it closed until then."""
+        """Count the window's units from the one at which the awaited state is reached; keep it shut until then."""
         if self.origin is None:
             self.awaited, self.open_at = True, 10**9  # until the condition holds
         else:

@@ -728,5 +728,5 @@ class LoopTimeline(TimelineRecorder):
         return self.span("work", "%s.%s" % (getattr(actor, "role", "actor"), method))
 
     def timed(self, method: str, args: Any) -> Any:
-        """Begin and return the span of ``method`` if the first of its ``args`` is an actor with a role; else None."""
+        """Begin and return the span of ``method`` if the first of ``args`` is an actor with a role; else None."""
         return self.works(args[0], method) if args and hasattr(args[0], "role") else None

@@ -199,7 +199,7 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
-        """Return the kind of an iteration. A ``batch`` of None is "dummy", and begins a rollout if none is running."""
+        """Return the kind of an iteration. A ``batch`` of None is "dummy", and begins a rollout if none is live."""
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()
