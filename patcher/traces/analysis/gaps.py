@@ -158,7 +158,7 @@ class GapSums:
         yield (activity.thread, activity.begin) if activity and activity.thread in working else launch
 
     def _sum_kept(self, threads: Sequence[HostThread]) -> None:
-        """Add the kept gaps to the sums of their places, with the operator and the module around them on the host."""
+        """Add the gaps in ``kept`` to the sums of their places, with the operator and module that the host was in."""
         working = {*self.trace.tasks.thread, self.activities.main}
         moments = [moment for gap, activity in self.kept for moment in self._lookup_moments(gap, activity, working)]
         around = iter(host_around(self.trace, threads, moments))
