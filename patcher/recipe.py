@@ -202,7 +202,7 @@ class Gap(NamedTuple):
     reason: Note
 
     def exists(self, version: str) -> bool:
-        """Tell whether a release `version` has the parallel strategy, by `releases`; True if it does not parse."""
+        """Tell whether the release `version` is one of those with the gap; True if it does not parse."""
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion, Version
 

@@ -126,7 +126,7 @@ def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]
 
 
 def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return the layer that lists several traces in the metadata; () if a worker writes only one, or no metadata."""
+    """Return a class that lists several traces in the metadata; () if a worker writes only one, or no metadata."""
     stage = config.stage
     on_demand = isinstance(stage, WindowedStage) and stage.on_demand
     several = on_demand or stage.window.later or stage.repeat > 1 or config.in_pieces

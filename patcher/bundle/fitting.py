@@ -35,8 +35,8 @@ def fit(bundle: Bundle, target: Target) -> FittedPlan:
 
     Lines that this patch inserted are ignored. Plans for the target's release come first.
 
-    Raises Problem: VERSION for a release without a plan, FOREIGN_EDIT if somebody changed a file or it has another
-    patch, and the problems of reading files and the store.
+    Raises Problem: VERSION for a release without a plan, FOREIGN_EDIT if a file was changed or has another patch, and
+    those of reading files and the store.
     """
     plans = [plan for plan in bundle.plans if plan.patch.target == target.project.name]
     same = [plan for plan in plans if _public(plan.version) == _public(target.version)]

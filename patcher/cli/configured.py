@@ -69,7 +69,7 @@ class Configuration:
     presets: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def with_preset(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
-        """Return the words of each option, from the preset `preset` (None: no preset) or else from the file itself.
+        """Return option → its words in the file, overridden by those in the preset `preset` (None: no preset).
 
         A preset with a window replaces all windows of the file. Raises Problem (USAGE) if the preset does not exist.
         """

@@ -188,7 +188,10 @@ class Removal(NamedTuple):
             yield RevertedFile(str(self.root.path), file, other_patches is not None, nodes or None)
 
     def _files(self) -> Iterator[tuple[PatchId, str, bool | None]]:
-        """Yield (patch, file, whether lines of another patch stay in the file; None if the file was replaced since)."""
+        """Yield (patch, file, flag) for each file of the removed patches.
+
+        The flag tells whether lines of another patch stay in the file; None if the file was replaced since.
+        """
         changed = {str(change.path): change for change in self.edit.changes if change.before != change.after}
         for record in (record for record in self.root.records if record.patch in self.edit.remove):
             for file in record.files:

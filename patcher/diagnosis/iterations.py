@@ -45,8 +45,8 @@ class Iterations:
     def features(self) -> Floats:
         """Features of each iteration, with which its time grows: an array of shape (iterations, 6).
 
-        They are 1 for the iteration itself, requests, prefill tokens, context, prefill tokens by mean context, and the
-        square root of requests, because a matmul of twice as many requests takes less than twice as long.
+        They are 1 for the iteration itself, requests, prefill tokens, context, prefill tokens times mean context, and
+        the square root of requests: a matmul of twice as many requests takes less than twice as long.
         """
         mean_context = self.context / np.maximum(self.requests, 1)
         columns = (

@@ -73,8 +73,8 @@ def choose_windows(
 def _preferred_starts(starts: Sequence[int], of_interest: NDArray[np.bool_], taken: Collection[int]) -> Sequence[int]:
     """Return those of ``starts`` whose windows lie mostly where ``of_interest`` is True, and away from ``taken``.
 
-    ``of_interest`` is a mask of iterations, ``taken`` has indices of recorded ones. A condition that no start meets is
-    dropped.
+    A start is the index of a window's first iteration, ``of_interest`` a mask of iterations, and ``taken`` has indices
+    of recorded ones. A condition that no start meets is dropped.
     """
     inside = [start for start in starts if 2 * of_interest[start : start + LENGTH].sum() >= LENGTH] or starts
     return [start for start in inside if not any(start - LENGTH <= at < start + 2 * LENGTH for at in taken)] or inside

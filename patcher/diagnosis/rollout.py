@@ -102,13 +102,13 @@ def _diagnose(
         errors = loads.total_errors(predicted[counted], working)
     checks = loads.check_loads(errors, working, all_iterations.features[places])
     masks = loads.by_load(working)
-    supported, why = supported_loads(checks)
+    why = unsupported_reason(checks)
     total = float(working.seconds.sum())
     stage = StageDiagnosis(
-        stage=STAGE, seconds=total, supported=supported, why=why,
+        stage=STAGE, seconds=total, supported=not why, why=why,
         turns=len(np.unique(working.rollout)), iterations=len(working), recorded=int(counted[places].sum()),
         recording_seconds=float(cost[counted].sum()), waiting_seconds=float(waits[counted].sum()),
-        classes=class_shares(composition.shares, composition.half_widths, total) if supported else (),
+        classes=() if why else class_shares(composition.shares, composition.half_widths, total),
         by_load=tuple(_load_part(load_check, working, masks[load_check.load], composition) for load_check in checks),
     )  # fmt: skip
     return stage, working
@@ -257,10 +257,10 @@ def reason(load_check: LoadCheck) -> str:
     )
 
 
-def supported_loads(checks: Sequence[LoadCheck]) -> tuple[bool, str]:
-    """Return whether the recorded iterations support all loads, and why not: a text on the worst one, "" if they do."""
+def unsupported_reason(checks: Sequence[LoadCheck]) -> str:
+    """Return why the recorded iterations do not support all loads: a text on the worst load; "" if they do."""
     failed = [load_check for load_check in checks if not load_check.supported]
     if not failed:
-        return True, ""
+        return ""
     worst = max(failed, key=lambda load_check: (not load_check.is_known, abs(load_check.of_whole)))
-    return False, Text("{load}: {reason}", LOADS[worst.load], reason(worst))
+    return Text("{load}: {reason}", LOADS[worst.load], reason(worst))

@@ -109,8 +109,8 @@ def _plan_windows(
 def _renumber(windows: Sequence[tuple[int, int]], origin: int, load: int = 0, tail: int = 0) -> PlannedWindows:
     """Return ``windows``, half-open ranges of iterations, with their numbers counted from the iteration ``origin``.
 
-    ``load`` and ``tail`` tell a recorder when to start counting: after the first iteration with at least ``load``
-    requests at once, or with at most ``tail`` after there were more. With 0 for both, it counts from the start.
+    A recorder starts to count after the first iteration with at least ``load`` requests at once, or with at most
+    ``tail`` after there were more. With 0 for both, it counts from the start of a rollout.
     """
     return PlannedWindows(tuple((start - origin, end - origin) for start, end in windows), load, tail)
 

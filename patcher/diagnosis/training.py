@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,14 +57,7 @@ class MicroBatches:
 
     def chosen(self, selection: NDArray[np.bool_]) -> MicroBatches:
         """Return the micro-batches where the mask ``selection`` is True."""
-        return MicroBatches(
-            self.start[selection],
-            self.seconds[selection],
-            self.size[selection],
-            self.length[selection],
-            self.call[selection],
-            self.number[selection],
-        )
+        return MicroBatches(*(getattr(self, field.name)[selection] for field in fields(self)))
 
 
 @dataclass(frozen=True)

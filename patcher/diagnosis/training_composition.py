@@ -14,7 +14,7 @@ from patcher.diagnosis.composition import weighted
 from patcher.diagnosis.interpolation import Interpolation
 from patcher.diagnosis.iterations import Floats
 from patcher.diagnosis.model import DiagnosedWindow, LoadPart, PlannedWindows, StageDiagnosis
-from patcher.diagnosis.rollout import class_shares, reason, supported_loads
+from patcher.diagnosis.rollout import class_shares, reason, unsupported_reason
 from patcher.diagnosis.training import SIZED, MicroBatches, TrainerStage, correlation, next_micro_batches
 from patcher.diagnosis.windows import FARTHEST_S, Joined, join_units
 from patcher.messages import CommandLine, Text
@@ -157,7 +157,7 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
     """
     shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
     checks = recorded.check(length)
-    supported, why = supported_loads([check for check, _ in checks])
+    why = unsupported_reason([check for check, _ in checks])
     parts, total = [], max(float(seconds.sum()), 1e-12)
     for check, mask in checks:
         of_load, count = float(seconds[mask].sum()), int(mask.sum())
@@ -172,8 +172,8 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
         )  # fmt: skip
     of_stage = class_shares(weighted(shares, seconds), half_widths, stage.seconds)
     return replace(
-        stage, supported=supported, why=why, classes=of_stage if supported else (), by_load=tuple(parts),
-        record="" if supported else stage.record,
+        stage, supported=not why, why=why, classes=() if why else of_stage, by_load=tuple(parts),
+        record=stage.record if why else "",
     )  # fmt: skip
 
 

@@ -68,8 +68,8 @@ def insert(
 def _insertions_by_method(search: AnchorSearch, units: Collection[str]) -> dict[str, list[Insertion]]:
     """Return the recipe's insertions by the method that they go into.
 
-    Insertions for kinds of step that are not in `units` are left out, and optional ones if no method has the name and
-    the parameters that they need.
+    Insertions for kinds of step that are not in `units` are left out. So are optional ones, unless the class has their
+    method with the parameters that they need.
     """
     by_method: dict[str, list[Insertion]] = {}
     for insertion in search.recipe.insertions:
@@ -151,9 +151,9 @@ class _Lines(cst.CSTTransformer):
 
 
 def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], names: Collection[str]) -> None:
-    """Raise Problem (STRUCTURE) unless the patched bytes `after` compile and can be restored by the marks.
+    """Raise Problem (STRUCTURE) unless the patched bytes `after` compile, and give the original without marked lines.
 
-    The recipe's class, or the module, must then define all `names`.
+    The recipe's class, or the module, must also define all `names` in them.
     """
     file, name = search.file, search.recipe.class_name
     hint = Text("nothing was written; please report this file: rlpatch should be able to patch it")

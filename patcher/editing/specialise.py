@@ -152,7 +152,7 @@ class Specialiser(ast.NodeVisitor):
         return isinstance(called, ast.Attribute) and called.attr in self.hooks
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """Replace `self.NAME` or `cls.NAME` by the value of a constant."""
+        """Replace `self.NAME` or `cls.NAME` by its value, if NAME is a constant."""
         is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
         if is_own and node.attr in self.constants:
             self.edits.append(_Edit(self._start(node), self._end(node), literal(self.constants[node.attr])))

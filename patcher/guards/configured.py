@@ -72,9 +72,9 @@ def judge_configured(
 
 
 def _needs_composing(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
-    """Tell whether to compose the runs: if a text names a profiler, or a configuration includes a file of the user.
+    """Tell whether to have Hydra compose the runs: a text names a profiler, or a configuration includes a user's file.
 
-    False if any text names one in a form that cannot be read; these texts are put in front of ``reading.hidden``.
+    False if a text that names a profiler cannot be judged, or without runs; such texts go to ``reading.hidden``.
     """
     mentions = [text for text in reading.texts if re.search(application.names, text.text)]
     unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]
@@ -89,7 +89,7 @@ def _needs_composing(application: Application, runs: Sequence[_Run], reading: Re
 
 
 def _find_runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
-    """Yield each run of ``application`` that the launch starts, or a run of ``config`` alone if it has no command.
+    """Yield each run of ``application`` that the launch starts; without a command, a run with ``config`` alone.
 
     ``root`` holds the installed project (None: it is not here), ``config`` is the file of `--config` (None: no such
     option). Lines of configurations are added to ``reading.texts``; what hides one, to ``reading.hidden``.
@@ -146,9 +146,10 @@ def _find_program(application: Application, root: Path | None, start: Start) -> 
 def _find_configuration(
     application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
 ) -> Path | None:
-    """Return the configuration file of a start of ``program``; None if it is neither here nor packaged by the project.
+    """Return the configuration file with which ``program`` is started.
 
-    If the project is not installed here, its packaged file is returned as a relative path, and does not exist.
+    None if hidden text or a directory (d) chooses it, or if it is neither here nor packaged by the project. A packaged
+    file of a project that is not installed here is a relative path that does not exist.
     ``typed`` maps Hydra's options to their values: p (path), n (name), d (directory), "" for that of ``application``.
     """
     if "d" in typed or not is_known("".join(typed.values())):

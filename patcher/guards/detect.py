@@ -53,7 +53,7 @@ def detect(checked: Checked, launch: Launch, *, with_off: bool) -> tuple[GuardRe
 def _off_or_hidden(
     switches: Sequence[Switch | ConfigSwitch], release: Release, hidden: list[LaunchText], not_off: set[str], where: str
 ) -> Iterator[GuardResult]:
-    """Yield OFF at ``where`` per profiler, after UNKNOWN if a ``hidden`` text may switch it on.
+    """Yield OFF at ``where`` for each profiler, and before it UNKNOWN if a ``hidden`` text may switch it on.
 
     A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
     """
@@ -76,7 +76,7 @@ def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
 
 
 def _is_upstream(checked: Checked, file: Path) -> bool:
-    """Tell whether a Python file is the target's own: below its root, and in one of its packages or with a Hydra main.
+    """Tell whether a Python file is the target's own: below its root, and in its packages or with a main for Hydra.
 
     False if the target has no program that Hydra configures, or its root is unknown.
     """
@@ -195,7 +195,7 @@ def _parse_object(switch: Switch, text: str) -> dict[str, str]:
 
 
 def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of each start of a profiling program; UNKNOWN if the words in front of it may not run it."""
+    """Yield a result for each start of a profiling program; UNKNOWN if the words before it may not start it."""
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
@@ -207,9 +207,9 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of each start whose words match all patterns of a row of ``requested_by``.
+    """Yield a result for each start whose words match all patterns of a row of ``requested_by``.
 
-    It is UNKNOWN for a start that lacks one match, and has a word that is known only at run time.
+    A start that lacks one match, but has a word that is known only at run time, is UNKNOWN.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own

@@ -126,7 +126,7 @@ class _Reader:
         self.result.hidden.append(LaunchText(self.place(line or self.line), shown(text)[:200], reason=reason))
 
     def read_shell(self, text: str, line: int) -> None:
-        """Read the commands of a shell text that begins at ``line``; from where it cannot be split, it is hidden."""
+        """Read the commands of a shell text that begins at ``line``; note what cannot be split as hidden text."""
         commands = list[ShellCommand]()
         try:
             for command in split(text, line):
@@ -302,7 +302,7 @@ class _Reader:
     def surely_goes_on(self, start: Start) -> bool:
         """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
 
-        Note a command that makes the script end at the first error, such as `set -e`.
+        A command such as `set -e` sets ``ends_on_error`` for those after it: the script then ends at the first error.
         """
         goes_on = programs.NEVER_FAILS if self.ends_on_error else programs.GOES_ON
         may_fail = self.ends_on_error and not all(map(is_known, start.words))
@@ -353,7 +353,7 @@ class _Reader:
             self.read_words(command, start)
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
-        """Read the words of a command that are Python or shell code, or names of files and modules."""
+        """Read the Python and shell code in the words of a command, and the files and modules that the words name."""
         self.read_code(command, is_python=start.program != "" and not re.fullmatch(programs.PROFILERS, start.name))
         if "/" in start.name:
             self.read_file(start.name)

@@ -52,7 +52,7 @@ class Word(NamedTuple):
         """Return the word without quotes, with ``value(expansion)`` in place of each expansion, such as ``${HOME}``."""
 
         def unquoted(match: re.Match[str]) -> str:
-            """Return a matched expansion, escape or quoted part of the word as it stands in the result."""
+            """Return what replaces a matched expansion, escape or quoted part of the word."""
             expansion, escaped, *quoted = match.groups()
             if quoted and quoted[1] is not None:
                 return re.sub(_IN_DOUBLE, unquoted, quoted[1])

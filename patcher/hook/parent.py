@@ -123,10 +123,7 @@ class _Witness:
             self._process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=none, stderr=none, env={})
 
     def group_received(self, number: int) -> bool:
-        """Tell whether the whole process group got the signal ``number``, which is then pending on the helper, too.
-
-        False without a helper.
-        """
+        """Tell whether the whole process group got the signal ``number``; False without a helper."""
         time.sleep(0.01)  # for whoever sends it to one process after the other, as Slurm does
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
         pending = re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)

@@ -171,8 +171,8 @@ class ChangeBuilder:
     def _expected_digest(self, key: str, change: Change, entry: Entry | None) -> str:
         """Return the sha256 of the file ``key`` to put into the registry, with which `status` compares the file.
 
-        It is the digest after ``change``. If somebody edited the lines of a patch that stays in the file, it is the
-        digest in ``entry``, from the present registry (None: not in it), so that `status` still shows the edit.
+        It is the digest after ``change``, unless somebody edited the lines of a patch that stays in the file. Then it
+        stays that of ``entry``, the file's present entry (None: without one), and `status` still shows the edit.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):

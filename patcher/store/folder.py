@@ -395,7 +395,7 @@ def _resolve_existing(path: Path) -> Path:
 
 
 def _refuse(path: Path, cause: str) -> NoReturn:
-    """Raise Problem (ENVIRONMENT) for ``path``, which rlpatch did not create as it is; ``cause`` says what is wrong."""
+    """Raise Problem (ENVIRONMENT) for ``path``, which is not as rlpatch created it; ``cause`` says what is wrong."""
     hint = Text(
         "something other than rlpatch created or changed {store}: find out what, then move {store} away; {revert_hint}",
         STORE,

@@ -187,8 +187,8 @@ class _Join:
     def _start_of_first_step(self, reader: Reader, end: int) -> int:
         """Return when the first step starts, in microseconds; it ends at ``end``.
 
-        That is the start of the driver's first phase named "step", else of its first phase, executed method or poll
-        that has ended, else of the first that goes on. Without any it is ``end``. ``reader`` is the driver's.
+        That is the start of the driver's first phase named "step". Without one, it is that of its first phase, executed
+        method or poll; those that have ended come first. Without any it is ``end``. ``reader`` is the driver's.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]

@@ -113,7 +113,7 @@ def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
             continue
         if surveyed_file is not None and (surveyed_file.first or surveyed_file.kinds):
             surveyed.append(surveyed_file)
-        elif surveyed_file.cut if surveyed_file is not None else _size(path) > files.SMALLEST:
+        elif surveyed_file.cut if surveyed_file is not None else size_of(path) > files.SMALLEST:
             unread.append(Unread(path))
     parted = sorted(
         map(_in_lane_order, _group_into_runs(_group_by_process(surveyed))),
@@ -124,8 +124,8 @@ def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
     )
 
 
-def _size(path: Path) -> int:
-    """Return the bytes of a file; 0 if it is no longer there."""
+def size_of(path: Path) -> int:
+    """Return the bytes of a file; 0 if it cannot be examined, such as a file that is no longer there."""
     try:
         return path.stat().st_size
     except OSError:
@@ -224,7 +224,7 @@ def _group_into_runs(processes: Sequence[Process]) -> list[list[Process]]:
 
 
 def _merge_continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
-    """Merge each group of processes with the one before it, if it goes on in the same cluster; return the runs.
+    """Merge each group of processes that continues the run of the group before it; return the runs.
 
     ``groups`` are those of one run name, in order of time.
     """
@@ -240,8 +240,8 @@ def _merge_continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
 def end_times(processes: Sequence[Process]) -> dict[int, int]:
     """Return process index → when the process ended, in microseconds by its own clock, unless it may still live.
 
-    A process ended if its file says so, or if it was replaced: another one of the same role, replica, rank and worker
-    group began on the same machine after its last record.
+    A process ended if its file says so, or if it was replaced. Then another one of the same role, replica, rank and
+    worker group began on the same machine after its last record.
     """
     begins = defaultdict[tuple[object, ...], int](int)
     for process in processes:

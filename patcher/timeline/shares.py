@@ -273,7 +273,7 @@ def _imbalance_between(of: str, done: Mapping[int, int]) -> Imbalance:
 def sync_intervals(records: StepRecords) -> list[TimeRange]:
     """Return the ranges of the weight sync within the step, in microseconds; [] if no process recorded any.
 
-    The driver's syncs and phases count; without these, the syncs of all processes.
+    The driver's syncs and its phases of weight sync count; without any, the syncs of all processes.
     """
     syncs = records.by_kind["sync"]
     phases = (phase for phase in records.by_kind["phase"] if phase.name in SYNC)

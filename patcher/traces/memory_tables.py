@@ -27,7 +27,7 @@ def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, o
 
 
 def tables(device: DeviceMemory) -> Iterator[Table]:
-    """Yield the tables of a device: what is live at the peak, its steps, what they leave behind, the largest blocks."""
+    """Yield a device's tables: memory in use at the peak, in each step, after the last step, and its largest blocks."""
     yield holders("memory_holders", Text("Memory in use at the peak"), device.holders)
     yield units(device)
     yield holders("memory_left", Text("Allocated in steps, and still in use after the last step"), device.growth)

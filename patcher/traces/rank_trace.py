@@ -178,7 +178,7 @@ class RankTrace:
                 yield min(begin), max(end)
 
     def blocking_calls(self) -> dict[int, int]:
-        """Return begin → end, in ns, of each call of the device's runtime of 100 µs or more."""
+        """Return begin → end, in ns, of each call from the host into CUDA or CANN that takes 100 µs or more."""
         return {
             begin: end for ranges in self.calls.values() for begin, end in zip(ranges.begin, ranges.end, strict=True)
             if end - begin >= BLOCKING_CALL

@@ -178,7 +178,7 @@ def _number(value: object) -> int | None:
 
 
 def _sizes(value: object) -> tuple[int, ...] | None:
-    """Return a list of up to 8 whole numbers as a tuple; None for anything else."""
+    """Return a list of 1 to 8 sizes, whole numbers, as a tuple; None for anything else."""
     if not isinstance(value, list):
         return None
     sizes = [size for item in value if (size := _number(item)) is not None]

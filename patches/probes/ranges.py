@@ -210,7 +210,7 @@ class Markers(Recorded):
             self.enter_range(scope, name)
 
     def end_recording(self) -> None:
-        """End all ranges; the next piece of the window begins those again that do not belong to a unit."""
+        """End all ranges; those that outlast a unit begin again with the next piece of the window."""
         inner = ("subject", "unit", "uncounted")
         ongoing = [(scope, name, None) for scope, name, _ in self.ranges if scope not in inner]
         self.leave_range("subject")

@@ -79,7 +79,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         """
 
     def end_rollout(self, why: str) -> None:
-        """Close the window because the rollout has ended; end it with a report if it was not reached.
+        """Close the window because the rollout has ended; if the window was not reached, report that instead.
 
         ``why`` says what ended the rollout.
         """

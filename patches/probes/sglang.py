@@ -115,7 +115,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         return kind in ("decode", "prefill")
 
     def context_lengths(self, batch: Any) -> list[int]:  # docstring goes in
-        """Return each request's context in tokens, with this batch, and outputs that the scheduler gets late."""
+        """Return each request's context in tokens, with this batch's and those that the scheduler gets late."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
             return list(lengths.tolist())
@@ -241,7 +241,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound will do below ``threshold`` or without ``exact``."""
+        """Return the longest context in tokens; an upper bound if that is below ``threshold`` or not ``exact``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not exact):

@@ -42,7 +42,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         super().begin_rollout()
 
     def place_window(self) -> None:
-        """Place the window after the unit at which the state was reached; until then, wait for the state."""
+        """Count the window's units from the one at which the awaited state is reached; keep it shut until then."""
         if self.origin is None:
             self.awaited, self.open_at = True, 10**9  # until the condition holds
         else:
@@ -55,7 +55,7 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         """Place the window if an iteration with ``load`` requests reaches the state for which the window waits.
 
         ``kind`` is that of the iteration, such as "decode"; if it is None, nothing ran and nothing is done.
-        ``batch`` is what the scheduler gave. Until then, keep the fewest and most requests for the report.
+        ``batch`` is what the scheduler gave. Also keep the fewest and the most requests so far, for the report.
         """
         if kind is None or not self.awaited:
             return

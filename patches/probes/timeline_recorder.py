@@ -349,7 +349,7 @@ class TimelineRecorder(MemoryUse):
             self.lock.release()
 
     def new_rows(self, now: int) -> tuple[list[Any], list[Any]]:
-        """Return new ended spans, and spans open for a second at ``now`` (ns) not yet returned as open."""
+        """Return the spans that ended since the last call, and those newly open for over 1 s at ``now`` (ns)."""
         rows = [self.rows.popleft() for _ in range(len(self.rows))]
         lasting = [row for row in list(self.open.values()) if row[4] < now - 10**9]
         begun = [row for row in lasting if row[0] not in self.reported]
@@ -728,8 +728,5 @@ class LoopTimeline(TimelineRecorder):
         return self.span("work", "%s.%s" % (getattr(actor, "role", "actor"), method))
 
     def timed(self, method: str, args: Any) -> Any:
-        """Begin and return the span of ``method`` if the first of its ``args`` is an actor with a role.
-
-        Return None for any other function.
-        """
+        """Begin and return the span of ``method`` if the first of ``args`` is an actor with a role; else None."""
         return self.works(args[0], method) if args and hasattr(args[0], "role") else None

@@ -112,7 +112,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.end_call(why)
 
     def end_call(self, why: str) -> None:
-        """Close the window because the call has ended; end it with a report if it was not reached.
+        """Close the window because the call has ended; if the window was not reached, report that instead.
 
         ``why`` says what ended the call.
         """
@@ -122,10 +122,7 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.finish("not recorded: %s after %s %s" % (why, self.unit, self.UNITS))
 
     def exit(self) -> None:
-        """End the call because the process ends.
-
-        Report the first chosen training step that is still to come, if any.
-        """
+        """End the call because the process ends; if a chosen training step is still to come, report that."""
         if not self.step:  # no call of a role that was chosen
             return
         self.end_call("the process ends")

@@ -199,7 +199,7 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
-        """Return the kind of an iteration; None is a "dummy" one, which begins a rollout if none is running."""
+        """Return the kind of an iteration. A ``batch`` of None is "dummy", and begins a rollout if none is live."""
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()
@@ -234,7 +234,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound will do below ``threshold`` or without ``exact``."""
+        """Return the longest context in tokens; an upper bound if that is below ``threshold`` or not ``exact``."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound

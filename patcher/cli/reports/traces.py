@@ -28,6 +28,5 @@ def command(folder: Path) -> CommandResult:
       rlpatch traces /data/rlpatch_traces --json
     """
     report = tracing.traces(folder, terminal.reading)
-    if report.data["captures"]:
-        report.lines = [*tables.traces(report.data, tables.room()), *report.lines]
+    report.lines = [*tables.traces(report.data, tables.room()), *report.lines]
     return report

@@ -119,7 +119,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
     def planned(candidate: Candidate) -> Planned:
-        """Plan a candidate on top of earlier plans for its root; keep the planned files for later. Raises Problem."""
+        """Plan a candidate on top of earlier plans for its root; keep its files for later plans. Raises Problem."""
         before = ahead.setdefault(candidate.target.root, {})
         target = candidate.target._replace(ahead=before)
         records = StoreFolder(candidate.target.folder).records()

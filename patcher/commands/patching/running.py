@@ -131,7 +131,7 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
 
 
 def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
-    """Return a warning that processes will not be patched because of a place in the launch, and what to do instead.
+    """Return a warning that a place in the launch leaves, or may leave, processes unpatched, and what to do instead.
 
     With `require` a gap that is certain is a problem.
     """

@@ -189,7 +189,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
-    with display("joining", _total_bytes(paths)) as count:
+    with display("joining", sum(map(runs.size_of, paths))) as count:
         joined_run = join(run, processes, folder, count, range(*options.steps or (0, 0)))
     return only_steps(joined_run, options.steps)
 
@@ -204,7 +204,7 @@ def chosen_run(
     paths = files.paths(folder)
     if not paths:
         raise _no_timeline_problem(folder)
-    with display("surveying", _total_bytes(paths)) as count:
+    with display("surveying", sum(map(runs.size_of, paths))) as count:
         surveyed = runs.survey(paths, count)
     for path in surveyed.newer:
         result.warn(
@@ -218,15 +218,6 @@ def chosen_run(
     if not surveyed.runs:
         raise _unreadable_problem(folder, surveyed)
     return _newest_run(surveyed, result) if newest else _run_by_number(folder, surveyed, number)
-
-
-def _total_bytes(paths: Sequence[Path]) -> int:
-    """Return the total bytes of `paths`; a file that cannot be examined counts as 0."""
-    total = 0
-    for path in paths:
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size
-    return total
 
 
 def _no_timeline_problem(folder: Path) -> Problem:

@@ -121,7 +121,7 @@ def _write(folder: Opened, name: str, state: PathState, content: bytes) -> None:
 
 
 def _set_link_owner_and_times(folder: Opened, name: str, state: PathState) -> None:
-    """Give the link ``name`` the owner of ``state``, if this user may, and its times unless they are None.
+    """Give the link ``name`` the owner of ``state``, if this user may, and the times of ``state`` if it has any.
 
     Raises OSError.
     """

@@ -218,8 +218,8 @@ def _claim(path: Path, signature: str) -> str:
 def _may_remove_claim(path: Path, dead: str, signature: str) -> bool:
     """Try to get the sole right to remove the stale claim whose text is ``dead``; return whether that worked.
 
-    Removing a stale claim needs a claim of its own, so two processes never both do it: the slower one would remove a
-    claim that was made in the meantime. The second claim is a link beside ``path``, named after the dead one, and
+    Removing a stale claim needs a claim of its own. Without that, the slower of two processes would remove a claim that
+    was made in the meantime. The second claim is a link beside ``path``, named after the dead one, and
     removed in the same way if its owner dies, too. The next holder of the lock removes it.
     """
     will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")

@@ -181,7 +181,10 @@ def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], i
 
 
 def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
-    """Return the shortest label that tells a row from ``all_rows``: role, replica and rank, or the number of lanes."""
+    """Return the label of a row: the role and the number of processes, if it has several.
+
+    Otherwise it is the role, and as much of replica, rank and number as tells the process from those in ``all_rows``.
+    """
     if len(row.lanes) > 1:
         return Text("{role}: {count} processes", ROLES[row.role], len(row.lanes))
     lane = timeline.lanes[row.lanes[0]]
@@ -194,7 +197,7 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
 
 
 def _row_bars(placed: Placed, frame: Frame) -> tuple[list[Markup], int]:
-    """Return the bars of a row within the frame as SVG paths, paler bars first, and by how many merging lowers them.
+    """Return the bars of a row within the frame as SVG paths, paler first, and how many bars merging removed.
 
     Bars shorter than ``frame.shortest`` are merged with their neighbours.
     """

@@ -150,7 +150,7 @@ def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int
 def _overlapping_bars(
     kind: str, spans: Sequence[LaneSpan], lanes: Sequence[Lane], place: tuple[int, int]
 ) -> Iterator[Bars]:
-    """Yield bars for overlapping spans of ``kind``: solid where at least half of their maximum overlaps, else pale.
+    """Yield bars for spans of ``kind``: solid where at least half as many overlap as at the peak, else pale.
 
     ``place`` is top and height in pixels. Spans that go on end with the last record of their ``lanes``.
     """

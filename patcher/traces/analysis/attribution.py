@@ -241,7 +241,7 @@ def _sum_kernels(
 def _share_in_graphs(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
     """Return the share (0 to 1) of kernels in the ``chosen`` segments that a replayed CUDA or HIP graph launched.
 
-    These share the correlation id of their launch with other kernels. ``owner`` has the segment of each task. None if
+    Kernels of one graph launch have its correlation id in common. ``owner`` has the segment of each task. None if
     no kernel has a launch, and for traces of other devices.
     """
     if trace.form not in ("torch", "nsys"):

@@ -319,7 +319,7 @@ def _prevents_comparison(check: model.Check) -> bool:
 
 
 def _window_text(profile: model.RankProfile) -> str:
-    """Return the recording window of a profile as text, else the range of its step numbers; "" if marks give none."""
+    """Return the recording window of a profile as text, else the range of its step numbers; "" if steps have none."""
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
     numbers = [unit.number for unit in profile.units]

@@ -147,9 +147,9 @@ class GapSums:
     ) -> Iterator[tuple[int, int]]:
         """Yield two moments, as (thread, ns), at which to look up in which operator and module the host was.
 
-        The first is when the task after the gap was enqueued, the second when ``activity`` began, which covers the gap.
-        The second is the first again if nothing covers the gap, or if ``activity`` is on a thread outside of
-        ``working``: the threads that launch tasks, and the main one.
+        The first is when the task after the gap was enqueued. The second is when ``activity``, which covers the gap,
+        began. Without it, or if its thread is not in ``working`` (those that launch tasks, and the main one), it is the
+        first again.
         """
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         launch = tasks.thread[task], tasks.enqueued[task]
@@ -158,7 +158,7 @@ class GapSums:
         yield (activity.thread, activity.begin) if activity and activity.thread in working else launch
 
     def _sum_kept(self, threads: Sequence[HostThread]) -> None:
-        """Add the kept gaps to the sums of their places, with the operator and the module around them on the host."""
+        """Add the gaps in ``kept`` to the sums of their places, with the operator and module that the host was in."""
         working = {*self.trace.tasks.thread, self.activities.main}
         moments = [moment for gap, activity in self.kept for moment in self._lookup_moments(gap, activity, working)]
         around = iter(host_around(self.trace, threads, moments))

@@ -127,7 +127,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _faster_launches(profile: model.RankProfile) -> str:
-    """Return how to have the host launch faster: for NPUs, for training, for steps with graphs, or for other steps."""
+    """Return advice on faster launches by the host: for NPUs, else for training, steps with graphs, or other steps."""
     if model.PROFILERS[profile.form] == "torch_npu.profiler":
         return _ON_NPUS
     if any(unit.phases or unit.sequences for unit in profile.units):

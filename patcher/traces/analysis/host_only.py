@@ -379,7 +379,7 @@ def _places_or_frame(
     """Return the places without operators with their typical ns, longest first, and what runs in the first of them.
 
     Places below ``least`` ns are left out. If no place has ``half`` ns, but a frame around several does, that frame is
-    the only place, and what runs in it comes with its mean ns; in all other cases, that list is empty.
+    the only place. Then the second list has what runs in the frame, with its mean ns; otherwise it is empty.
     """
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
     if places and places[0][1] >= half:

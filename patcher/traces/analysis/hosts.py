@@ -255,7 +255,7 @@ def _call_sums(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     """
     by_name: dict[str, list[int]] = {}
     for number, values in sums.items():
-        if values[0]:  # operators of one name with different shapes have several numbers
+        if values[0]:
             by_name[texts[number]] = list(map(operator.add, by_name.get(texts[number], (0, 0, 0, 0)), values))
     rows = [CallSums(name, *values) for name, values in by_name.items()]
     return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))

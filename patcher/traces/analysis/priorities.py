@@ -162,9 +162,9 @@ def _mark_cause_of_waiting(
 
 
 def _excess_over_others(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile], source: str) -> int:
-    """Return how many ns per step the profile of ``source`` spends more on the parts of a diagnosis than the others.
+    """Return by how many ns per step the profile of ``source`` exceeds the median of the others; at least 0.
 
-    They count with their median; at least 0.
+    Counted are the parts of a step, such as host-bound time, that the diagnosis is about.
     """
     parts = PARTS_OF.get(diagnosis.id, ())
     usual = [per_unit(profile, *parts) for profile in profiles if profile.source != source]
@@ -194,10 +194,10 @@ def _sort_by_severity(
 def _is_outweighed(
     diagnosis: model.Diagnosis, diagnoses: Sequence[model.Diagnosis], profile: model.RankProfile | None
 ) -> bool:
-    """Tell whether a diagnosis is of host-bound time, and computing, which takes longer, is the better verdict.
+    """Tell whether a diagnosis of host-bound time, which the profiler makes longer, yields to one on computing.
 
-    The profiler makes host-bound time longer. Such time at a known place, or with a known cause, still comes first,
-    unless computing takes nearly all the time. ``diagnoses`` has the one on computing, if any.
+    It does if ``diagnoses`` has one on computing in the same profile. A diagnosis with a known place or cause yields
+    only if computing takes nearly all the time. False for any other diagnosis.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
     if diagnosis.id != "dispatch" or not computing or profile is None:

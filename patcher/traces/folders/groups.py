@@ -96,7 +96,7 @@ class TraceGroup:
 
     @property
     def uncounted(self) -> dict[int, int]:
-        """Step number → the uncounted iterations right before it, all of the worker with the largest sum of them."""
+        """Step number → number of uncounted iterations right before it, in the worker with the most of them in all."""
         by_worker: dict[object, dict[int, int]] = {}
         for trace in self.traces:
             by_worker.setdefault(_worker(trace), {}).update(trace.metadata.uncounted if trace.metadata else {})

@@ -250,9 +250,9 @@ def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
 
 
 def measures_by_name(output: Path) -> Transits:
-    """Return the measures of the collectives in ``communication.json``, by name without ``@…``, in order of begin.
+    """Return name of a collective, without ``@…`` → times and bytes of its executions, by begin.
 
-    Empty without the file.
+    They are those in ``communication.json``; empty without the file.
     """
     by_name: Transits = {}
     for collective in sorted(

@@ -163,7 +163,7 @@ class DatabaseTrace(RankTrace):
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
-        """Return the rank in the database, else one set before, if any. Raises Problem (TRACE) for several ranks."""
+        """Return the rank in the database, else the rank known so far. Raises Problem (TRACE) for several ranks."""
         has_map = "RANK_DEVICE_MAP" in self.tables
         ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if has_map else []
         if len(ranks) > 1:
@@ -271,7 +271,7 @@ def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
 
 
 def _transits(analysis: Path) -> ascend.Transits:
-    """Return the measures of collectives in ``analysis.db``, by name without ``@…``, in order of begin."""
+    """Return name of a collective, without ``@…`` → times and bytes of its executions in ``analysis.db``, by begin."""
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
     by_name: ascend.Transits = {}
     sent, pieces = _sent_bytes(analysis), _pieces(analysis)

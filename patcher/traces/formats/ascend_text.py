@@ -70,7 +70,7 @@ class _Flows:
             self.ids.append(flow)
 
     def by_end(self) -> HostCalls:
-        """Return the begins of the flows, keyed by the time in ns at which a flow ends: the begin of a task."""
+        """Return the calls in which flows begin, keyed by the ns at which the flow ends and its task begins."""
         calls = HostCalls()
         for place, time, thread in self.begins.earliest(self.ids):
             calls.add(self.ends[place], time, thread)
@@ -121,7 +121,7 @@ class _Reader:
                 self.handed.add(event, self._id(event.id), lambda event: self.cann_threads[str(event.tid)])
 
     def _add_other(self, event: Event, args: Args) -> None:
-        """Add a task of the device, a call of CANN, a collective, or a range of mstx, by the event's arguments."""
+        """Add a task of the device, a call of CANN, a collective, or a range of mstx; ignore any other event."""
         if args.task is not None:
             self._add_task(event, args, args.task)
         elif args.level is not None:

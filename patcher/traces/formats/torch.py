@@ -294,7 +294,7 @@ class _Reader:
         self._add_call(event)
 
     def _add_call(self, event: Event) -> None:
-        """Add a call of the runtime if it takes 20 µs or more, and note that there is one."""
+        """Note that the rank has calls of the device's runtime, and add this call if it takes 20 µs or more."""
         self._rank(event.pid).has_calls = True
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
