@@ -175,7 +175,7 @@ class Removal(NamedTuple):
                 )
                 yield Text("  {verb} {file}: {remainder}", verb, file, remains)
         for file, lost in self.restored.items():
-            what = Text("these edits of the file are lost:") if lost else Text("no edits are lost")
+            what = Text("the backup lacks these edits of the file:") if lost else Text("no edits are lost")
             restored = Text("would restore {file} from its backup", file)
             if not dry_run:
                 restored = Text("restored {file} from its backup", file)

@@ -106,17 +106,26 @@ class RolloutStage(WindowedStage):
     rollout: int = option(Number(0), WHOSE, "Which rollout to record, counted from 0.", default=0)
     replicas: tuple[int | str, ...] | None = _replicas()
     at_load: int = option(
-        Number(1), WINDOW, "Start counting after the first iteration with at least N requests.", default=0, shown=""
+        Number(1),
+        WINDOW,
+        "Start counting the window's steps after the first iteration with at least N requests.",
+        default=0,
+        shown="",
     )
     at_tail: int = option(
         Number(1),
         WINDOW,
-        "Start counting after the iteration in which the number of requests first falls from more than N to at most N.",
+        "Start counting the window's steps after the iteration in which the number of requests first falls from more"
+        " than N to at most N.",
         default=0,
         shown="",
     )
     at_context: int = option(
-        Number(1), WINDOW, "Start counting once a request has at least N tokens of context.", default=0, shown=""
+        Number(1),
+        WINDOW,
+        "Start counting the window's steps once a request has at least N tokens of context.",
+        default=0,
+        shown="",
     )
 
     @property

@@ -86,7 +86,7 @@ class AnchorSearch(NamedTuple):
             documented = method.get_docstring() is not None
             # Before the docstring of a function that has nothing else, which then has none while it is patched.
             statements = top[documented : documented + 1] or top[:1]
-            actual = Text("the body of {method} on the same line as its `def`", insertion.method)
+            actual = Text("a function {method} whose body is on the same line as its `def`", insertion.method)
         elif isinstance(where, Loop):
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
             variables = joined(OR, where.names)
@@ -106,17 +106,17 @@ class AnchorSearch(NamedTuple):
             statements = [node for node in among if _matches(_value(node), call)]
             count = len(statements)
             actual = Text(
-                "{count} statements in {method} that are the call “{call}” or assign its result",
+                "{count} statements “{call}” or “x = {call}” in {method}",
                 count,
-                insertion.method,
                 where.call,
+                insertion.method,
             )
             if not where.nested:
                 actual = Text(
-                    "{count} top-level statements in {method} that are the call “{call}” or assign its result",
+                    "{count} top-level statements “{call}” or “x = {call}” in {method}",
                     count,
-                    insertion.method,
                     where.call,
+                    insertion.method,
                 )
         return self._only_match(statements, actual)
 

@@ -38,9 +38,11 @@ def insert(
         present = ", ".join(clash)
         if recipe.class_name:
             raise search.mismatch(
-                Text("{names} already defined in the class, without rlpatch's marker comments", present)
+                Text("names that the class already defines without rlpatch's marker comments: {names}", present)
             )
-        raise search.mismatch(Text("{names} already defined in the file, without rlpatch's marker comments", present))
+        raise search.mismatch(
+            Text("names that the file already defines without rlpatch's marker comments: {names}", present)
+        )
     methods = _insertions_by_method(search, units)
     if recipe.insertions and not methods:
         raise search.mismatch(

@@ -49,7 +49,9 @@ def judge_configured(
     if ``config`` is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
-        reason = Text("Hydra reads files that end in .yaml") if config.is_file() else Text("this file does not exist")
+        reason = (
+            Text("Hydra reads only files that end in .yaml") if config.is_file() else Text("this file does not exist")
+        )
         hint = Text("name the YAML file that configures the run: --config FILE")
         raise Problem(Kind.USAGE, Text("cannot read the configuration: {reason}", reason), str(config), hint)
     root, results = checked.root, list[GuardResult]()

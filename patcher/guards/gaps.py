@@ -87,7 +87,7 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
             why = Text("the PYTHONPATH of rlpatch might be overwritten")
             if is_known(value):
                 why = Text("the PYTHONPATH of rlpatch is overwritten")
-            advice = Text("use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value")
+            advice = Text("use `export PYTHONPATH=…:$PYTHONPATH`, which keeps the old value")
             is_sure = start.sure and is_seen and is_known(value)
             gaps.setdefault(start.where, HookGap(start.where, shown(f"PYTHONPATH={value}"), why, advice, is_sure))
     return tuple(gaps.values())

@@ -140,7 +140,7 @@ def refused(error: PermissionError) -> Problem:
     cause = Text("{file} cannot be read: permission denied", path.name)
     if closed:
         cause = Text("you have no permission to enter the folder {folder}", closed.name or closed)
-    hint = Text("run rlpatch as the owner ({owner}), or give your user access", _owner(closed or path))
+    hint = Text("run rlpatch as the owner ({owner}), or give your user access to this path", _owner(closed or path))
     return Problem(Kind.ENVIRONMENT, cause, str(closed or path), hint)
 
 

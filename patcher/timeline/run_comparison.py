@@ -447,13 +447,15 @@ def _why_not_at_equal_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
     """Return a sentence on why the change at equal tokens is unknown, or is the same as the raw change."""
     steps = [step for side in (before, after) for step in side.steps]
     if any(step.decode_tokens is None for step in steps):
-        return Text("the change at the same number of tokens is unknown, because an engine wrote no timeline file")
+        return Text(
+            "the change of the step time at equal token counts is unknown, because an engine wrote no timeline file"
+        )
     if len({(step.decode_tokens, step.prefill_tokens) for step in steps}) == 1:
         return Text(
             "all steps have the same number of tokens, so the measured change needs no adjustment for the number of"
             " tokens"
         )
     return Text(
-        "the change at the same number of tokens is unknown: either all steps of a side have the same number of"
-        " tokens, or there are too few steps for a fit"
+        "the change of the step time at equal token counts is unknown: either all steps of a side have the same number"
+        " of tokens, or there are too few steps for a fit"
     )

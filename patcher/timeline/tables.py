@@ -234,7 +234,7 @@ def clocks(run: RunTimeline) -> Table:
     """Return the table of the machines' clocks: lead over the driver's clock, error, source, and contradictions."""
     columns = (
         Column("hosts", Text("machine")),
-        Column("ahead_seconds", Text("lead over the driver's wall clock"), Unit("{:+.6f} s".format)),
+        Column("ahead_seconds", Text("ahead of the driver's clock by"), Unit("{:+.6f} s".format)),
         Column("error_seconds", Text("largest error"), Unit(seconds, missing="?")),
         Column("source", Text("clocks aligned by")),
         Column("contradicts", "", optional=True),

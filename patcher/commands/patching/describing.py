@@ -138,7 +138,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         )
         return
     kinds = {
-        Text("the rollout or stage, and each step in it"): config.ranges.markers,
+        Text("the rollout or training stage with each of its steps"): config.ranges.markers,
         Text("every call of an nn.Module"): config.ranges.module_ranges,
     }
     if any(kinds.values()):
@@ -174,7 +174,7 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
             else Text("unchanged")
         )
     structure = place.structure
-    shape: str = Text("matched by code structure")
+    shape: str = Text("places found by code structure")
     if structure is not None:
         shape = Text("code structure {name}", structure.name) if structure.name else ""
     recipe = joined(COMMA, (place.recipe.name, shape))
@@ -200,4 +200,4 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
             )
         return Text("{count} lines inserted", count)
     different = sum(setting.changed for setting in place.settings)
-    return Text("changes {different} of {count} profiler arguments of this release", different, len(place.settings))
+    return Text("{different} of this release's {count} profiler arguments changed", different, len(place.settings))

@@ -115,7 +115,7 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
     yield (
         Text("Causes that appeared or disappeared")
         if certain
-        else Text("Causes that appeared or disappeared: every change may be chance")
+        else Text("Causes that appeared or disappeared, perhaps only by chance")
     )
     sizes = len(comparison.before.steps), len(comparison.after.steps)
     for row in comparison.causes:

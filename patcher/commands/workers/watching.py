@@ -316,7 +316,7 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
         (count := counts[AT_WORK, False], Text("{workers} still recording", count)),
         (count := counts[LOST, False], Text("{workers} saved no trace", count)),
         (count := counts[IDLE, False], Text("{workers} not asked to record (ask with rlpatch trigger)", count)),
-        (count := counts[AT_WORK, True], Text("{workers} still recording, with a trace already saved", count)),
+        (count := counts[AT_WORK, True], Text("{workers} still recording (some traces already saved)", count)),
         (count := counts[LOST, True], Text("{workers} with some traces missing", count)),
         (missing, Text("{workers} without a status report yet", missing)),
     ]

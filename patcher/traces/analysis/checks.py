@@ -320,7 +320,7 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong = Text("number of step marks that overlap on the host with the next one: {count}", marks) if marks else ""
     wrong = (
-        Text("number of steps that begin on the device before the previous step begins there: {count}", device)
+        Text("number of steps that begin on the device earlier than the previous step: {count}", device)
         if device
         else wrong
     )

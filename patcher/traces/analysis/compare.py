@@ -382,8 +382,8 @@ def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
     change, outside = times[1] - times[0], idle[1] - idle[0]
     if change and change * outside > 0 and 2 * abs(outside) > abs(change):
         yield Text(
-            "Per step, the time in which no operator runs changes from {before} to {after} (medians). Run `rlpatch"
-            " report` on each trace to see where this time is spent.",
+            "The time per step in which the host runs no operator changes from {before} to {after} (medians). Run"
+            " `rlpatch report` on each trace to see where this time is spent.",
             in_ms(idle[0]), in_ms(idle[1]),
         )  # fmt: skip
 

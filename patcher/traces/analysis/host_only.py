@@ -241,7 +241,7 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
             if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
                 return HostExcess(sizes)
             advice = Text("give all steps inputs of similar sizes: sort, split or pack them")
-            return HostExcess(sizes, Text("this step has larger inputs"), advice)
+            return HostExcess(sizes, Text("this step has larger inputs than the median step"), advice)
     if slow.inputs:
         same = Text(
             "This step ran as many operators as the median step, on inputs of the same sizes:"
@@ -351,7 +351,7 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
             _places_with_times(places[:_NAMED]),
         )
     elif spread:
-        headline = Text("No device data; in each step, the host waits for a fixed time, {time}", in_ms(saving))
+        headline = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving))
         equal = Text(
             "In half of the steps, this time is nearly the same: it differs by at most {difference}."
             " So the host probably waits for a fixed time (a sleep, a poll, a timeout).",

@@ -693,7 +693,7 @@ def test_explain_shows_the_places_of_the_other_stages(
     said = run("explain", "vllm-ascend", "--path", "other")
     assert f"in the installed file: {WORKER}:" in said.stdout
     assert "_rlpatch_graph_capture" not in "".join(line for line in said.stdout.splitlines() if " here: " in line)
-    assert ("that are the call “self.model_runner.capture_model()”" in " ".join(said.stderr.split())) == warned
+    assert ("statements “self.model_runner.capture_model()” or" in " ".join(said.stderr.split())) == warned
 
 
 def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
@@ -872,11 +872,14 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
     ("words", "said"),
     [
         ((), None),
-        (("--markers",), "  marked as named ranges in the trace: the rollout or stage, and each step in it\n"),
+        (
+            ("--markers",),
+            "  marked as named ranges in the trace: the rollout or training stage with each of its steps\n",
+        ),
         (("--module-ranges",), "  marked as named ranges in the trace: every call of an nn.Module\n"),
         (
             ("--markers", "--module-ranges"),
-            "  marked as named ranges in the trace: the rollout or stage, and each step in it and every call of an nn.Module\n",
+            "  marked as named ranges in the trace: the rollout or training stage with each of its steps and every call of an nn.Module\n",
         ),
     ],
 )

@@ -74,7 +74,7 @@ def test_the_line_that_sets_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("cd /\nexport PYTHONPATH=/verl\nexport A=1\npython -m x\ntorchrun -m y\n")
     (gap,) = gaps({}, tmp_path / "run.sh", ())
     assert (gap.where, gap.found) == (f"{tmp_path}/run.sh:2", "PYTHONPATH=/verl")
-    assert gap.instead == "use export PYTHONPATH=…:$PYTHONPATH, which keeps the old value"
+    assert gap.instead == "use `export PYTHONPATH=…:$PYTHONPATH`, which keeps the old value"
 
 
 def test_a_command_without_a_script() -> None:

@@ -165,19 +165,23 @@ def test_a_change_that_tokens_hide_is_found_at_equal_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "after", "reason"),
     [
-        (with_tokens([500] * 8), with_tokens([1700] * 8, seed=1)),  # they differ with the side alone
-        ([step(at, {"decode": 1}, None) for at in range(8)], with_tokens(range(500, 1300, 100))),  # no engine's file
-        (with_tokens([500] * 8), with_tokens([500] * 8, seed=1)),  # they are the same
+        (with_tokens([500] * 8), with_tokens([1700] * 8, seed=1), "either all steps of a side"),
+        (
+            [step(at, {"decode": 1}, None) for at in range(8)],
+            with_tokens(range(500, 1300, 100)),
+            "an engine wrote no timeline file",
+        ),
+        (with_tokens([500] * 8), with_tokens([500] * 8, seed=1), "all steps have the same number of tokens"),
     ],
 )
 def test_what_equal_tokens_would_give_is_unknown_where_nothing_tells(
-    before: list[TrainingStep], after: list[TrainingStep]
+    before: list[TrainingStep], after: list[TrainingStep], reason: str
 ) -> None:
     found = compared(side(before), side(after, "b"))
     assert (found.step.equal_tokens, found.step.changed_at_equal_tokens) == (None, "unknown")
-    assert any("the same number of tokens" in note for note in found.notes)
+    assert any(reason in note for note in found.notes)
 
 
 def test_chance_changes_nothing() -> None:

@@ -190,7 +190,7 @@ LOSSES = {
     "-I": (("python", "-I", "-c", "pass"), "Python with -I ignores PYTHONPATH"),
     "-E in a script": (("bash", "run.sh"), "Python with -E ignores PYTHONPATH"),
     "env -i": (("env", "-i", sys.executable, "-c", "pass"), "the environment is emptied (env -i)"),
-    "PYTHONPATH anew": (("bash", "anew.sh"), "use export PYTHONPATH=…:$PYTHONPATH"),
+    "PYTHONPATH anew": (("bash", "anew.sh"), "use `export PYTHONPATH=…:$PYTHONPATH`"),
     "nobody can tell": (
         ("sh", "-c", "eval `cat words`"),
         "no Python process loaded the hook",

@@ -56,7 +56,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
         [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: some workers will not save a trace: 1 saved no trace"),
     "one of two windows": (
         [{"state": "saved", "done": False, "traces": ["a.json"]}], ["--once"], 3, "at work",
-        "no trace: some workers have not saved their trace yet: 1 still recording, with a trace already saved"),
+        "no trace: some workers have not saved their trace yet: 1 still recording (some traces already saved)"),
     "one of two windows, and gone": (
         [here(state="saved", done=False, traces=["a.json"], pid=maker.ended())], [], 3, "lost",
         "no trace: some workers will not save a trace: 1 with some traces missing"),
