@@ -147,7 +147,7 @@ class Probe(NamedTuple):
 class Recipe(NamedTuple):
     """Declaration of where a stage of a project is recorded, in which releases, and why there.
 
-    `why`, `how`, `upstream` and `needed_until` (a clause with "until") are printed by `rlpatch explain`. `method` is
+    `why`, `how`, `upstream` and `needed_until` (a sentence) are printed by `rlpatch explain`. `method` is
     the function whose fingerprint is checked. Without a `class_name` the lines go into functions of the module.
     `windows` are the units that can be counted here; `strategies` and `roles` those that use this class. `notes` come
     with each plan, `unit_notes` with a window of that unit. A recipe that `needs` others records nothing unless one of

@@ -14,7 +14,7 @@ STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
 
 MANY_SIZES = Note(
-    Text("fewer captured batch sizes make the trace smaller"),
+    Text("to make the trace smaller, capture fewer batch sizes"),
     Text(
         "the warm-up run of each batch size is in the trace, too. To set the batch sizes, use"
         " cudagraph_capture_sizes in --compilation-config"

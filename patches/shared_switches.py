@@ -243,8 +243,8 @@ _RAY_NSIGHT = _NSYS._replace(
 _NEMO = _NSYS_SESSION._replace(
     name="NRL_NSYS_WORKER_PATTERNS",
     why=Text(
-        "NeMo-RL starts the workers whose names match this pattern with nsys profile; torch.profiler gets no kernels"
-        " in these workers"
+        "each worker whose name matches this pattern runs under nsys, so torch.profiler gets no kernels in these"
+        " workers"
     ),
     source="nemo_rl/distributed/worker_group_utils.py get_nsight_config_if_pattern_matches",
     off="unset NRL_NSYS_WORKER_PATTERNS",

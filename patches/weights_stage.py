@@ -48,7 +48,10 @@ class Weights(PackageStage):
         " function returns or raises an exception. The profiler runs from the start of the outermost function to its"
         " end"
     )
-    REMOVE_WHEN = Text("until the framework's own profiler can record the weight sync as a stage, and mark its phases")
+    REMOVE_WHEN = Text(
+        "the patch is needed until the framework's own profiler can record the weight sync as a stage, and mark its"
+        " phases"
+    )
     AT_HEAD = "_rlpatch_range"
     AROUND = "_rlpatch_phase"
     RECORDER = (

@@ -54,7 +54,10 @@ def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
             all_resources = {name for node in nodes for name in node.resources if not re.search("[:_]", name)}
             resources = ", ".join(f"{name}>0" for name in sorted(all_resources))
             hint = Text(
-                "--nodes takes names ({names}), resources ({resources}) and {has_target}", names, resources, HAS_TARGET
+                "--nodes takes names of nodes ({names}), resources ({resources}) and the word {has_target}",
+                names,
+                resources,
+                HAS_TARGET,
             )
             raise Problem(Kind.USAGE, Text("--nodes {pattern}: the cluster has no such node", word), hint=hint)
         chosen |= {node.identity for node in matching}

@@ -128,7 +128,9 @@ class Nodes:
         if lines:
             trees = count - len(lines)
             several = Text("the files changed on {nodes} nodes are in {folders} different folders", count, trees)
-            lines.append(several if trees > 1 else Text("{nodes} nodes share the folder with the changed files", count))
+            lines.append(
+                several if trees > 1 else Text("the folder with the changed files is shared by {nodes} nodes", count)
+            )
         files = sorted({path for paths in changed.written.values() for path in paths})
         step = changed.step + StepResult(
             tuple(lines),

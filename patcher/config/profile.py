@@ -46,7 +46,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
     )
     max_stall: float = option(
         Amount("SECONDS"), OUTPUT,
-        "The longest pause, in seconds, that saving may add to a step; long windows are saved in parts.",
+        "The longest pause, in seconds, that saving the trace may add to a step; long windows are saved in parts.",
         default=2.0,
     )  # fmt: skip
     live: bool = option(
@@ -93,7 +93,9 @@ class ProfileConfig(Options, Generic[StageT_co]):
         tool = f"--tool {self.profiler.TOOL}"
         if self.max_trace_gb:
             cause = Text(
-                "{tool} does not write the trace in the recorded process, so --max-trace-gb cannot limit its size", tool
+                "{tool} does not write the trace in the recorded process, so --max-trace-gb cannot limit the size of"
+                " the trace",
+                tool,
             )
             raise usage(cause, Text("leave out --max-trace-gb, and choose a shorter window"))
         if not self.facts:
@@ -192,8 +194,8 @@ class ProfileConfig(Options, Generic[StageT_co]):
         if self.stage.window.none or self.profiler.light:
             return
         detail = Text(
-            "the time to save is estimated from torch.profiler on a CPU, scaled to 32 layers; in training, all ranks"
-            " wait for the rank that takes longest to save"
+            "the time for saving the trace is estimated from torch.profiler on a CPU, scaled to a model of 32 layers;"
+            " in training, all ranks wait for the rank that takes longest to save"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
             seconds = self.unit_stall_ms / 1000

@@ -176,7 +176,8 @@ def _estimate(
     least, most = sorted((cost_model.flat(rows), cost_model.proportional(rows)))
     because = Text(
         "estimated by replay, as a range: the iterations that the replay is based on had at most {peak:.0f} requests."
-        " Each further request may add no time at all, or at most the time of a request at full load",
+        " Each request beyond this number may add no time, or up to one request's share of the time of a fully loaded"
+        " iteration",
         cost_model.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

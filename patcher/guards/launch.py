@@ -27,7 +27,9 @@ _LONGEST = 2000  # of the value of a variable
 _LARGEST = 1 << 17  # of a file that is read, in bytes
 _UNKNOWN = Word(0, "$()")
 _RUN_TIME = Text("the programs that this command starts, or the variables that it sets, are only known at run time")
-_MISSING = Text("the launch names a file that was not found on this machine or is only known at run time")
+_MISSING = Text(
+    "the launch command or script names a file that was not found on this machine or is only known at run time"
+)
 _INPUT = Text("the standard input of this command is only known at run time")
 
 
@@ -96,7 +98,7 @@ def text_of(path: Path) -> str:
         hint = Text(
             "check that you have permission to read the file; the launch script must be a shell or Python script"
         )
-        cause = Text("cannot read a file that the launch names: {reason}", reason)
+        cause = Text("cannot read a file that the launch command or script names: {reason}", reason)
         raise Problem(Kind.USAGE, cause, str(path), hint) from error
 
 
@@ -169,7 +171,10 @@ class _Reader:
             return
         self.files.add(file)
         if file.stat().st_size > _LARGEST:
-            self.hide(Text("the launch names a file of more than 128 KiB, which rlpatch does not read"), word)
+            self.hide(
+                Text("the launch command or script names a file of more than 128 KiB, which rlpatch does not read"),
+                word,
+            )
             return
         text, folders = text_of(path), (*self.folders, *path.absolute().parents)
         reader = replace(self, path=path, plain=plain, folders=folders)

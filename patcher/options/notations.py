@@ -115,7 +115,9 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
         if "all" not in items:
             return self.numbers.read(option, text)
         if len(items) > 1:
-            cause = Text("{option} {value}: `all` already includes the others", option, shortened(text))
+            cause = Text(
+                "{option} {value}: `all` includes all other values and must stand alone", option, shortened(text)
+            )
             raise usage(cause, f"{option} all")
         return None
 

@@ -47,7 +47,7 @@ T = TypeVar("T")
 def _revert_hint() -> str:
     """Return the hint that a revert works without the store."""
     return Text(
-        "`{command}` works without this folder, too: rlpatch finds the inserted lines by their marks",
+        "`{command}` works without this folder, too: rlpatch finds the inserted lines by their marker comments",
         CommandLine("revert"),
     )
 

@@ -194,7 +194,7 @@ def _restore(store: StoreFolder, move: Move) -> bool:
         return False
     if present is not None and not rights.can_own(present.uid):
         cause = Text("the file belongs to user {uid}, whose rlpatch command was interrupted", present.uid)
-        hint = Text("ask that user, or root, to run `{command}`", CommandLine("recover"))
+        hint = Text("ask the owner of the file, or root, to run `{command}`", CommandLine("recover"))
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(path), hint)
     content = _content(store, move.before)
     if content is None:

@@ -130,8 +130,8 @@ def _require_replaceable(store: StoreFolder, path: Path, state: PathState, file:
     plain = rights.replacement(state, file, resolved(path), store.root)
     if lost := rights.unkept_rights(plain, file, path):
         hint = Text(
-            "run rlpatch as the owner or as root (outside of a container), or install the package into your own"
-            " environment"
+            "run rlpatch as the owner of the file, or as root (outside of a container), or install the package into"
+            " your own environment"
         )
         raise Problem(Kind.ENVIRONMENT, lost, str(path), hint)
     if source := mounts.over(resolved(path)):
@@ -162,7 +162,7 @@ def _require_removable(compiled: Path) -> None:
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
     if sticky:
         cause = Text("this bytecode file belongs to user {owner}, and you have no permission to delete it", owner)
-        hint = Text("ask that user to delete the bytecode file; Python will create it again")
+        hint = Text("ask the owner of the bytecode file to delete it; Python will create it again")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
 
 

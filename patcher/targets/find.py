@@ -72,7 +72,7 @@ def find(
         return _select_version(targets, version, again)
     cause = Text("{name} (package {package}) is not installed here", project.name, project.package)
     hint = Text(
-        "say where it is installed: rlpatch {command} {name} --python EXE, or --path DIR", command, project.name
+        "say where {name} is installed: rlpatch {command} {name} --python EXE, or --path DIR", project.name, command
     )
     raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 

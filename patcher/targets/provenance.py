@@ -106,7 +106,7 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
     if not strict and _is_cache(project, real.parent, here):
         return here, (
             Note(
-                Text("the package's files are links into the installer's cache"),
+                Text("the package's files are links into the installer's cache; rlpatch does not change this cache"),
                 Text("cache folder: {folder}", real.parent),
             ),
         )

@@ -36,8 +36,8 @@ def parts(comparison: RunComparison) -> Table:
     about = Text(
         "Means over the steps, in seconds. The parts are those of the critical path and add up to the step. A part is"
         " called longer or shorter if the interval of its change does not contain 0. With 95 % probability, all"
-        ' intervals hold at once. "Equal tokens" is the change at the same number of tokens, from a linear fit. "Raw'
-        ' only": the measured change is clear, but the change at the same number of tokens is not.'
+        ' intervals contain the true changes. "Equal tokens" is the change at the same number of tokens, from a linear'
+        ' fit. "Raw only": the measured change is clear, but the change at the same number of tokens is not.'
     )
     return _changes("run_parts", Text("Where the change comes from"), (comparison.step, *comparison.parts), about)
 

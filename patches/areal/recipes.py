@@ -11,7 +11,7 @@ from patches.areal.areal_switches import PROFILING, SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
-_REMOVE = Text("until AReaL's own profiler can record a window of micro-batches or mini-batches")
+_REMOVE = Text("the patch is needed until AReaL's own profiler can record a window of micro-batches or mini-batches")
 _WHY = Text(
     "AReaL's perf_tracer logs only how long each forward and backward took. AReaL's torch profiler records"
     " whole code scopes, and each scope must be marked by hand"

@@ -28,8 +28,8 @@ PROFILING = Application(
             (Key(f"{_OWN}.profile", (False, True)), Key(f"{_OWN}.mstx", (False, True))),
             _own,
             Text(
-                "the workers record whole stages with torch_npu, from profile_step_start up to (not including)"
-                " profile_step_end"
+                "the workers record whole stages with torch_npu, from training step profile_step_start up to (not"
+                " including) profile_step_end"
             ),
             "mindspeed_rl/utils/utils.py get_grpo_profiler, mindspeed_rl/config_cls/mindstudio_config.py, 2.1.0 to"
             " 2.3.0; cli/train_dpo.py hands it to Megatron",

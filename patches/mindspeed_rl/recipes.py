@@ -16,7 +16,10 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 
 _WITH_CRITIC = RELEASES.since("2.2.0")
 
-_REMOVE = Text("until MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or mini-batches")
+_REMOVE = Text(
+    "the patch is needed until MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or"
+    " mini-batches"
+)
 _WHY = Text(
     "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore tells users to reduce"
     " max_tokens to 128, the global batch to 8, and the number of layers. What is recorded is then no longer"

@@ -14,7 +14,7 @@ SWITCHES: tuple[Switch, ...] = (
         name="NRL_NSYS_WORKER_PATTERNS",
         otherwise=State.ON,
         why=Text(
-            "each worker whose name matches the pattern runs under nsys, which records the training steps in"
+            "each worker whose name matches this pattern runs under nsys, which records the training steps in"
             " NRL_NSYS_PROFILE_STEP_RANGE"
         ),
         source="nemo_rl/utils/nsys.py, nemo_rl/distributed/worker_group_utils.py",

@@ -150,7 +150,10 @@ SCHEDULER = Recipe(
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
-    needed_until=Text("until SGLang's own profiler can record a window of decode steps of a chosen rollout and rank"),
+    needed_until=Text(
+        "the patch is needed until SGLang's own profiler can record a window of decode steps of a chosen rollout and"
+        " rank"
+    ),
     notes=(_WARM_UP,),
 )
 
@@ -194,7 +197,7 @@ FORWARD_THREAD = Recipe(
         " and stop commands from the queue and runs them"
     ),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
-    needed_until=Text("until nobody uses a release below {release} any more", "0.5.3.post1"),
+    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.5.3.post1"),
     needs=(SCHEDULER.name,),
 )
 

@@ -50,7 +50,9 @@ FIRST = Recipe(
         " rank, so with --dp-size every replica has a rank 0 that records"
     ),
     upstream=_FILE,
-    needed_until=Text("until SGLang's own profiler can write a trace of the graph capture for chosen ranks"),
+    needed_until=Text(
+        "the patch is needed until SGLang's own profiler can write a trace of the graph capture for chosen ranks"
+    ),
     notes=(
         Note(
             Text("with --disable-cuda-graph little or nothing is recorded"),

@@ -33,7 +33,7 @@ RECIPES = _WEIGHTS.recipes(
         ],
     ),
     _WEIGHTS.sites(
-        Text("weight syncs in the scheduler's mixin"),
+        Text("weight syncs in SchedulerUpdateWeightsMixin"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
         RELEASES.between("0.4.10", "0.5.12.post1"),
         *_calls("SchedulerUpdateWeightsMixin"),

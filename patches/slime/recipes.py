@@ -163,7 +163,10 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
             " mini-batch or micro-batch. The recorder is at the end of the module"
         ),
         upstream=f"{file}, from {releases[0]} on",
-        needed_until=Text("until {package}'s profiler can record a window of mini-batches or micro-batches", package),
+        needed_until=Text(
+            "the patch is needed until {package}'s profiler can record a window of mini-batches or micro-batches",
+            package,
+        ),
         strategies=("megatron",),
         roles=ROLES[stage],
         notes=(_INTERLEAVED, _COUNTED, _REUSED) if stage == "compute-log-prob" else (_INTERLEAVED, _COUNTED),
@@ -198,8 +201,8 @@ def upstream(
         builtin={
             f">={releases[0]}": Text(
                 "--use-pytorch-profiler with --profile-target train_overall records whole rollouts on every rank,"
-                " from --profile-step-start up to (not including) --profile-step-end, with stacks, shapes and memory."
-                " This profiler has no windows or marks for mini-batches or micro-batches."
+                " from rollout --profile-step-start up to (not including) rollout --profile-step-end, with stacks,"
+                " shapes and memory. This profiler has no windows or marks for mini-batches or micro-batches."
             )
         },
     )

@@ -21,7 +21,7 @@ def group(package: str, releases: Releases, file: str) -> Recipe:
     """Return the timeline recipe for the group of training actors, in `file` of `package`, slime or a fork of it."""
     methods = ("update_weights", "save_model", "onload", "offload", "clear_memory")
     return Timeline(package).sites(
-        Text("calls from the driver to the ranks, {file}", file),
+        Text("calls from the driver to the ranks (in {file})", file),
         file,
         releases,
         *((f"RayTrainGroup.{method}", 'called(self, "train", rollout_id)', _CALLED) for method in _TRAINS),

@@ -16,7 +16,9 @@ from patches.training import MICRO, MINI, ROLES
 from patches.trl import PROJECT, RELEASES, trl_timeline, trl_weights
 from patches.trl.trl_switches import SWITCHES
 
-_REMOVE = Text("until TRL, or the training loop of transformers, can record a window of micro-batches")
+_REMOVE = Text(
+    "the patch is needed until TRL, or the training loop of transformers, can record a window of micro-batches"
+)
 _WHY = Text(
     "callbacks with torch.profiler see only whole training steps. Generation runs in the first micro-batch and"
     " makes up most of the step, but no callback separates generation from training"
@@ -98,7 +100,10 @@ _LOG_PROBS = (
             after='self._rlpatch_stage("go_on", start + batch_size < input_ids.size(0))',
         ),
         line='self._rlpatch_stage("stop", "micro-batch")',
-        why=Text("the log-probs of one micro-batch are complete here, and the next micro-batch begins"),
+        why=Text(
+            "the log-probs of one micro-batch are complete when this line runs; then the next micro-batch begins, or"
+            " the loop ends"
+        ),
         parameters=("batch_size", "input_ids"),
     ),
 )
@@ -231,7 +236,7 @@ UPSTREAM = Upstream(
     builtin={
         ">=0.26.0": Text(
             "TRL has no profiler; its profiling contexts only log how long a function took. accelerate's"
-            " Accelerator.profile() records the code that a script runs inside it; with a trainer, this is all of"
+            " Accelerator.profile() records the code that a script runs inside it; with a trainer, it records all of"
             " train()."
         ),
     },

@@ -11,7 +11,8 @@ LEGACY = RELEASES.until("0.7.1")
 """The releases whose workers have the loops themselves."""
 
 REMOVE = Text(
-    "until verl's own profiler can record a window of micro-batches in every stage, and of mini-batches on NPUs"
+    "the patch is needed until verl's own profiler can record a window of micro-batches in every stage, and of"
+    " mini-batches on NPUs"
 )
 WHY = Text(
     "the usual guides add torch_npu.profiler with a schedule to these loops by hand. The window is then off by one,"

@@ -22,8 +22,8 @@ _WHY = Text(
     " previous step"
 )
 _REMOVE = Text(
-    "until the engine's own profiler can record a window of decode steps of a chosen rollout and rank, and mark the"
-    " steps"
+    "the patch is needed until the engine's own profiler can record a window of decode steps of a chosen rollout and"
+    " rank, and mark the steps"
 )
 
 _EXECUTE_MODEL = Insertion(
@@ -130,7 +130,7 @@ CPU_WORKER = Recipe(
         " sleep() does nothing"
     ),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
-    needed_until=Text("until nobody uses a release below {release} any more", "0.11.0"),
+    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.11.0"),
 )
 
 CPU_PROFILE = Recipe(
@@ -153,7 +153,7 @@ CPU_PROFILE = Recipe(
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
     how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
-    needed_until=Text("until nobody uses a release below {release} any more", "0.31.0"),
+    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
 )
 
@@ -180,11 +180,13 @@ _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so no trace is written"),
     Text("if the compilation config has no CUDA graphs, no trace is written"),
 )
-_CAPTURE_REMOVE = Text("until the worker's process can start the engine's own profiler before the graph capture")
+_CAPTURE_REMOVE = Text(
+    "the patch is needed until the worker's process can start the engine's own profiler before the graph capture"
+)
 
 _CAPTURES = Text(
     "this call runs the graph capture and its warm-up, in the worker's thread. The profiler starts and stops"
-    " outside of all graphs"
+    " while no graph is being captured"
 )
 
 CAPTURE = Recipe(
@@ -265,13 +267,13 @@ CPU_WARM_UP = Recipe(
             RELEASES.between("0.9.1", "0.19.1"),
             _CPU,
             ("ace7adfbd290", "2a4dd5b44b31"),
-            Text("this worker has its own warm-up, which always runs"),
+            Text("this worker has its own compile_or_warm_up_model(), which always calls warming_up_model()"),
         ),
     ),
     why=_CAPTURE_WHY,
     how=_COMPILE_HOW,
     upstream=f"{_CPU}, 0.9.1 to 0.19.1",
-    needed_until=Text("until nobody uses a release below {release} any more", "0.20.0"),
+    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.20.0"),
     needs=(CAPTURE.name, INNER_CAPTURE.name),
 )
 

@@ -64,7 +64,7 @@ WATCH = Group(
         help="Show only workers that reported their status within this time (10m, 2h) or since this moment (from"
         " `date +%s`).",
     ),
-    options.switch(WAITED, "Print the state once; do not wait.", "--once"),
+    options.switch(WAITED, "Print the state of the workers once; do not wait.", "--once"),
     options.switch(
         WAITED,
         "While the run goes on, show what limited each training step, instead of the state of each worker.",

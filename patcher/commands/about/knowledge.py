@@ -255,7 +255,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
     reasons = (
         (recipe.why, Text("  why: {reason}", recipe.why)),
         (recipe.how, Text("  how: {method}", recipe.how)),
-        (recipe.needed_until, Text("  the patch is needed {condition}", recipe.needed_until)),
+        (recipe.needed_until, Text("  {line}", recipe.needed_until)),
     )
     yield from (line for reason, line in reasons if reason not in texts_told)
     texts_told.update((recipe.why, recipe.how, recipe.needed_until))
@@ -315,7 +315,7 @@ def _installed_lines(recipe: Recipe, structures: Sequence[Structure], places: Pl
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
-            yield Text("  in the installed file{windows}: {file}:{code}", only, file, text)
+            yield Text("  in the installed file{only_for_windows}: {file}:{line_and_code}", only, file, text)
 
 
 def _shown(site: Insertion, recipe: Recipe) -> str:

@@ -115,7 +115,9 @@ def _bundle_problems(plans: Sequence[Planned], request: ProfileRequest) -> list[
     for plan in (planned.plan for planned in plans):
         if not any(place.marked for place in plan.places):
             name, version = plan.target.project.name, plan.target.version
-            cause = Text("{target} {version} already has all settings that this bundle would change", name, version)
+            cause = Text(
+                "the settings of {target} {version} are already those that this bundle would set", name, version
+            )
             problems.append(usage(cause, Text("this bundle would change nothing, so it was not written")))
     return problems
 

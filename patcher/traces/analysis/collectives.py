@@ -175,7 +175,7 @@ def _advice(collective: Collective) -> str:
         return Text("run the report on all ranks to separate waiting from transfer; then check what else uses the link")
     if 2 * (collective.idle_ns or 0) > collective.ns:
         return Text("the network is not the cause: check what the device and the other ranks do during this collective")
-    return Text("check what else uses the link at that time: another collective, a copy, another job")
+    return Text("check what else uses the same link during this collective: another collective, a copy, another job")
 
 
 def is_unaligned(collective: Collective) -> bool:

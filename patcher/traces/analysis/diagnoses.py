@@ -257,8 +257,8 @@ def _slow_steps_headline(
 def _trend_headline(first: int, last: int) -> str:
     """Return the headline on steps whose times rise or fall throughout, from ``first`` to ``last`` (ns)."""
     if first > last:
-        return Text("Steps take less and less time, from {first} to {last}", in_ms(first), in_ms(last))
-    return Text("Steps take longer and longer, from {first} to {last}", in_ms(first), in_ms(last))
+        return Text("The step time keeps falling, from {first} to {last}", in_ms(first), in_ms(last))
+    return Text("The step time keeps growing, from {first} to {last}", in_ms(first), in_ms(last))
 
 
 def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:

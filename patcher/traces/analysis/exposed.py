@@ -212,7 +212,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends or receives data {count:,.0f} times per step.", count)
     advice = Text("use more micro-batches or an interleaved schedule: most of this time is waiting, not transfer")
-    certainty = Text("upper bound of the saving, because it includes the time of the transfer itself")
+    certainty = Text("upper bound of the saving: the time of the transfers themselves is included")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)

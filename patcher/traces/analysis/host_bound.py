@@ -276,8 +276,8 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
     certainty = Text("the time is an upper bound, because work that began before the recording counts as idle time")
     if longest and longest.call and WAITS.search(longest.call):
         waits = Text(
-            "For {share} of this time, the host waits in {call}, presumably for work that was launched before the"
-            " recording.",
+            "For {share} of the time before the first kernel, the host waits in {call}, presumably for work that was"
+            " launched before the recording.",
             percent(longest.call_ns / lead_in, 0),
             host_name(longest.call),
         )

@@ -240,7 +240,7 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
             )  # fmt: skip
             if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
                 return HostExcess(sizes)
-            advice = Text("give all steps inputs of similar sizes: sort, split or pack them")
+            advice = Text("make the inputs of all steps similar in size: sort, split or pack them")
             return HostExcess(sizes, Text("this step has larger inputs than the median step"), advice)
     if slow.inputs:
         same = Text(
@@ -359,8 +359,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         )
         evidence = sentences(evidence, equal)
         certainty = Text(
-            "upper bound of the saving; rlpatch assumes a wait for a fixed time, because the time without operators is"
-            " nearly the same in many steps"
+            "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because many steps have"
+            " nearly the same time without operators"
         )
     elif not _names_cause(first):
         headline = Text("{headline}; what ran in this time was not recorded", headline)
@@ -551,11 +551,11 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     if change := trend([step.ns for step in profile.host_steps]):
         first, last = change
         headline = Text(
-            "No device data; steps take longer and longer, from {first_time} to {last_time}", *map(in_ms, change)
+            "No device data; the step time keeps growing, from {first_time} to {last_time}", *map(in_ms, change)
         )
         if first > last:
             headline = Text(
-                "No device data; steps take less and less time, from {first_time} to {last_time}", *map(in_ms, change)
+                "No device data; the step time keeps falling, from {first_time} to {last_time}", *map(in_ms, change)
             )
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))

@@ -79,7 +79,7 @@ def _state(
         why = parsing_defect(path)
         return (states.HALF_PARSED, why) if why else (states.WHOLE, "")
     if not steps and not _device_data(path):
-        return states.EMPTY, Text("the folder has no steps and no device data")
+        return states.EMPTY, Text("the folder contains no recorded step and no device data")
     return states.NOT_PARSED, ""
 
 

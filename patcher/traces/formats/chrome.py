@@ -290,7 +290,9 @@ class ChromeEvents:
         """Build a Problem (TRACE) about the file from ``cause``, and why the gzip file is cut off, if it is."""
         if file.cut:
             cause = Text("{cause}: {reason}", cause, file.cut)
-        hint = Text("`rlpatch traces {parent}` shows which traces are complete", shlex.quote(str(self.path.parent)))
+        hint = Text(
+            "run `rlpatch traces {parent}` to see which traces are complete", shlex.quote(str(self.path.parent))
+        )
         return Problem(Kind.TRACE, cause, str(self.path), hint)
 
     def _decode_whole(self, unparsed: bytes) -> tuple[list[Event], int, bool]:

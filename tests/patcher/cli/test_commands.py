@@ -563,7 +563,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     names = "the engine's own profiler, msMonitor, torch_npu's dynamic profiling, CANN's msprof"
     assert said.splitlines()[1:] == [
         f"  unknown {names} (run.sh:1)",
-        "    the launch names a file that was not found on this machine or is only known at run time",
+        "    the launch command or script names a file that was not found on this machine or is only known at run time",
     ]
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details

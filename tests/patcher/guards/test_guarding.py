@@ -85,7 +85,7 @@ def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path
     (note,) = found.notes
     assert (
         note.text
-        == f"{ENGINE_VARIABLE.profiler} might be on: the launch names a file that was not found on this machine or is only known at run time"
+        == f"{ENGINE_VARIABLE.profiler} might be on: the launch command or script names a file that was not found on this machine or is only known at run time"
     )
     assert "run.sh:1)" in note.detail
 

@@ -163,7 +163,7 @@ SAID_BEFORE = {
     "not there": (("--", "none", "x"), 127, "no such command: the program none does not exist"),
     "not executable": (("--", "./site"), 126, "the program ./site cannot be executed"),
     "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
-    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH, so its processes are unpatched"),
+    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH, so processes that start this way are not patched"),
 }  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def test_a_version_that_is_not_there_starts_nothing(lent: Run) -> None:
 
 def test_a_command_whose_script_is_missing_starts_all_the_same(lent: Run) -> None:
     done = lent(*TARGET, "--", "bash", "none.sh", code=127)
-    assert "the launch names a file that was not found" in done.stderr
+    assert "the launch command or script names a file that was not found" in done.stderr
     assert "bash: none.sh:" in done.stderr
 
 

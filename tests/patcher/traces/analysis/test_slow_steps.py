@@ -66,8 +66,8 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
 @pytest.mark.parametrize(
     ("times", "title"),
     [
-        ([4, 8, 12, 16, 20, 24], "Steps take longer and longer, from 4.00 ms to 20.00 ms"),
-        ([24, 20, 16, 12, 8, 4], "Steps take less and less time, from 24.00 ms to 8.00 ms"),
+        ([4, 8, 12, 16, 20, 24], "The step time keeps growing, from 4.00 ms to 20.00 ms"),
+        ([24, 20, 16, 12, 8, 4], "The step time keeps falling, from 24.00 ms to 8.00 ms"),
         ([4, 8, 24, 4, 20, 4], "2 of 6 steps take much longer than the others"),
     ],
 )
@@ -76,7 +76,7 @@ def test_steps_with_a_trend_are_no_single_slow_steps(times: list[int], title: st
     units = [RecordedUnit(number=at, host_ns=MS, kernels=1, **{part: ms * MS}) for at, ms in enumerate(times)]  # type: ignore[arg-type]
     findings = analysis.reported([RankProfile("a", "torch", 0, "H100", tuple(units))]).findings
     (finding,) = (found for found in findings if found.id == "outlier")
-    advice = "grows or shrinks" if title.startswith("Steps") else "what is special"
+    advice = "grows or shrinks" if title.startswith("The step time") else "what is special"
     assert finding.title.partition(":")[0] == title
     assert ("compare the longest kernels" if part == "compute_ns" else advice) in finding.advice
 
