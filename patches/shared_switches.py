@@ -53,8 +53,8 @@ ENGINE_OPTION = Switch(
     values=(("", State.OFF), ("0", State.OFF), ("null", State.OFF), ("none", State.OFF)),
     otherwise=State.ARMED,
     why=Text(
-        "with this option the worker might create a profiler, which records from /start_profile or"
-        " LLM.start_profile() on"
+        "depending on its value, this option makes the worker create a profiler, which records from /start_profile"
+        " or LLM.start_profile() on"
     ),
     source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",

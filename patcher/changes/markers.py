@@ -148,8 +148,8 @@ def _paired(
                 raise _unpaired(
                     index,
                     Text(
-                        "an rlpatch marker comment begins a block of inserted lines inside another block, or begins"
-                        " the same block twice"
+                        "a start marker of rlpatch lies inside another block of inserted lines, or a block has two"
+                        " start markers"
                     ),
                 )
             opened = _Block(_name(start), index, index, start["digest"].decode())

@@ -80,7 +80,12 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
         if written is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
             again = (
-                (Text("rlpatch first recovered from an interrupted command. Now run your command again"),)
+                (
+                    Text(
+                        "an earlier rlpatch command was interrupted, and rlpatch has recovered from it."
+                        " Run your command again"
+                    ),
+                )
                 if recovered
                 else ()
             )

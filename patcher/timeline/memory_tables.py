@@ -181,8 +181,8 @@ def changes(run: RunTimeline) -> Table:
     ]  # fmt: skip
     about = Text(
         "Freed memory is the increase of the free device memory; a negative size means that memory was taken. Memory"
-        " needed for a weight sync: how far the peak during the sync exceeds the memory in use at its start or end,"
-        " whichever is more."
+        " needed for a weight sync: the peak during the sync, minus the memory in use at its start or its end,"
+        " whichever is higher."
     )
     return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 

@@ -39,7 +39,7 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
         (
             "timer.wrapper",
             "timed(func.__name__, args)",
-            Text("functions run through this wrapper, among them those that the driver calls on each rank"),
+            Text("this wrapper runs functions, including those that the driver calls on each rank"),
         ),
     )
 

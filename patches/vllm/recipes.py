@@ -126,8 +126,8 @@ CPU_WORKER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line at the start of execute_model(). This worker inherits profile() from Worker, and its"
-        " sleep() does nothing"
+        "inserts one line at the start of execute_model(). This worker needs none in profile(), which it"
+        " inherits from Worker, and none in sleep(), which does nothing"
     ),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
     needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.11.0"),

@@ -28,7 +28,7 @@ def command(
     force: bool,
     dry_run: bool,
 ) -> CommandResult:
-    """Patch TARGETs: all of them, or none if a target fails.
+    """Patch TARGETs. If one of them fails, none is patched.
 
     After `--`, type the command that will start the run. rlpatch does not start it, but checks it for other profilers.
 

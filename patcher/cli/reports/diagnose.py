@@ -141,7 +141,7 @@ def command(
         raise usage(cause, f"{search.again({})} -- bash run.sh")
     if chosen.steps is not None:
         raise usage(
-            Text("--steps tells when to end the command after `--`, but no command was typed"),
+            Text("--steps needs a command after `--`, because it tells when to end that command"),
             "rlpatch diagnose vllm -- bash run.sh",
         )
     if chosen.tool is not None:

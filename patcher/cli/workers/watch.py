@@ -32,7 +32,7 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
         return 0.0
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
     if not match:
-        hint = Text('use --since 10m, or note the time before the run starts: --since "$(date +%s)"')
+        hint = Text("use --since 10m, or run `date +%s` before the run starts and pass its output to --since")
         raise usage(
             Text("--since {time} is neither a time in seconds since 1970 nor a duration such as 10m", value), hint
         )

@@ -229,7 +229,8 @@ def _host_time_check(profile: RankProfile) -> Check:
         "host",
         wrong,
         Text(
-            "hardly any time is in steps that take over {times:.0f} times as long on the host as on the device", LONGER
+            "steps that take over {times:.0f} times as long on the host as on the device add up to hardly any time",
+            LONGER,
         ),
         ("compute", "lead-in"),
     )

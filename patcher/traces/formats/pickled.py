@@ -56,7 +56,7 @@ def load(data: bytes, name: str, progress: Progress = ignore) -> Any:
         )
         raise Problem(
             Kind.TRACE,
-            Text("{file} contains more than the plain data of a memory snapshot: {reason}", name, refused.args[0]),
+            Text("{file} contains data that does not belong in a memory snapshot: {reason}", name, refused.args[0]),
             name,
             hint,
         ) from None

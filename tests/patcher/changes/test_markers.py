@@ -146,7 +146,7 @@ def test_a_file_without_a_newline_at_its_end_gets_it_neither_lost_nor_added() ->
         ((b"    # <<< rlpatch vllm-ascend rollout\n", b""), "but no comment ends it", 5),
         (
             (b"    y = 2\n", b"    # >>> rlpatch verl x 0.1 0123456789abcdef\n"),
-            "begins a block of inserted lines inside another block",
+            "lies inside another block of inserted lines",
             6,
         ),
         ((b"X = 1", b"# <<< rlpatch vllm-ascend rollout"), "ends a block of inserted lines that never began", 10),

@@ -237,7 +237,7 @@ def test_the_next_commit_recovers_first(two: list[Path], leave, marks: int) -> N
         with pytest.raises(Problem) as caught:
             store.commit([edit])
         assert caught.value.kind is Kind.FOREIGN_EDIT
-        assert "run your command again" in str(caught.value)
+        assert "Run your command again" in str(caught.value)
         assert bytes_of([root]) == [PRISTINE]
 
 
@@ -435,7 +435,8 @@ def test_a_commit_that_fails_says_whether_it_has_ended_another_run(
     assert bytes_of(two) == [PRISTINE] * 2
     assert (
         any(
-            "rlpatch first recovered from an interrupted command. Now run your command again" in note
+            "an earlier rlpatch command was interrupted, and rlpatch has recovered from it. Run your command again"
+            in note
             for note in caught.value.notes
         )
         is ended
