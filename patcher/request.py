@@ -297,10 +297,10 @@ def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
 def _window_problem(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], all_upstreams: AllUpstreams
 ) -> Problem:
-    """Return the problem that none of `recipes` supports a window of the request; its hint lists supported windows.
+    """Return the problem that `recipes` support none of the request's windows, or need one that it lacks.
 
-    If the project lacks the stage altogether, the problem says so. Then it names those projects of `all_upstreams` that
-    have the stage.
+    Its hint lists the supported windows. If no recipe has the stage, the problem says so instead, and names those
+    projects of `all_upstreams` that have it.
     """
     where: str = upstream.project.name
     if request.stage:

@@ -24,7 +24,7 @@ MANY_SIZES = Note(
 
 
 def summary(config: ProfileConfig[WholeStage]) -> str:
-    """Return a sentence on what is recorded, for the reader of the patched file."""
+    """Return a sentence on what is recorded, for the plan and for a comment in the patched file."""
     which = Text("graph capture") if config.stage.repeat == 1 else Text("{count} graph captures", config.stage.repeat)
     return Text("Records the first {captures} of each worker on {ranks}.", which, recording.on_ranks(config))
 

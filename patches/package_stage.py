@@ -41,7 +41,7 @@ class PackageStage:
 
     @staticmethod
     def summary(config: ProfileConfig[Any]) -> str:
-        """Return a sentence on what is recorded, for the reader of the patched file."""
+        """Return a sentence on what is recorded, for the plan and for a comment in the patched file."""
         raise NotImplementedError
 
     @property

@@ -98,7 +98,7 @@ _LOGGED = {"decode": "decode steps", "prefill": "prefill iterations"}
 
 
 def summary(config: ProfileConfig[RolloutStage]) -> str:
-    """Return a sentence on what is recorded, for the reader of the patched file."""
+    """Return a sentence on what is recorded, for the plan and for a comment in the patched file."""
     units = _UNITS[config.stage.window.unit]
     stage, ranks = config.stage, recording.on_ranks(config)
     if stage.window.none:

@@ -62,7 +62,7 @@ class Timeline(PackageStage):
 
     @staticmethod
     def summary(config: ProfileConfig[TimelineStage]) -> str:
-        """Return a sentence on what is recorded, for the reader of the patched file."""
+        """Return a sentence on what is recorded, for the plan and for a comment in the patched file."""
         return Text(
             "Records what each process does and when, without a profiler: at most {max_timeline_mb} MB per process,"
             " in one or two files.",

@@ -66,7 +66,7 @@ _UNITS = {
 
 
 def summary(config: ProfileConfig[TrainingStage]) -> str:
-    """Return a sentence on what is recorded, for the reader of the patched file."""
+    """Return a sentence on what is recorded, for the plan and for a comment in the patched file."""
     stage = config.stage
     name = plural(stage.window.unit)
     where: str = stage.name
@@ -86,7 +86,7 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
 def _steps(stage: TrainingStage) -> str:
     """Return the chosen training steps in words, such as "training steps 2, 4".
 
-    If they repeat more than `_FEW` times, each is a range such as "2..11".
+    If each is repeated for more than `_FEW` steps, it becomes a range such as "2..11".
     """
     if stage.repeat > _FEW:
         ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]

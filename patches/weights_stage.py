@@ -73,7 +73,7 @@ class Weights(PackageStage):
 
     @staticmethod
     def summary(config: ProfileConfig[SyncStage]) -> str:
-        """Return a sentence on what is recorded, for the reader of the patched file."""
+        """Return a sentence on what is recorded, for the plan and for a comment in the patched file."""
         first, count = config.stage.sync, config.stage.repeat
         which = (
             Text("weight sync {first}", first)

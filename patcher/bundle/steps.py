@@ -119,7 +119,7 @@ def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
 def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
     """Remove the bundle's patches from every root, all or nothing; other patches stay.
 
-    If another machine with the same folder changes files meanwhile, try again.
+    With `dry_run` only check whether that is possible. If a file was changed meanwhile, try again, up to four times.
     """
     return _retry(lambda: _revert_once(machine, dry_run))
 

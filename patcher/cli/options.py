@@ -145,7 +145,7 @@ class Command(click.Command):
         return with_configuration
 
     def invoke(self, ctx: click.Context) -> NoReturn:
-        """Run the command, print its report and exit with its code; with `--verbose` re-raise an unexpected error."""
+        """Run the command, print its report or its error, and exit; with `--verbose` re-raise an unexpected error."""
         output = OUTPUT_OPTIONS.taken(ctx.params)
         try:
             ctx.params |= {group.name: group.taken(ctx.params) for group in self.groups}

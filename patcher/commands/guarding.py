@@ -192,7 +192,7 @@ def _detect(
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
     """Return the state of every other profiler, and a note if the target ignores the Hydra options of the launch.
 
-    `target` None checks the switches of the release `version`. Without `with_off`, some that are off are left out.
+    `target` None checks the switches of the release `version`. Without `with_off`, most that are off are left out.
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:

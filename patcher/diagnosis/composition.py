@@ -76,7 +76,7 @@ class Composition:
     def shares_in(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
         """Return each class's share of the time of the iterations where the mask ``selection`` is True.
 
-        ``seconds`` has those of all iterations. The shares add up to 1.
+        ``seconds`` has those of all iterations. The shares add up to 1, or are all 0 if no iteration is selected.
         """
         return weighted(self.by_iteration[selection], seconds[selection])
 

@@ -82,7 +82,7 @@ def by_load(iterations: Iterations) -> dict[str, NDArray[np.bool_]]:
     """Return ``prefill``, ``full``, ``middle``, ``tail`` → a mask of its iterations; loads without any are left out.
 
     Any prompt token makes a prefill. Full load is above two thirds of the most requests at once, a tail at most a
-    tenth of them.
+    tenth of them, or one request.
     """
     requests, prefill = iterations.requests, iterations.prefill > 0
     peak = float(requests.max(initial=0))

@@ -121,10 +121,7 @@ def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
 
 
 def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
-    """Yield texts on what limits the results: a warm-up included, sums over engines, iterations left out, long waits.
-
-    One more says that contexts are unknown.
-    """
+    """Yield a text for each limit that the results have, such as iterations that were left out."""
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has only one rollout, so the times include the warm-up")

@@ -172,9 +172,9 @@ def _find_configuration(
 
 
 def _selects_unpackaged_file(word: str, packaged: Path, file: Path | None) -> bool:
-    """Tell whether the override ``word`` selects a file of a config group that the project does not have.
+    """Tell whether the override ``word`` selects, for a config group, a file that the project does not have.
 
-    One that moves Hydra's search path counts, too. ``packaged`` is the folder of the project's configurations,
+    An override that moves Hydra's search path counts, too. ``packaged`` is the folder of the project's configurations,
     ``file`` the configuration of the run (None: unknown).
     """
     key, _, value = word.lstrip("+").partition("=")

@@ -242,7 +242,10 @@ class _Reader:
         return INSIDE if self.is_clear(raw) else OUTSIDE
 
     def fixed_text(self, raw: str) -> str | None:
-        """Return the text of the expansion ``raw`` if no variable of the launch decides it, else None."""
+        """Return the text of the shell expansion ``raw`` if it does not depend on variables, such as a script's folder.
+
+        Else return None.
+        """
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
             return ""
         if self.path and re.fullmatch(programs.SCRIPT_FOLDER, raw):

@@ -107,7 +107,7 @@ class RunFolder:
     def receipts(self) -> tuple[Receipt, ...]:
         """Return what this machine's processes have reported of their patched files so far, sorted by process id.
 
-        A receipt is one report of a process on one file. Returns () if the folder was removed.
+        A receipt is one report of a process on one file. Returns () if the folder cannot be opened.
         """
         receipts = []
         with contextlib.suppress(OSError), opened(self.path / _RECEIPTS) as folder:
@@ -149,7 +149,7 @@ class RunFolder:
 
 
 def _text_of(folder: Opened, name: str) -> str | None:
-    """Return up to 1 MB of the file ``name`` as text, unprintable characters as ?; None if it is no regular file."""
+    """Return up to 1 MB of the file ``name`` as text, unprintable characters as ?; None if that cannot be read."""
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
         return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
@@ -230,7 +230,7 @@ def _pids_using(package: Path) -> tuple[int, ...]:
 
 
 def _uses(process: Path, package: Path) -> bool:
-    """Tell whether ``process``, a folder of /proc, started with ``package`` in its environment or has the plan open.
+    """Tell whether ``process``, a folder of /proc, started with RLPATCH_RUN=``package`` or has ``package/plan`` open.
 
     A process that sets its title overwrites its environment, as vLLM's engine and Ray's workers do. Raises OSError if
     the process has ended or belongs to another user.

@@ -123,8 +123,11 @@ class _Witness:
             self._process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=none, stderr=none, env={})
 
     def group_received(self, number: int) -> bool:
-        """Tell whether the whole process group got the signal ``number``; False without a helper."""
-        time.sleep(0.01)  # for whoever sends it to one process after the other, as Slurm does
+        """Tell whether the signal ``number`` was sent to the whole process group; False without a helper.
+
+        Wait 10 ms first, because some senders signal one process after the other.
+        """
+        time.sleep(0.01)  # as Slurm does
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
         pending = re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)
         return pending is not None and bool(int(pending[1], 16) >> (number - 1) & 1)

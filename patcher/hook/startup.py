@@ -248,9 +248,9 @@ def hook(runtime_env: "Any") -> "dict[str, Any]":
 
 
 def chain(package: str) -> None:
-    """Import the next ``sitecustomize`` on the path after ``package``; do nothing if there is none.
+    """Run the next ``sitecustomize`` on ``sys.path`` behind the folder that contains the folder ``package``, if any.
 
-    Earlier entries would lead back to this module. Python reports errors of that module as usual.
+    It replaces this one, which comes first on the path, in ``sys.modules``. What it raises is raised here, too.
     """
     folder = os.path.dirname(package)
     later_entries = sys.path[sys.path.index(folder) + 1 :] if folder in sys.path else []

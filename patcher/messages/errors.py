@@ -130,9 +130,9 @@ def failed(error: BaseException) -> Problem:
 
 
 def refused(error: PermissionError) -> Problem:
-    """Return the Problem (ENVIRONMENT) for a file or folder that may not be read or searched.
+    """Return the Problem (ENVIRONMENT) that a path may not be read, or the first folder above it that is not open.
 
-    Its hint names the owner.
+    Its hint names the owner of that path or folder.
     """
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))

@@ -249,7 +249,8 @@ class StoreFolder:
         """Return the path that a change of ``path`` replaces, with links in its folder resolved.
 
         A link to a file inside the root means that file; any other link is replaced itself. Raises Problem
-        (FOREIGN_EDIT) if the file does not exist, Problem (ENVIRONMENT) if its folder leads out of the root.
+        (FOREIGN_EDIT) if the file does not exist, Problem (ENVIRONMENT) if its path cannot be followed or its folder
+        leads out of the root.
         """
         link = self.root / path
         try:

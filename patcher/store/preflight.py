@@ -97,8 +97,8 @@ def lost_link(path: Path, entry: Entry | None) -> str:
 def current_states(path: Path, change: Change) -> tuple[PathState, PathState]:
     """Return the state of ``path`` itself, and of the file that Python imports from there; they differ for a link.
 
-    Raises Problem (FOREIGN_EDIT) if the bytes are not those that planning read, Problem (ENVIRONMENT) if they cannot be
-    read.
+    Raises Problem (FOREIGN_EDIT) if there is no file or its bytes are not those that planning read, Problem
+    (ENVIRONMENT) if they cannot be read.
     """
     try:
         state, content = observe(path)

@@ -96,7 +96,7 @@ _ON_DISK = {"expected": "given", "position": "index"}
 
 
 def _json(value: Any) -> Any:
-    """Convert named tuples to JSON objects, except the id of a patch, which becomes a list."""
+    """Convert named tuples to JSON objects with the fields' names on disk; the id of a patch becomes a list."""
     if hasattr(value, "_asdict") and not isinstance(value, PatchId):
         return {_ON_DISK.get(name, name): _json(field) for name, field in value._asdict().items()}
     if isinstance(value, Mapping):

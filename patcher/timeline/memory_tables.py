@@ -67,7 +67,7 @@ def holder(held: MemoryHolder) -> Text:
 
 
 def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
-    """Return a text with the holders of memory at a peak, the largest first; those beyond ``most`` are summed."""
+    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed."""
     most += len(peak.holders) == most + 1  # a single one is named
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:

@@ -200,7 +200,7 @@ class Collector:
                     units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
                     by_call[work.name, call, first].append((work.process, units))
         for (method, call, first), units_of in by_call.items():
-            self._keep_slowest(step, method, call, first, units_of)
+            self._note_micro_batches(step, method, call, first, units_of)
 
     def _by_version(self, process: int) -> bool:
         """Tell whether the probe of a process counts training steps by the version of the model's parameters."""
@@ -222,14 +222,14 @@ class Collector:
         self.units[place] = step, first + count
         return step, first
 
-    def _keep_slowest(
+    def _note_micro_batches(
         self, step: int, method: str, training_step: int, first: int, units_of: Sequence[tuple[int, Sequence[KeptSpan]]]
     ) -> None:
-        """Keep a call's slowest micro-batch if it is the slowest of ``method`` in the step, and the durations of all.
+        """Note the durations of a call's micro-batches; keep the slowest if none of ``method`` was slower in the step.
 
         It is kept with the times of the process that worked longest in it. ``step`` is the number of the driver's step,
-        ``training_step`` that by which the probe counts. ``units_of`` has pairs (process index, its micro-batches);
-        ``first`` is the index of the first of these in the training step.
+        ``training_step`` that by which the probe counts. ``units_of`` has pairs (process index, its micro-batches),
+        at least one; ``first`` is the index of the first of these in the training step.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:

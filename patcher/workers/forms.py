@@ -99,7 +99,7 @@ def _fits(value: object, pattern: str) -> bool:
 
 
 def quoted(value: object) -> str:
-    """Return any value as JSON on one line, cut off if longer than 60 characters, to quote it in a message."""
+    """Return a value from JSON as text to quote in a message: one line, with the first 40 characters of over 60."""
     try:
         text = json.dumps(value)
     except (ValueError, RecursionError):  # json reads more nested lists than it writes, and longer numbers

@@ -32,7 +32,7 @@ class MemoryHistory(WindowTool):
         return torch.npu if "torch_npu" in sys.modules else torch.cuda
 
     def binding(self, name_format: str) -> Any:  # docstring goes in
-        """Return torch's private function ``name_format % DEVICE`` ("cuda" or "npu"); None if it does not exist."""
+        """Return torch's function ``name_format % "npu"``, "cuda" if torch_npu is not loaded; None if missing."""
         import sys
 
         import torch

@@ -143,7 +143,7 @@ class MemoryUse(Steerable):
         return available, total
 
     def memory_record(self, origin_us: int) -> Any:  # docstring goes in
-        """Remove all notes and return a record of them: us after ``origin_us``, "blocks" as differences."""
+        """Remove all notes; return them as a record: times in us after ``origin_us``, "blocks" as differences."""
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
         self.changed = False

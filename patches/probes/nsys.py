@@ -50,7 +50,7 @@ class NsysCapture(WindowTool):
             torch.cuda.nvtx.range_pop()
 
     def close_window(self) -> list[str]:
-        """Close all ranges, stop the capture, and return ["SAVE_PATH/NAME.nsys"], its name and not a file."""
+        """Close all ranges, stop the capture, and return ["SAVE_PATH/NAME.nsys"], a label: no such file exists."""
         import torch
 
         name, self.prof = self.prof, None

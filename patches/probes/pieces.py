@@ -156,7 +156,7 @@ class SizeLimit(Recorder):
         return ""
 
     def add_trace_size(self, traces: Sequence[str], count: int) -> None:  # docstring goes in
-        """Add the bytes of ``traces`` (files, folders) to the window's; note those of each of ``count`` units."""
+        """Add the bytes of ``traces`` (files, folders) to the window's; note the mean of the ``count`` units."""
         import os
 
         walks = [step for trace in traces for step in os.walk(trace)]

@@ -154,7 +154,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
     def open(self, unit: int, batch: Any = None) -> None:
         """Open the window before unit number ``unit``.
 
-        If SGLang's own profiler was started and not stopped, report that instead.
+        If SGLang's own profiler was started and not stopped, end the recording instead, and report why.
         """
         if self.will_start:  # at a step of its own, perhaps
             return self.finish("not recorded: the framework's own profiler was started and not stopped")

@@ -250,7 +250,7 @@ class TimelineRecorder(MemoryUse):
                     self.folder = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*") + "/timeline"
                     most = self.setting("RLPATCH_MAX_TIMELINE_MB", self.MAX_TIMELINE_MB, r"0*[1-9]\d*")
                     self.most_bytes, self.state = int(most) * 10**6, "on"
-                    Thread(target=self.watch, name="rlpatch-timeline", daemon=True).start()
+                    Thread(target=self.write_regularly, name="rlpatch-timeline", daemon=True).start()
                     self.register(Finalize(None, self.write, [True], exitpriority=100))
             except Exception as e:
                 self.stop(e)
@@ -270,8 +270,11 @@ class TimelineRecorder(MemoryUse):
             self.state = "off"
             self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
-    def watch(self) -> None:
-        """Write new records to the file about twice a second as long as the timeline is on, in its own thread."""
+    def write_regularly(self) -> None:
+        """Body of the writing thread: note memory and CPU waits and write new records, about twice a second.
+
+        Returns once the timeline is off.
+        """
         import time
 
         while self.state == "on":
@@ -607,7 +610,7 @@ class SglangTimeline(EngineTimeline):
             self.first.stop(e)
 
     def begins_rollout(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
-        """Tell whether ``batch`` begins a rollout: it prefills alone, and has no request of the batch before."""
+        """Tell whether ``batch`` begins a rollout: nothing runs, and it prefills no request of the last call's."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False
@@ -624,7 +627,7 @@ class TrainerTimeline(TimelineRecorder):
     done: Any = None  # steps of the optimizer, when that work began
 
     def training_step(self, trainer: Any, kind: str, name: str) -> Any:  # docstring goes in
-        """Begin and return the span of a micro-batch; the first after an optimizer step begins a training step."""
+        """Begin and return a micro-batch's span; the first after an optimizer step begins a training step, too."""
         try:
             done = trainer.state.global_step
             if self.work is None or done != self.done:

@@ -184,7 +184,7 @@ class TorchProfiler(ProfilerTool):
             torch.cuda.synchronize()
 
     def conflict(self) -> str:
-        """Return what already records in this process: nsys, a memory history, another profiler.
+        """Return a sentence on what already records in this process: nsys, a memory history, another profiler.
 
         "" if nothing does.
         """

@@ -33,6 +33,7 @@ class SchedulerOutputs(RolloutUnits):
         """Return the kind of an iteration, given its scheduler output: "decode", "prefill", or None without tokens.
 
         Also end the rollout when all its requests have finished, and begin one with the first request after that.
+        Call it once for each iteration, in order.
         """
         counts, finished = batch.num_scheduled_tokens, batch.finished_req_ids
         if finished and self.live.issubset(finished):

@@ -76,7 +76,7 @@ def _survey(target_and_version: str, path: Path | None) -> list[str]:
 
 
 def _survey_unknown(project_name: str | None) -> int:
-    """Print a report on each unknown release of the project `project_name` (None: of all).
+    """Print a report on each new release on the package index that `project_name` (None: any project) does not list.
 
     Return 1 if there is any, else 0. Raises Problem if the project is unknown, or if no index answers or has it.
     """

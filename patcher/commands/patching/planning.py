@@ -215,8 +215,8 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
 def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
     """Return the configuration that follows from `request` and a target.
 
-    Raises Problem (USAGE) if the request does not fit the target, or if its folder for traces is unusable: inside a
-    package or a store, or below a file.
+    Raises Problem: NO_RECIPE if the project lacks the stage, USAGE if the request does not fit the target, or if its
+    folder for traces is unusable: inside a package or a store, or below a file.
     """
     config = resolve(request, upstream, target, projects.upstreams)
     packages = {project.package for project in projects.projects()}

@@ -52,7 +52,7 @@ def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Pro
 def _expected(root: PatchedRoot, path: PurePosixPath) -> bytes:
     """Return the bytes that the file `path` had when it was patched, by planning all patches of `root` on the backups.
 
-    Raises Problem or LookupError if they cannot be planned again.
+    Raises Problem, LookupError or StopIteration if they cannot be planned again.
     """
     files = {PurePosixPath(file) for record in root.records for file in record.files}
     ahead = {file: backup for file in files if (backup := root.backup(file)) is not None}

@@ -318,6 +318,7 @@ def _run_line(run: model.Run) -> str:
 
 def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
     """Return the run with only the steps in the half-open range `numbers` (None: all); the rest of it stays as it is.
+
     Raises Problem (USAGE) if the run has none in that range.
     """
     if numbers is None:

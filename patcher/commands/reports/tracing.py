@@ -36,10 +36,10 @@ from patcher.workers.folder import StateFolder
 
 
 def traces(folder: Path, display: Display = silent) -> CommandResult:
-    """Return the result of `rlpatch traces`: the groups of traces in `folder` as data, and the lines below their table.
+    """Return the result of `rlpatch traces`: the groups of traces in `folder` as data, and lines on each group.
 
-    The lines have the next command for each group, and what is wrong with its traces. Raises Problem (NO_TRACE) if the
-    folder does not exist or has no trace.
+    The lines tell the next command, and what is wrong with its traces. The caller prints the table of groups. Raises
+    Problem (NO_TRACE) if the folder does not exist or has no trace.
     """
     report = CommandResult("traces")
     groups = _trace_groups(folder, display)
@@ -339,7 +339,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:
-    """Yield the lines on a viewer: how to open traces in it, what it cannot show, and with -v which files are there."""
+    """Yield the lines on a viewer: how to open traces in it, what it cannot show, and with -v the traces' files."""
     if viewer.program == ANALYZE:
         yield Text("{program} can read the traces (install it in a separate environment):", viewer.program)
         yield f"  {viewer.how}"

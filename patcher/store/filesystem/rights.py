@@ -224,8 +224,8 @@ def backup_state(path: Path, root: Path, file: PathState) -> PathState:
 def unkept_rights(plain: PathState, file: PathState, path: Path) -> str:
     """Return the reason why a new file at ``path`` cannot have the rights of ``plain``; "" if it can.
 
-    Checked are owner, group, mode and attributes of the planned state ``plain``. ``file`` is the state of the original:
-    it is also a reason if another user owns the original and could no longer read the copy.
+    Checked are owner, group, mode and attributes of the planned state ``plain``, with a test file in the folder.
+    ``file`` is the state of the original: it is also a reason if its owner, another user, could not read the copy.
     """
     if not can_own(plain.uid):
         return Text("the file belongs to {owner}; patching would change the owner", _id_words("user", plain.uid))

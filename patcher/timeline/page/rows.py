@@ -112,8 +112,8 @@ def rows(timeline: RunTimeline, most_names: int) -> tuple[Row, ...]:
 def _group_lanes(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tuple[int, ...]]:
     """Return the lanes of a role, by index, grouped into rows: one lane a row if there are at most six.
 
-    Else the two lanes that steps waited for longest have rows of their own, and all others share a row. ``awaited`` has
-    the seconds for which steps waited for each lane.
+    Else the two lanes that steps waited for longest, if for any, have rows of their own, and all others share a row.
+    ``awaited`` has the seconds for which steps waited for each lane.
     """
     if len(lanes) <= MANY:
         return [(at,) for at in lanes]

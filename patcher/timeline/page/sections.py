@@ -137,7 +137,7 @@ def steps(timeline: RunTimeline) -> Content:
 def _verdict_text(step: TrainingStep) -> Content:
     """Return the text on a step's verdict: its causes with their excess, or its largest activity if it is typical.
 
-    Else the text gives the reasons why no cause is known.
+    Else the text says that there are several causes, or why none is known.
     """
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by

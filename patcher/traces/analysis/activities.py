@@ -66,8 +66,8 @@ class HostActivities:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.
 
         It is None, too, if nothing tells when the next task was launched. The call is looked for on the thread that
-        enqueued the task, then on the main one. If the task waited in a queue for most of the gap, all threads are
-        searched.
+        enqueued the task, then on the main one. If the task waited in a queue for most of the gap, it is the longest
+        such call of all threads.
         """
         if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None

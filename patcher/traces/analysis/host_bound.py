@@ -127,7 +127,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _faster_launches(profile: model.RankProfile) -> str:
-    """Return advice on faster launches by the host: for NPUs, else for training, steps with graphs, or other steps."""
+    """Return advice on faster launches by the host: for NPUs, else for training, steps mostly in graphs, or others."""
     if model.PROFILERS[profile.form] == "torch_npu.profiler":
         return _ON_NPUS
     if any(unit.phases or unit.sequences for unit in profile.units):

@@ -431,7 +431,7 @@ def _category_of(category: str, name: str) -> int:
 def _device(header: Mapping[str, Any], number: object) -> str:
     """Return the name of the device with this number, else of the first device in the header, else "GPU".
 
-    CPU without a number and without devices.
+    It is CPU if ``number`` is None and the header has no devices.
     """
     devices = [device for device in header.get("deviceProperties") or () if isinstance(device, Mapping)]
     if number is None and not devices:

@@ -152,9 +152,10 @@ def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
 
 
 def _regression_line(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
-    """Draw the regression line of ``points`` (value, time in ns, step number); None for too few, or equal times.
+    """Draw the regression line of ``points`` (value, time in ns, step number); None if it says nothing.
 
-    ``across`` and ``up`` map values and times to the drawing.
+    It says nothing with fewer than ``FITTED`` points, or equal times. ``across`` and ``up`` map values and times to the
+    drawing.
     """
     values, times = [value for value, _, _ in points], [time for _, time, _ in points]
     if not _growth_in_words(values, times):
