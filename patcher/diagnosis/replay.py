@@ -238,11 +238,11 @@ def _choose_pair(ordered: Sequence[_Running], context: float) -> list[_Running]:
     return [ordered[place] for place in best]
 
 
-def scheduled(requests: Sequence[Request], scheduler: Scheduler, most: float = math.inf) -> Floats:
+def simulate(requests: Sequence[Request], scheduler: Scheduler, most: float = math.inf) -> Floats:
     """Simulate a first-come-first-served scheduler with chunked prefill until all ``requests`` have ended.
 
-    ``requests`` must be in order of arrival. Returns requests, tokens and context of each iteration, of shape
-    (iterations, 3); at most ``most`` iterations.
+    ``requests`` must be in order of arrival, which is an iteration's number. Returns the number of requests, tokens and
+    context tokens of each iteration, of shape (iterations, 3); at most ``most`` iterations.
     """
     rows = list[tuple[int, int, int]]()
     ends = list[tuple[int, int]]()  # the last iteration of each request that decodes, and its context then

@@ -10,7 +10,7 @@ import numpy as np
 from patcher.diagnosis.composition import RecordedIterations, fit
 from patcher.diagnosis.iterations import Floats, Iterations
 from patcher.diagnosis.model import WhatIf
-from patcher.diagnosis.replay import Request, Scheduler, requests_of, scheduled
+from patcher.diagnosis.replay import Request, Scheduler, requests_of, simulate
 from patcher.messages import Text
 from patcher.timeline.model import BALANCE, FREE_SYNC, TrainingStep
 
@@ -70,7 +70,7 @@ class Replayed:
         Returns requests, tokens and context of each iteration: shape (iterations, 3).
         """
         return np.concatenate([
-            scheduled([request._replace(output=int(min(request.output, cut))) for request in of_rollout], scheduler)
+            simulate([request._replace(output=int(min(request.output, cut))) for request in of_rollout], scheduler)
             for of_rollout in self.requests
         ])  # fmt: skip
 
@@ -95,7 +95,7 @@ def replay(iterations: Iterations) -> Replayed | None:
     requests = tuple(tuple(requests_of(rollout, scheduler.requests)) for rollout in rollouts)
     same, contexts = 0, np.zeros(2)
     for rollout, of_rollout in zip(rollouts, requests, strict=True):
-        rows = scheduled(of_rollout, scheduler, 2 * len(rollout))  # damaged columns may tell of any number of tokens
+        rows = simulate(of_rollout, scheduler, 2 * len(rollout))  # damaged columns may tell of any number of tokens
         count = min(len(rows), len(rollout))
         repeated = (rows[:count, 0] == rollout.requests[:count]) & (rows[:count, 1] == rollout.tokens[:count])
         same += int(repeated.sum())

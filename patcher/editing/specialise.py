@@ -66,7 +66,10 @@ class Specialiser(ast.NodeVisitor):
         self.edits: list[_Edit] = []
 
     def rewritten(self, node: ast.stmt) -> list[str]:
-        """Return a statement's lines, unindented, with constants, keywords and hooks replaced; [] if none is left."""
+        """Return a statement's lines, unindented, with constants and keyword arguments put in and hooks removed.
+
+        [] if nothing is left.
+        """
         if isinstance(node, ast.AnnAssign) and node.value is None:
             return []
         self.edits = []

@@ -190,7 +190,8 @@ def _selects_unpackaged_file(word: str, packaged: Path, file: Path | None) -> bo
 def _compose(application: Application, root: Path | None, run: _Run) -> Any:
     """Return the configuration that Hydra composes for a run, or a text with the reason why it cannot.
 
-    The folder of configurations of the project in ``root`` is searched, too (None: the project is not here).
+    The folder of configurations of the project in ``root`` is searched, too (None: the project is not here). Makes
+    yaml's C loader, if there is one, the safe loader of this process.
     """
     try:
         import yaml

@@ -217,7 +217,7 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderStat
     """
     folders = {store.inside(move.path).parent for move in journal.moves}
     for folder in folders:
-        files.clean(folder)
+        files.remove_temporary(folder)
     for text, state in times.items():
         files.rewind(store.root if text == "." else store.inside(text), state)
     for folder in folders:

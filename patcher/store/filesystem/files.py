@@ -179,10 +179,11 @@ def _is_ours(name: str) -> bool:
     return name == STORE or name.startswith(TEMPORARY)
 
 
-def clean(path: Path) -> None:
-    """Remove the temporary files that a killed command left in the folder ``path``; raises OSError.
+def remove_temporary(path: Path) -> None:
+    """Remove rlpatch's temporary files, which a killed command leaves, from the folder ``path``; raises OSError.
 
-    Do nothing if the folder is missing or closed to this user.
+    Those of a running command go, too, so call it with the lock held. Stop without an error if the folder is missing,
+    or if this user may not read or write it.
     """
     with contextlib.suppress(*CLOSED), opened(path) as opened_folder:
         for name in opened_folder.names():

@@ -66,8 +66,8 @@ class HostActivities:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.
 
         It is None, too, if nothing tells when the next task was launched. The call is looked for on the thread that
-        enqueued the task, then on the main one. If the task waited in a queue for most of the gap, it is the longest
-        such call of all threads.
+        enqueued the task, then, for a gap of 100 µs or more, on the main one. If the task waited in a queue for most of
+        the gap, it is the longest such call of all threads.
         """
         if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None
@@ -83,9 +83,8 @@ class HostActivities:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
 
         If both a frame and an operator do, the shorter one, which is the inner one, is returned. If none does, the
-        calls that allocate and free memory are, if they cover half together. The thread that
-        launched the task is searched first, then the main one. Only calls count if the task waited in a queue for most
-        of the gap.
+        calls that allocate and free memory are, if they cover half together. Threads are searched as by `call_in`. Only
+        calls of the device's runtime count if the task waited in a queue for most of the gap.
         """
         if (call := self.call_in(gap)) or self._waited_in_queue(gap):
             return call

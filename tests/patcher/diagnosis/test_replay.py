@@ -25,7 +25,7 @@ from patcher.diagnosis.replay import (
     _Reconstruction,
     _Running,
     requests_of,
-    scheduled,
+    simulate,
 )
 from patcher.diagnosis.whatif import ERROR, MAX_NUM_SEQS, TAIL_CUT, replay, what_ifs
 from patcher.timeline.model import BALANCE, FREE_SYNC, Bound, TrainingStep
@@ -68,15 +68,15 @@ def test_a_replay_takes_what_the_requests_take(seed: int, count: int, at_once: i
     assert sum(request.output for request in replayed) == pytest.approx(sum(request.output for request in of), rel=0.02)
     for setting in (at_once // 4, at_once // 2, at_once, 2 * at_once):
         truth = seconds(np.array(rollouts.schedule(of, setting, budget), dtype=float)).sum()
-        assert seconds(scheduled(replayed, Scheduler(setting, budget))).sum() == pytest.approx(truth, rel=ERROR)
+        assert seconds(simulate(replayed, Scheduler(setting, budget))).sum() == pytest.approx(truth, rel=ERROR)
 
 
 @pytest.mark.parametrize(("count", "at_once", "budget", "median"), BATCHES)
 def test_the_scheduler_repeats_known_requests_exactly(count: int, at_once: int, budget: int, median: int) -> None:
     of = requests(5, count, median)
-    rows = scheduled([Request(*request) for request in of], Scheduler(at_once, budget))
+    rows = simulate([Request(*request) for request in of], Scheduler(at_once, budget))
     assert rows.tolist() == [list(map(float, row[:3])) for row in rollouts.schedule(of, at_once, budget)]
-    assert len(scheduled([Request(*request) for request in of], Scheduler(at_once, budget), most=7)) == 7
+    assert len(simulate([Request(*request) for request in of], Scheduler(at_once, budget), most=7)) == 7
 
 
 def test_requests_that_come_alone_are_told_exactly() -> None:

@@ -687,8 +687,8 @@ def test_other_errors_of_the_disk_are_not_swallowed(root: Path, monkeypatch, cal
 
 def test_temporary_files_of_a_killed_run_are_recognised(root: Path) -> None:
     (root / "pkg" / ".rlpatch-tmp-0123").write_bytes(b"half")
-    files.clean(root / "pkg")
-    files.clean(root / "nowhere")
+    files.remove_temporary(root / "pkg")
+    files.remove_temporary(root / "nowhere")
     assert not list(root.rglob(".rlpatch-tmp-*"))
 
 
