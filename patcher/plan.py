@@ -369,7 +369,7 @@ class _Planning(NamedTuple):
         """
         strategies: dict[Note, list[str]] = {}
         for gap in [] if self.config.stage.strategy else self.gaps():
-            if gap.exists(self.target.version):
+            if gap.applies_to(self.target.version):
                 strategies.setdefault(gap.reason, []).append(gap.strategy)
         return [
             Note(

@@ -201,8 +201,8 @@ class Gap(NamedTuple):
     releases: str
     reason: Note
 
-    def exists(self, version: str) -> bool:
-        """Tell whether the release `version` is one of those with the gap; True if it does not parse."""
+    def applies_to(self, version: str) -> bool:
+        """Tell whether the window is not available in the release `version`; True if that is no valid version."""
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion, Version
 

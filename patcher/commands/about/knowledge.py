@@ -333,7 +333,7 @@ def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -
     name = upstream.project.name
     lines: list[str] = []
     for gap in upstream.gaps:
-        if stages.intersection(gap.stages) and gap.exists(release):
+        if stages.intersection(gap.stages) and gap.applies_to(release):
             first, *detail = gap.reason.lines
             lines += [
                 Text("--strategy {strategy} does not support --{unit} windows: {reason}", gap.strategy, gap.unit, first)

@@ -79,7 +79,7 @@ class Follower:
         """
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:
-            self.training.look(processes, self.diagnosis.supported if self.diagnosis else ())
+            self.training.request_missing(processes, self.diagnosis.supported if self.diagnosis else ())
             if self.training.has_new_windows:
                 self._read_windows(processes)
         run_engines = [engine for engine in engines(processes) if len(engine.iterations)]

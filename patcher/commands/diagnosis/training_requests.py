@@ -44,11 +44,12 @@ class TrainingRequests:
         self.pending = False
         self.has_new_windows = False
 
-    def look(self, processes: Sequence[Process], supported: Collection[str]) -> None:
+    def request_missing(self, processes: Sequence[Process], supported: Collection[str]) -> None:
         """Request the micro-batches that the diagnosis lacks; `supported` are its stages that need no more windows.
 
-        `processes` are those of the run. Afterwards `pending` tells whether a stage may still be recorded, and
-        `has_new_windows` whether windows have been saved since the last look.
+        Workers that still record are not asked again, nor is a stage more than `rounds` times. `processes` are those of
+        the run. Afterwards `pending` tells whether a stage may still be recorded, and `has_new_windows` whether windows
+        have been saved since the last call. Raises OSError.
         """
         self.pending = self.has_new_windows = False
         by_stage = dict[str, list[TrainerStage]]()
