@@ -160,11 +160,11 @@ def _places(
     *,
     git: bool = True,
 ) -> Iterator[_Place]:
-    """Yield the places to search in order; an interpreter that does not answer is added to `searched` as text.
+    """Yield the places to search: the folders `paths`, else the interpreter `python`, else environments in order.
 
-    They are the folders `paths`, else the interpreter `python`, else the environments of the running interpreter, the
-    shell and PATH. `environment` is the answer of `python` if it was asked before. Without `git` the version of
-    checkouts is skipped. Raises Problem (USAGE) if both `paths` and `python` are given.
+    These are that of the running interpreter, the shell's, and those on PATH; `searched` gets a text on each that does
+    not answer. `environment` is the answer of `python` if it was asked before. Without `git` the version of checkouts
+    is skipped. Raises Problem if `paths` and `python` are both given, or one of them does not exist or answer.
     """
     if paths and python is not None:
         raise Problem(

@@ -303,7 +303,7 @@ def _profile_reader(
 def _write_files(
     result: CommandResult, options: ReadOptions, data: model.TraceReport | model.Comparison, tables: Tables
 ) -> None:
-    """Write `tables` as CSV files and `data` as an HTML page, as far as the options ask for them."""
+    """Write `tables` as CSV files and `data` as an HTML page, if the options ask for it; an error goes to `result`."""
     if options.csv is not None:
         write_tables(result, options.csv, tables)
     if options.page is not None:  # it may go into the new folder
