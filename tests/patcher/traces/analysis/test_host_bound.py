@@ -127,6 +127,12 @@ def frees(machine: Machine) -> None:
         machine.now += MS
 
 
+def allocates_in_operator(machine: Machine) -> None:
+    begin = machine.now
+    frees(machine)
+    machine.operators.append(Range("aten::empty", begin, machine.now))
+
+
 def works(machine: Machine) -> None:
     machine.spend(machine.operators, "aten::nonzero", 20 * MS)
 
@@ -151,6 +157,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
     "memory that is freed and allocated": (frees, "dispatch", ("cudaFree/cudaMalloc for ", "expandable_segments"), ()),
+    "memory that an operator frees and allocates": (allocates_in_operator, "dispatch", ("cudaFree/cudaMalloc (aten::empty) for ", "expandable_segments"), ()),
     "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
