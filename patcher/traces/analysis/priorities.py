@@ -194,12 +194,15 @@ def _sort_by_severity(
 def _is_outweighed(
     diagnosis: model.Diagnosis, diagnoses: Sequence[model.Diagnosis], profile: model.RankProfile | None
 ) -> bool:
-    """Tell whether a diagnosis is of host-bound time, and computing, which takes longer, is the better verdict.
+    """Tell whether computing, which takes longer, is a better verdict than a diagnosis of an idle device.
 
-    The profiler makes host-bound time longer. Such time at a known place, or with a known cause, still comes first,
-    unless computing takes nearly all the time. ``diagnoses`` has the one on computing, if any.
+    It can be better than host-bound time, which the profiler makes longer. Such time at a known place, or with a known
+    cause, still comes first, unless computing takes nearly all the time. Computing is also better than the time before
+    the first kernel, if it takes over half of the time including that. ``diagnoses`` has the one on computing, if any.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
-    if diagnosis.id != "dispatch" or not computing or profile is None:
+    if diagnosis.id not in ("dispatch", "lead-in") or not computing or profile is None:
         return False
+    if diagnosis.id == "lead-in":
+        return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)
     return not diagnosis.culprit or profile.share("compute_ns", "overlap_ns") >= NEARLY_ALL

@@ -42,12 +42,14 @@ def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
     [
         ("dispatch", "", 51, True, "compute"), ("dispatch", "", 51, False, "dispatch"), ("dispatch", "place", 79, True, "dispatch"),
         ("dispatch", "place", 80, True, "compute"), ("waiting", "", 99, True, "waiting"), ("copies", "", 99, True, "copies"),
+        ("lead-in", "place", 60, True, "lead-in"), ("lead-in", "place", 61, True, "compute"), ("lead-in", "", 61, False, "lead-in"),
     ],
 )  # fmt: skip
-def test_computing_outweighs_host_bound_time_without_a_place(
+def test_computing_outweighs_host_bound_time_without_a_place_and_the_time_before_the_first_kernel(
     id_: str, culprit: str, share: int, told: bool, first: str
 ) -> None:
-    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=share, free_host_late_ns=100 - share)
+    late = 100 - share
+    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=share, free_host_late_ns=late, lead_in_ns=20)
     findings = [finding(id_, 20, source="x", culprit=culprit), finding("copies", 6, source="x")]
     findings += [finding("compute", None, "note", source="x" if told else "y")]
     ordered = priorities._sort_by_severity(findings, {"x": RankProfile("x", "torch", 0, "H100", (unit,))})
