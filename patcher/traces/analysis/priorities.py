@@ -11,7 +11,7 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import host_activity, host_cause, place_of
+from patcher.traces.places import host_activity, host_cause, main_place, place_of
 from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
@@ -39,8 +39,8 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     parts = PARTS_OF.get(diagnosis.id, ())
     if profile is None or diagnosis.saving_ns is None:
         return diagnosis
-    gap = next((gap for gap in profile.gaps if gap.part in parts and gap.kind == "place"), None)
-    if gap is None or 2 * gap.ns <= profile.sum_ns(*parts):
+    gap = main_place(profile, parts)
+    if gap is None:
         cause = host_cause(profile, parts) if diagnosis.id == "dispatch" else None
         if cause is None:
             return diagnosis

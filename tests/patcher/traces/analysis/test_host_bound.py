@@ -219,6 +219,16 @@ def test_a_launch_that_blocks_once_is_the_first_one(tmp_path: Path, inject: Inje
     assert (first.id, advice in first.advice) == ("lead-in" if before else "launch-blocked", True)
 
 
+def test_calls_that_block_one_after_the_other_are_one_place(tmp_path: Path) -> None:
+    def starts(machine: Machine) -> None:
+        machine.spend(machine.calls, "cudaFree", 9 * MS)
+        machine.kernel("fresh", takes=12 * MS, after=machine.now + 12 * MS)
+
+    late = next(finding for finding in report(recorded(starts, 1), tmp_path).findings if finding.id == "dispatch")
+    assert "the host was in cudaLaunchKernel (aten::fresh) for 57 % of the gap" in late.title
+    assert "loads or compiles its code" in late.advice
+
+
 @pytest.mark.parametrize(("inject", "between", "marked", "advice"), [
     (sleep, 0, 0, STACK), (lambda _: None, 20 * MS, 0, "between the marks of two steps"), (lambda _: None, 20 * MS, 11 * MS, STACK),
 ])  # fmt: skip

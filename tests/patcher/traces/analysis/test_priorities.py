@@ -174,15 +174,20 @@ def test_a_slow_step_is_explained_by_a_finding_that_saves_as_much(severity: str,
     [
         (21, "free_host_late_ns", "place", 10, "module"), (20, "free_host_late_ns", "place", 15, ""), (21, "copy_ns", "place", 15, ""),
         (21, "free_host_late_ns", "several", 15, ""), (40, "free_latency_ns", "place", 15, "module"),
+        (41, "free_blocked_ns", "place", 15, "module"), (40, "free_blocked_ns", "place", 15, ""),
     ],
 )  # fmt: skip
 def test_a_place_with_over_half_of_the_time_is_named(ns: int, part: str, kind: str, saving: int, culprit: str) -> None:
-    """Two steps have 20 ns each; no more is saved at a place than its time in the mean step."""
+    """Two steps have 20 ns each; no more is saved at a place than its time in the mean step.
+
+    Launch calls block for 20 ns in all, so that a longer gap has other time, too.
+    """
     gap = FreeGap(
         kind=kind, part=part, ns=ns, count=2, units=2, unit=0, unit_ns=ns, longest_ns=ns, begin_ns=0, before="a",
         after="kernel", stream="stream 7", module="module",
     )  # fmt: skip
-    found = priorities._name_main_place(finding("dispatch", 15), replace(profile("x", 20), gaps=(gap,)))
+    units = tuple(replace(unit, free_blocked_ns=10) for unit in profile("x", 20).units)
+    found = priorities._name_main_place(finding("dispatch", 15), replace(profile("x", 20), units=units, gaps=(gap,)))
     assert (found.saving_ns, found.culprit) == (saving, culprit)
     assert bool(found.headline) == bool(culprit)
     assert priorities._name_main_place(finding("dispatch", None), profile("x", 20)).saving_ns is None
