@@ -576,8 +576,9 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
 def trend(times: Sequence[int]) -> tuple[int, int] | None:
     """Return the median of the first and of the last third of ``times`` (ns by step) if they rise or fall throughout.
 
-    They do if both differ by a factor of at least 1.5, nine of ten pairs of steps are in this order, and at least a
-    tenth of the change lies on each side of the middle third. None otherwise, and for under five steps.
+    They do if both differ by a factor of at least 1.5, nine of ten pairs of steps are in this order, at least a tenth
+    of the change lies on each side of the middle third, and no step exceeds the median step by over twice the change.
+    None otherwise, and for under five steps.
     """
     if len(times) < _TREND_STEPS:
         return None
@@ -587,7 +588,8 @@ def trend(times: Sequence[int]) -> tuple[int, int] | None:
     in_order = sum((before < after) == (first < last) for before, after in pairs)
     middle = _median(times[third:-third])
     at_once = min(abs(middle - first), abs(last - middle)) < NOTABLE * abs(last - first)
-    if at_once or max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
+    stands_out = max(times) - _median(times) > 2 * abs(last - first)
+    if at_once or stands_out or max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
         return None
     return first, last
 

@@ -582,7 +582,8 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "up and down": ([1, 9, 2, 8, 3, 7], None), "long at the end": ([5, 3, 4, 2, 1, 9], None),
     "one long first step": ([35, 8, 7, 6, 5], None), "most of it at first": ([32, 8, 7, 6, 4], (32, 4)),
     "half as long again": ([10, 10, 12, 13, 15, 15], (10, 15)), "not quite": ([100, 100, 120, 130, 149, 149], None),
-    "nine of ten pairs": ([1, 2, 4, 3, 9], (1, 9)), "eight of ten pairs": ([1, 3, 4, 2, 9], None),
+    "grows faster and faster": ([1, 2, 4, 8, 16, 32], (1, 16)), "falls after a longer step": ([15, 9, 8, 7, 6, 5], (9, 5)),
+    "falls after a far longer step": ([16, 9, 8, 7, 6, 5], None), "nine of ten pairs": ([1, 2, 4, 3, 9], (1, 9)), "eight of ten pairs": ([1, 3, 4, 2, 9], None),
 }  # fmt: skip
 
 
