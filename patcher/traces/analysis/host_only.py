@@ -53,6 +53,9 @@ _TREND_STEPS, _TREND = 5, 1.5
 GROWS = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
 """Advice where steps have a trend."""
 
+_CALLS_OPERATORS = re.compile(r"torch/(?:_ops|_tensor|functional|autograd|optim|nn/(?:functional|init|modules))\b")
+"""Begin of the name of a frame of torch that only calls operators, and takes hardly any time by itself."""
+
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
 
@@ -216,6 +219,16 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
     evidence: str = Text("For {time} of the additional time, no operator runs: {place}.", in_ms(ns), place_words(place))
+    if _CALLS_OPERATORS.match(place.inside):
+        short = Text(
+            "This code of torch takes hardly any time by itself, so something probably interrupted it: another process"
+            " on the CPU core, or Python's garbage collection."
+        )
+        advice = Text(
+            "check whether other processes or threads need the CPU cores; if none does, call gc.freeze() after"
+            " everything is loaded"
+        )
+        return HostExcess(sentences(evidence, short), Text("something probably interrupted the host"), advice)
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
         see = Text("To see what Python does during this time, record again with {command}.", _STACKS)

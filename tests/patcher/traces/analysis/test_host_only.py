@@ -268,6 +268,26 @@ def test_a_step_that_starts_the_profiler_is_no_headline_beside_a_cause_of_all_st
     assert "outlier" in {finding.id for finding in report.findings}
 
 
+@pytest.mark.parametrize(
+    ("frame", "interrupted"),
+    [
+        ("torch/_ops.py(1140): __call__", True), ("torch/nn/modules/linear.py(9): forward", True),
+        ("torch/nn/parallel/distributed.py(9): forward", False), ("torch/serialization.py(9): save", False),
+    ],
+)  # fmt: skip
+def test_code_of_torch_that_only_calls_operators_is_not_what_takes_the_time(
+    tmp_path: Path, frame: str, interrupted: bool
+) -> None:
+    def inject(loop: Loop, number: int) -> None:
+        if number == 5:
+            loop.within(loop.functions, frame, lambda: loop.sleep(300 * MS))
+
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert frame in first.evidence
+    assert ("probably interrupted" in first.title) == ("gc.freeze()" in first.advice) == interrupted
+    assert (frame in first.title) != interrupted
+
+
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"
