@@ -503,10 +503,14 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
         " frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
-    advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile")
-    return model.Diagnosis(
-        "host-small", "warning", evidence, small, Text("upper bound of the saving"), advice, profile.source
+    advice: str = Text(
+        "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
+    headline = _trend_headline(steps)
+    return model.Diagnosis(
+        "host-small", "warning", evidence, small, Text("upper bound of the saving"), GROWS if headline else advice,
+        profile.source, headline=headline,
+    )  # fmt: skip
 
 
 def _compilation(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -560,16 +564,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
             "look at the Python code that {operator} runs: a backward hook, or backward() of an autograd.Function",
             host_name(dominant),
         )
-    headline = _dominant_operator(profile, whole)
-    if change := trend([step.ns for step in profile.host_steps]):
-        first, last = change
-        headline = Text(
-            "No device data; steps take longer and longer, from {first_time} to {last_time}", *map(in_ms, change)
-        )
-        if first > last:
-            headline = Text(
-                "No device data; steps take less and less time, from {first_time} to {last_time}", *map(in_ms, change)
-            )
+    headline = _trend_headline(profile.host_steps)
+    if headline:
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
@@ -582,8 +578,20 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         model.EXACT,
         advice,
         profile.source,
-        headline=headline,
+        headline=headline or _dominant_operator(profile, whole),
     )
+
+
+def _trend_headline(steps: Sequence[model.HostStep]) -> str:
+    """Return a headline on steps whose times rise or fall throughout; "" if they do not."""
+    change = trend([step.ns for step in steps])
+    if change is None:
+        return ""
+    if change[0] > change[1]:
+        return Text(
+            "No device data; steps take less and less time, from {first_time} to {last_time}", *map(in_ms, change)
+        )
+    return Text("No device data; steps take longer and longer, from {first_time} to {last_time}", *map(in_ms, change))
 
 
 def trend(times: Sequence[int]) -> tuple[int, int] | None:

@@ -702,6 +702,19 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
         assert f"aten::a ({calls - 1:,}), aten::b (1)" in found.evidence
 
 
+@pytest.mark.parametrize("growth", [3, 0])
+def test_small_operators_whose_number_grows_are_a_trend(growth: int) -> None:
+    steps = tuple(
+        HostStep(
+            number=at, ns=(9 + growth * at) * MS, operators={}, calls={"a": 999 * (at + 1)}, places={}, small_ns=MS, compiling_ns=0
+        )
+        for at in range(6)
+    )  # fmt: skip
+    found = host_only._many_small(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
+    assert found
+    assert ("longer and longer" in found.title) == ("grows or shrinks" in found.advice) == bool(growth)
+
+
 @pytest.mark.parametrize(
     ("compiling", "numbers", "saving"),
     [((0, 0), [], None), ((19, 0), [], None), ((20, 0), ["1", "2", "10"], 10), ((20, 2), ["1", "2", "11"], 11), ((20, 10), ["2", "2", "15"], 15), ((21, 7), ["2", "2", "14"], 14), ((22, 7), ["1", "2", "14"], 14)],
