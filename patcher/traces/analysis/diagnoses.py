@@ -336,12 +336,14 @@ def _verdict(
 
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
     these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
-    withdraw all diagnoses of the device, or without profiles, the title says that the data is not sufficient.
+    withdraw all diagnoses of the device, and there is none on operators, the title says that the data is not
+    sufficient; without profiles, too.
     ``diagnoses`` are in the order of the report, ``labels`` maps the source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
-    if not profiles or set(DEVICE) <= withdrawn_ids:
+    on_operators = any(diagnosis.id == "host-operators" for diagnosis in diagnoses)
+    if not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
         title: str = Text("No verdict: the data is not sufficient")
     else:
         titles = (

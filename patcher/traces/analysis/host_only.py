@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import operator
@@ -70,17 +71,33 @@ _COLLECTORS = (COLLECTION, "built-in function collect")
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses of a profile without a device; nothing if it has one, or no operator.
+    """Yield the diagnoses of a profile without a device; nothing if kernels were recorded, or no operator.
 
-    They are torch.compile, many small operators, a place without operators, and always the longest operators.
+    They are torch.compile, many small operators, a place without operators, and always the longest operators. If the
+    program has a device, but its kernels were not recorded, only an operator with half of the time is told.
     """
-    if not profile.on_host or not profile.host_steps:
+    if not profile.host_steps:
+        return
+    if not profile.on_host:
+        yield from _beside_unrecorded_device(profile)
         return
     small, idle = _many_small(profile), _idle_host(profile)
     if small and idle and (small.saving_ns or 0) >= (idle.saving_ns or 0):
         idle = None  # the pauses between the same small operators
     yield from filter(None, (_compilation(profile), small, idle))
     yield _longest_operators(profile)
+
+
+def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
+    """Yield the longest operators if one has half of the time on the host, although the device was not recorded.
+
+    Nothing if events of unknown categories can be those of the device.
+    """
+    dominant = _dominant_operator(profile, sum(step.ns for step in profile.host_steps))
+    if dominant and all(check.id != "events" for check in profile.failed):
+        headline = Text("{headline}; whether the host waits for the device there was not recorded", dominant)
+        advice = Text("record the device, too: rlpatch apply … --contents npu,cpu, or ProfilerActivity.CUDA")
+        yield dataclasses.replace(_longest_operators(profile), headline=headline, advice=advice)
 
 
 def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:

@@ -37,7 +37,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     In both cases, the saving is at most the time there. Any other diagnosis, and one without ``profile``, is unchanged.
     """
     parts = PARTS_OF.get(diagnosis.id, ())
-    if profile is None or diagnosis.saving_ns is None:
+    if profile is None or diagnosis.saving_ns is None or not parts:
         return diagnosis
     gap = main_place(profile, parts)
     if gap is None:
