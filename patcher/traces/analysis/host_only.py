@@ -600,9 +600,14 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
 
 
 def _trend_headline(steps: Sequence[model.HostStep]) -> str:
-    """Return a headline on steps whose times rise or fall throughout; "" if they do not."""
+    """Return a headline on steps whose times rise or fall throughout; "" if they do not.
+
+    If all steps run the same operators on the same inputs, as far as recorded, the change has to be twofold: less can
+    come from other processes on the machine.
+    """
     change = trend([step.ns for step in steps])
-    if change is None:
+    same = all((step.calls, step.inputs) == (steps[0].calls, steps[0].inputs) for step in steps)
+    if change is None or (same and max(change) < 2 * min(change)):
         return ""
     if change[0] > change[1]:
         return Text(

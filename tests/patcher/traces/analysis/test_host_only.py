@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -705,17 +705,27 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
         assert f"aten::a ({calls - 1:,}), aten::b (1)" in found.evidence
 
 
-@pytest.mark.parametrize("growth", [3, 0])
-def test_small_operators_whose_number_grows_are_a_trend(growth: int) -> None:
+@pytest.mark.parametrize(
+    ("times", "more", "shapes", "told"),
+    [
+        (range(10, 17), 1, "", True), (range(10, 17), 0, "[[3]]", True), (range(10, 17), 0, "", False),
+        ((10, 12, 14, 16, 18, 20, 24), 0, "", True), ([10] * 7, 1, "", False),
+    ],
+    ids=["more operators", "other inputs", "half as long again", "twice as long", "no longer"],
+)  # fmt: skip
+def test_steps_have_a_trend_if_what_they_run_changes_or_they_take_twice_as_long(
+    times: Sequence[int], more: int, shapes: str, told: bool
+) -> None:
     steps = tuple(
         HostStep(
-            number=at, ns=(9 + growth * at) * MS, operators={}, calls={"a": 999 * (at + 1)}, places={}, small_ns=MS, compiling_ns=0
+            number=at, ns=ms * MS, operators={}, calls={"a": 9999 + more * at}, places={}, small_ns=MS, compiling_ns=0,
+            inputs={"a": {shapes if at else ""}},
         )
-        for at in range(6)
+        for at, ms in enumerate(times)
     )  # fmt: skip
     found = host_only._many_small(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
     assert found
-    assert ("longer and longer" in found.title) == ("grows or shrinks" in found.advice) == bool(growth)
+    assert ("longer and longer" in found.title) == ("grows or shrinks" in found.advice) == told
 
 
 @pytest.mark.parametrize(
