@@ -12,7 +12,7 @@ from patcher.traces.analysis import collectives, copying, exposed, host_bound, h
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks
 from patcher.traces.places import place_in_words
-from patcher.traces.words import cold_start_phrase, in_ms, listed, percent, shorten_distinct
+from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, shorten_distinct
 
 SLOW = 1.3
 """A step that takes so many times the median is an outlier."""
@@ -219,6 +219,8 @@ def _about_slow_step(
     if profile.on_host:
         return host_only.excess(profile, slowest.number, usual.number)
     advice, part = "", _longer_part(slowest, usual)
+    if (gap := _longer_gap(profile, slowest, usual)) and _host_held(gap):
+        advice = host_bound.advice_on_place(profile, gap)
     if part == "compute_ns":
         advice = Text(
             "compare the longest kernels of this step with those of the median step: larger inputs, more kernels,"
@@ -266,7 +268,8 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     """Return the evidence why the step ``slowest`` takes longer on the device than ``usual``, and a text on the cause.
 
     The evidence names the part of the time that grew most, the place if most of that is idle time at one place, and
-    different numbers of kernels. The cause is "" if no part has most of the additional time.
+    different numbers of kernels. The cause is what held the host for most of the additional time, else the part that
+    has most of it, else "".
     """
     part = _longer_part(slowest, usual)
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
@@ -274,8 +277,10 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     share = percent(min(excess / whole, 1), 0)
     most = Text("{share} of the additional time is in this part of the step: {part}.", share, label)
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
-    gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
-    if gap is not None and 2 * gap.unit_ns > excess:
+    if gap := _longer_gap(profile, slowest, usual):
+        held = _host_held(gap)
+        if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
+            cause = Text("most of the additional time passes in {place}", held)
         most = sentences(most, Text("Most of this additional time is at one place: {place}.", place_in_words(gap)))
         following = next((unit for unit in profile.units if unit.number > slowest.number), None)
         if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
@@ -286,6 +291,21 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         )
         most = sentences(most, kernels)
     return most, cause
+
+
+def _longer_gap(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> model.FreeGap | None:
+    """Return the place with most of the idle time by which a step exceeds another one; None without one."""
+    part = _longer_part(slowest, usual)
+    gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
+    return gap if gap and 2 * gap.unit_ns > slowest.parts[part] - usual.parts[part] else None
+
+
+def _host_held(gap: model.FreeGap) -> str:
+    """Return the call, frame or operator that the host was in during most of a gap; "" if it was not host-bound."""
+    name = gap.call or (gap.operator if gap.within else "")
+    return host_name(name) if name and gap.part == "free_host_late_ns" else ""
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

@@ -101,7 +101,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     place = first_place(profile, *HOST_PARTS)
     if main := main_place(profile, HOST_PARTS):
         most = Text("Most of this idle time is in one place: {place}.", place_with_time(profile, main))
-        evidence, advice = sentences(evidence, most), _advice_on_place(profile, main)
+        evidence, advice = sentences(evidence, most), advice_on_place(profile, main)
     elif cause := host_cause(profile, HOST_PARTS):
         most = Text(
             "During most of this idle time, the host was in {call}: {time} per step.",
@@ -109,7 +109,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
             in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
-        advice = _advice_on_place(profile, cause.gap)
+        advice = advice_on_place(profile, cause.gap)
     else:
         evidence = sentences(evidence, slow_launchers(profile))
         advice = copying.advice_on_many(profile) or advice
@@ -140,7 +140,7 @@ def _faster_launches(profile: model.RankProfile) -> str:
     return _ON_GPUS
 
 
-def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
+def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     """Return what to do about ``gap``, the place that takes most of the host-bound time.
 
     The advice depends on what covers it: launch latency, a synchronising call, another call or operator, or nothing
@@ -298,7 +298,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
     if len(profile.units) > 1:
         return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)
     advice = (
-        _advice_on_place(profile, longest) if longest else Text("look at what the host does before the first kernel")
+        advice_on_place(profile, longest) if longest else Text("look at what the host does before the first kernel")
     )
     return model.Diagnosis("lead-in", "warning", evidence, lead_in, certainty, advice, profile.source)
 

@@ -200,11 +200,17 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
+        advice: str = ""
+        if calls >= (1 + NOTABLE) * usual_calls:
+            advice = Text(
+                "this step does more than the median step, for example validation, or another model: check whether it"
+                " has to, and how often"
+            )
         if within := _excess_in_range(slow, typical):
-            return within._replace(evidence=sentences(within.evidence, counts))
+            return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
         (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
         cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
-        return HostExcess(sentences(sentence, counts), cause)
+        return HostExcess(sentences(sentence, counts), cause, advice)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
     if not more.evidence:
         unknown = Text(

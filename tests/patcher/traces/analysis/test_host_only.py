@@ -288,6 +288,15 @@ def test_code_of_torch_that_only_calls_operators_is_not_what_takes_the_time(
     assert (frame in first.title) != interrupted
 
 
+@pytest.mark.parametrize(("count", "more"), [(50, True), (2, True), (1, False)])
+def test_a_step_that_runs_more_operators_does_more(tmp_path: Path, count: int, more: bool) -> None:
+    def inject(loop: Loop, number: int) -> None:
+        for _ in range(count if number == 5 else 1):
+            loop.run("aten::uniform_", 4 * MS if number != 5 else 400 * MS // count)
+
+    assert ("does more than the median step" in headline(analysis.reported([profile(inject, tmp_path)])).advice) == more
+
+
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"

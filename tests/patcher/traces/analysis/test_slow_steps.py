@@ -91,6 +91,26 @@ def test_a_gap_up_to_the_next_step_names_that_step(begin: int, named: bool) -> N
     assert ("ends at the first kernel of step 4" in finding.evidence) == named
 
 
+@pytest.mark.parametrize(
+    ("call", "covered", "cause", "advice"),
+    [
+        ("save", 46, "passes in save", "look at what the host does in save"),
+        ("save", 45, "in this part of the step: host-bound", "look at what the host does in save"),
+        ("", 46, "in this part of the step: host-bound", "check what is special"),
+    ],
+)
+def test_what_holds_the_host_in_a_slow_step_is_named_and_advised_on(
+    call: str, covered: int, cause: str, advice: str
+) -> None:
+    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
+    units[3] = replace(units[3], free_host_late_ns=90 * MS)
+    long = replace(gap(90 * MS, call, covered=covered * MS), unit=3)
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(long,))
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert cause in finding.title
+    assert advice in finding.advice
+
+
 def gap(ns: int, call: str = "", operator: str = "", covered: int | None = None) -> FreeGap:
     """Return a gap of so many ns at a place of its own, within the operator if it has no call."""
     return FreeGap(
