@@ -201,7 +201,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
         advice: str = ""
-        if calls >= (1 + NOTABLE) * usual_calls:
+        if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
             advice = Text(
                 "this step does more than the median step, for example validation, or another model: check whether it"
                 " has to, and how often"

@@ -288,11 +288,14 @@ def test_code_of_torch_that_only_calls_operators_is_not_what_takes_the_time(
     assert (frame in first.title) != interrupted
 
 
-@pytest.mark.parametrize(("count", "more"), [(50, True), (2, True), (1, False)])
-def test_a_step_that_runs_more_operators_does_more(tmp_path: Path, count: int, more: bool) -> None:
+@pytest.mark.parametrize(("count", "paused", "more"), [(50, 0, True), (2, 0, True), (1, 0, False), (50, 18, False)])
+def test_a_step_that_runs_more_operators_does_more(tmp_path: Path, count: int, paused: int, more: bool) -> None:
+    """Unless the host pauses for most of the additional time, here for ``paused`` ms after each operator."""
+
     def inject(loop: Loop, number: int) -> None:
-        for _ in range(count if number == 5 else 1):
-            loop.run("aten::uniform_", 4 * MS if number != 5 else 400 * MS // count)
+        for at in range(count if number == 5 else 1):
+            loop.run(f"aten::op{at % 7}", 4 * MS if number != 5 else 400 * MS // count)
+            loop.sleep(paused * MS if number == 5 else 0)
 
     assert ("does more than the median step" in headline(analysis.reported([profile(inject, tmp_path)])).advice) == more
 
