@@ -183,9 +183,10 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     headline = _slow_steps_headline(profile, alike, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
-    if change := host_only.trend([time(unit) for unit in whole]):
+    change = host_only.trend([time(unit) for unit in whole])
+    if change:
         headline, advice = _trend_headline(*change), host_only.GROWS
-    more, cause, better = _about_slow_step(profile, slowest, usual)
+    more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     if cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     saving = sum(late) // len(profile.units)
@@ -213,13 +214,17 @@ def _part_of_slow_step(profile: model.RankProfile, slowest: model.RecordedUnit, 
 
 
 def _about_slow_step(
-    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit, *, has_trend: bool
 ) -> tuple[str, str, str]:
-    """Return why the step ``slowest`` takes longer than ``usual``: evidence, cause, and advice; "" where unknown."""
+    """Return why the step ``slowest`` takes longer than ``usual``: evidence, cause, and advice; "" where unknown.
+
+    If the steps have a trend, there is no advice on what held the host: more important is why that takes longer.
+    """
     if profile.on_host:
         return host_only.excess(profile, slowest.number, usual.number)
     advice, part = "", _longer_part(slowest, usual)
-    if (gap := _longer_gap(profile, slowest, usual)) and _host_held(gap):
+    gap = None if has_trend else _longer_gap(profile, slowest, usual)
+    if gap and _host_held(gap):
         advice = host_bound.advice_on_place(profile, gap)
     if part == "compute_ns":
         advice = Text(

@@ -109,6 +109,10 @@ def test_what_holds_the_host_in_a_slow_step_is_named_and_advised_on(
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert cause in finding.title
     assert advice in finding.advice
+    growing = tuple(replace(unit, free_host_late_ns=at * 9 * MS) for at, unit in enumerate(units))
+    made = replace(made, units=growing, gaps=(replace(long, unit=5),))
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert "grows or shrinks" in finding.advice
 
 
 def gap(ns: int, call: str = "", operator: str = "", covered: int | None = None) -> FreeGap:
