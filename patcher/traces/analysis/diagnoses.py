@@ -308,8 +308,11 @@ def _longer_gap(
 
 
 def _host_held(gap: model.FreeGap) -> str:
-    """Return the call, frame or operator that the host was in during most of a gap; "" if it was not host-bound."""
-    name = gap.call or (gap.operator if gap.within else "")
+    """Return the call, frame or range that the host was in during most of a gap; "" if it was not host-bound.
+
+    An operator of torch counts as none: it is longer in one step if something interrupts it.
+    """
+    name = gap.call or (gap.operator if gap.within and "::" not in gap.operator else "")
     return host_name(name) if name and gap.part == "free_host_late_ns" else ""
 
 

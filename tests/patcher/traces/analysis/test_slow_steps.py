@@ -115,6 +115,22 @@ def test_what_holds_the_host_in_a_slow_step_is_named_and_advised_on(
     assert "grows or shrinks" in finding.advice
 
 
+@pytest.mark.parametrize(("operator", "named"), [("compile (dynamo_timed)", True), ("aten::linear", False)])
+def test_an_operator_of_torch_is_not_what_makes_one_step_longer(operator: str, named: bool) -> None:
+    """The finding on all steps has the same advice as that on the slow one; both are told."""
+    units = [
+        RecordedUnit(
+            number=at, host_ns=MS, kernels=1, compute_ns=10 * MS, free_host_late_ns=(90 if at == 3 else 30) * MS
+        )
+        for at in range(6)
+    ]
+    place = replace(gap(240 * MS, operator=operator), unit=3, units=6, unit_ns=90 * MS, longest_ns=90 * MS)
+    report = analysis.reported([RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(place,))])
+    (slow,) = (found for found in report.findings if found.id == "outlier")
+    assert (operator in slow.title) == (slow.advice == report.findings[0].advice) == named
+    assert "also: One step takes much longer" in " ".join(first_screen(report))
+
+
 def gap(ns: int, call: str = "", operator: str = "", covered: int | None = None) -> FreeGap:
     """Return a gap of so many ns at a place of its own, within the operator if it has no call."""
     return FreeGap(
