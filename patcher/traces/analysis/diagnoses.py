@@ -386,10 +386,12 @@ def _verdict(
 def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:
     """Return the title of a verdict without a finding.
 
-    It names the largest ``withdrawn`` warning as unconfirmed; without one, it says that nothing stands out.
+    It names the largest ``withdrawn`` warning as unconfirmed, else the withdrawn diagnosis of computing; without these,
+    it says that nothing stands out.
     """
     warnings = (diagnosis for diagnosis in withdrawn if diagnosis.severity == "warning")
-    largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=None)
+    computing = next((diagnosis for diagnosis in withdrawn if diagnosis.id == "compute"), None)
+    largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=computing)
     if largest is None:
         return Text("Nothing stands out")
     return Text("No verdict: a check of the data failed. Unconfirmed finding: {finding}", largest.title)
