@@ -159,7 +159,10 @@ _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
 
 
 def read_regular(file: Path) -> bytes:
-    """Return the bytes of a regular file. Raises OSError if unreadable or not regular, ValueError if above 64 MB."""
+    """Return the bytes of a regular file.
+
+    Raises OSError if it cannot be read, is a link or is not regular, ValueError if it is larger than 64 MB.
+    """
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(LARGEST + 1)
     if len(text) > LARGEST:

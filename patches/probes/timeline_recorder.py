@@ -271,10 +271,7 @@ class TimelineRecorder(MemoryUse):
             self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def write_regularly(self) -> None:
-        """Body of the writing thread: note memory and CPU waits and write new records, about twice a second.
-
-        Returns once the timeline is off.
-        """
+        """Note memory and waits for a CPU, and write records, twice a second until the timeline is off."""
         import time
 
         while self.state == "on":

@@ -61,8 +61,8 @@ def _diagnose_with_steps(
 ) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes`, with each stage's part of the training steps if they are known.
 
-    Add a note to `result` on each process that failed to record. Raises Problem (NO_TRACE) without an engine or a
-    trainer among the processes.
+    Add a note to `result` on each process that failed to record. Raises Problem (NO_TRACE) if no engine recorded an
+    iteration and no trainer a stage.
     """
     diagnosis = diagnose_processes(folder, processes, display, result, replays=True)
     for note, process in failure_notes(folder, processes):
