@@ -528,7 +528,7 @@ def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
 def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
     """Merge the shortest pieces of a critical path into the piece before them, until at most ``most`` are left.
 
-    ``most`` is at least 2; the first piece stays.
+    The first piece stays, so ``most`` is at least 1.
     """
     by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
     longest = {0, *by_length[max(len(path) - most, 0) :]}

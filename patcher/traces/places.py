@@ -113,7 +113,7 @@ def place_with_time(profile: RankProfile, gap: FreeGap) -> str:
 
 
 def main_place(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:
-    """Return the place with over half of the idle time of the given parts of a step; None without one.
+    """Return the place with over half of the idle time in the given parts of all steps; None without one.
 
     The time of a place counts as that of the part that has most of it. But a long gap can have several parts, as at a
     program's start: then the time by which a place exceeds all other parts is in the given ones.

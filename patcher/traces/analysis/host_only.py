@@ -71,10 +71,10 @@ _COLLECTORS = (COLLECTION, "built-in function collect")
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses of a profile without a device; nothing if kernels were recorded, or no operator.
+    """Yield the diagnoses of a profile without kernels; nothing if it has kernels, or no operator.
 
     They are torch.compile, many small operators, a place without operators, and always the longest operators. If the
-    program has a device, but its kernels were not recorded, only an operator with half of the time is told.
+    program has a device whose kernels were not recorded, there is at most the one on the longest operators.
     """
     if not profile.host_steps:
         return
@@ -89,9 +89,9 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the longest operators if one has half of the time on the host, although the device was not recorded.
+    """Yield the diagnosis of the longest operators if one of them has half of the time on the host.
 
-    Nothing if events of unknown categories can be those of the device.
+    Its advice is to record the device, too. Nothing if events of unknown categories can be those of the device.
     """
     dominant = _dominant_operator(profile, sum(step.ns for step in profile.host_steps))
     if dominant and all(check.id != "events" for check in profile.failed):
