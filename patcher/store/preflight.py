@@ -186,10 +186,10 @@ def _require_source_imported(path: Path) -> None:
         sibling = path.parent / name
         compiled = name.startswith(f"{path.stem}.") and name.endswith(_COMPILED)
         if compiled or (name == path.stem and (sibling / "__init__.py").exists()):
-            hint = Text("install the package without compiled modules")
+            hint = Text("reinstall the package without {module}", name)
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("Python imports the compiled {module} instead of this file", name),
+                Text("Python imports {module} instead of this file", name),
                 str(path),
                 hint,
             )

@@ -100,9 +100,9 @@ def paths(metavar: str, *, required: bool = True) -> click.Argument:
 def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
     """Show where the time of the recorded steps went, and how much could be saved.
 
-    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, the database in such a folder, or
-    a folder that contains any of these; default: rlpatch_traces in the working directory. Several ranks of one run
-    make one report.
+    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, the database in such a folder, an
+    export of Nsight Systems (.sqlite), a memory snapshot (.pickle), or a folder that contains any of these; default:
+    rlpatch_traces in the working directory. Several ranks of one run make one report.
 
     \b
     Examples:
