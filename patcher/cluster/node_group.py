@@ -124,7 +124,7 @@ def failed(answers: Mapping[str, Answer]) -> dict[str, Answer]:
 
 
 def unreachable(why: str) -> Problem:
-    """Return the problem that a node gives no answer although nothing was changed yet; `why` is the reason."""
+    """Return the problem that a node did not answer, before anything was changed on it; `why` is the reason."""
     return Problem(
         Kind.ENVIRONMENT,
         Text("no answer from the node: {reason}", why),

@@ -448,7 +448,10 @@ def _history(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[Mem
 
 
 def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
-    """Yield the outermost of ``spans``, which are sorted by start, the longest first; none of those yielded overlap."""
+    """Yield each of ``spans`` that begins when the one yielded before has ended.
+
+    ``spans`` are sorted by start; of equal starts, the longest comes first.
+    """
     until = None
     for span in spans:
         if until is None or span.start >= until:
