@@ -152,7 +152,7 @@ def listed(names: Collection[str], most: int = 8) -> str:
 
 
 def combine_problems(several: Sequence[Problem]) -> Problem:
-    """Return the first problem with the others in its notes; the first decides the exit code."""
+    """Return the first problem, which decides the exit code, with the others in its notes; there must be one."""
     first, *other_problems = several
     lines = tuple(
         line

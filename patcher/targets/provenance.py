@@ -40,7 +40,7 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     claims = distributions(project, dict.fromkeys([root, *(Path(entry).resolve() for entry in search)]))
     beside = [claim for claim in claims if claim.folder.parent == root and claim.checkout is None]
     editable = [claim for claim in claims if _stands_for(root, claim)]
-    installed, ambiguous = versions.choose(beside or editable, literal)
+    installed, ambiguous = versions.choose_distribution(beside or editable, literal)
     tree = _WorkTree() if beside else _work_tree(project, root, git)
     recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
     believed, doubts = versions.decide(recorded, tree.state, project.placeholders)
