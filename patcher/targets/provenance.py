@@ -84,10 +84,10 @@ def _stands_for(root: Path, distribution: Distribution) -> bool:
 
 
 def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
-    """Return the real folder that holds the package folder `package`, and a note if links are involved.
+    """Return the folder that holds the package folder `package`, and a note if links are involved.
 
-    Links into a source checkout are followed. Links into an installer's cache, which other environments share, are not.
-    Raises Problem (ENVIRONMENT) for a dangling link.
+    Links are followed, but not to a folder of another name, nor into an installer's cache, which other environments
+    share. Raises Problem (ENVIRONMENT) if the package's `__init__.py` is missing or a broken link.
     """
     init = package / "__init__.py"
     try:
