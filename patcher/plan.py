@@ -452,7 +452,10 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
 
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
-    """Return the published releases next to `version`, or that very release; all of them if it does not parse."""
+    """Return the published releases just before and after `version`, or twice that release if it is published.
+
+    Before the first and after the last there is only one. Return all if `version` does not parse.
+    """
     parsed_version = versions.parse_version(version)
     if parsed_version is None:
         return upstream.releases

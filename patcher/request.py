@@ -128,7 +128,7 @@ class ProfileRequest(NamedTuple):
         return self
 
     def _check_builtin(self) -> None:
-        """Raise Problem (USAGE) if `--builtin` is combined with a window or an option that is not its setting."""
+        """Raise Problem (USAGE) if `--builtin` is combined with a window, another stage, or an option that it lacks."""
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
             cause = Text(

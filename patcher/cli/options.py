@@ -203,7 +203,7 @@ DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry
 
 
 def click_option(spec: OptionSpec, **more: Any) -> Option:
-    """Return a click option for `spec`, with `more` attributes for click.
+    """Return a click option for `spec`, with `more` attributes for click; a flag ignores these.
 
     If the option is not typed, its value is None; False for a flag, () for one that may be repeated.
     """

@@ -83,11 +83,10 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
 
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
-    """Return the report and the data of `rlpatch check` for a target: the profilers that ``launch`` turns on, or could.
+    """Look for profilers that would be on in a launch of a target; return the report and the data of `rlpatch check`.
 
-    Without `target`, the profiler switches of the release ``version`` are looked for. A profiler that is on is a
-    problem, unless the patch records with it. So is a launch that does not start the profiler with which the patch
-    records.
+    Without an installed `target`, the switches known for the release `version` are looked up. A profiler that is on
+    is a problem, unless the patch records with it. So is a launch that does not start the one that the patch needs.
     """
     version = target.version if target else version
     results, step = _detect(upstream, version, target, launch, with_off=True)

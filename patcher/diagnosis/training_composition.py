@@ -128,7 +128,7 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
 
 
 def noise(seconds: Floats, sizes: Floats) -> float:
-    """Return the relative spread of ``seconds`` among micro-batches of about the same size, as a standard deviation."""
+    """Return the relative spread of ``seconds`` among micro-batches of similar size, as a robust standard deviation."""
     ordered = seconds[np.argsort(sizes, kind="stable")]
     near = sliding_window_view(ordered, min(ALIKE, len(ordered)))
     usual = np.median(near, axis=1)

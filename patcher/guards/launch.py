@@ -255,7 +255,7 @@ class _Reader:
         return text if is_known(text) else raw
 
     def is_clear(self, raw: str) -> bool:
-        """Tell whether all values that the expansion ``raw`` can have are in the launch, and note these as texts."""
+        """Tell whether all values of the shell expansion ``raw`` are known from the launch, and note these as texts."""
         if raw not in self.clear:
             self.clear[raw] = True  # where a variable refers to itself, its other values decide
             match = re.fullmatch(programs.PARAMETER, raw)

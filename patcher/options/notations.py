@@ -240,7 +240,10 @@ class NewFolder(Notation[str]):
     metavar = "DIR"
 
     def read(self, option: str, text: str) -> str:
-        """Return the absolute path without links, which torch_npu refuses. Raises Problem (USAGE) for an empty path."""
+        """Return the absolute path, with links resolved because torch_npu refuses them.
+
+        Raises Problem (USAGE), which names `option`, for an empty path.
+        """
         if not text.strip():
             raise usage(
                 Text("{option} needs the path of a folder, not ''", option),

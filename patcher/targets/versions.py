@@ -122,8 +122,10 @@ def distributions(folder: Path, names: Iterable[str], package: str) -> list[Dist
     return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in normalised]
 
 
-def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[Distribution | None, tuple[Note, ...]]:
-    """Return the distribution that owns a package (None without candidates), and a note if several claim it.
+def choose_distribution(
+    candidates: Sequence[Distribution], literal: Source | None
+) -> tuple[Distribution | None, tuple[Note, ...]]:
+    """Return the distribution that most likely owns a package (None without candidates), and a note if several do.
 
     Leftovers of crashed uninstalls lose: first counts whether RECORD lists the package, then agreement with `literal`,
     the version in the package's files, then the newest folder wins.

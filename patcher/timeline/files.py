@@ -617,9 +617,9 @@ class Reader:
                 self.losses.lines += 1
 
     def cpu_wait(self, start: int, end: int) -> int:
-        """Return for how long a thread had no CPU from ``start`` to ``end``, in microseconds.
+        """Return for how long a thread waited for a CPU between ``start`` and ``end``; all are microseconds.
 
-        A wait is spread evenly over the range that it was noted for.
+        A noted wait is spread evenly over the range that it was noted for.
         """
         first = bisect_right(self.cpu_waits, start, key=end_of)
         waited = 0.0

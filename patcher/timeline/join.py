@@ -118,7 +118,7 @@ class _Join:
         self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
-        """Read all files and explain all steps, and return the timeline.
+        """Read all files and explain all steps, and return the timeline; call it once.
 
         Recorded windows are looked for in ``folder``, unless it is None.
         """
@@ -334,7 +334,7 @@ class _Join:
         return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
 
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
-        """Return the wait for a CPU of the process of a piece of the critical path; NO_WAIT if that is unknown.
+        """Return how long the process of a piece of the critical path waited for a CPU; NO_WAIT if none is known.
 
         For a piece of all trainers, it is the wait of the trainer that waited longest.
         """

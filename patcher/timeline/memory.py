@@ -299,7 +299,7 @@ class MemoryCollector:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
     def _add_sync_changes(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
-        """Add to ``changes`` how many bytes more than at its begin and end each device needed during the weight sync.
+        """Add to ``changes`` each device's peak during the weight sync, in bytes above the larger of its begin and end.
 
         ``spans`` and ``notes`` are those of each process in the step, by its index. A device with fewer than three
         notes during the sync is left out.
@@ -448,7 +448,10 @@ def _history(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[Mem
 
 
 def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
-    """Yield the outermost of ``spans``, which are sorted by start, the longest first; none of those yielded overlap."""
+    """Yield each of ``spans`` that begins when the one yielded before has ended.
+
+    ``spans`` are sorted by start; of equal starts, the longest comes first.
+    """
     until = None
     for span in spans:
         if until is None or span.start >= until:

@@ -294,8 +294,8 @@ class StepRecords:
     def _group_by_call(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Group ``works`` with the driver's calls that caused them; return call id → its group.
 
-        A work is one execution of a method on a worker. It belongs to the latest suitable call of this method; without
-        one it is left out. A call has at most one work per worker.
+        A work is one execution of a method on a worker. It belongs to the latest call of this method that began before
+        it, if possible one that ended after it; without one it is left out. A call has at most one work per worker.
         """
         by_method = {
             work: [call for call in self.calls if calls_for(call.name, work)] for work in {work.name for work in works}
@@ -357,9 +357,9 @@ class StepRecords:
         return served
 
     def is_alone(self, serve: KeptSpan, low: int, high: int) -> bool:
-        """Tell whether the request that ``serve`` handles is the only one at its replica.
+        """Tell whether the replica handles no other request than that of ``serve`` from ``low`` to ``high`` (µs).
 
-        Another request counts only if it is there during the whole time from ``low`` to ``high`` (microseconds).
+        A request that is there for only a part of this time does not count.
         """
         served = self.serves_by_replica[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)

@@ -122,7 +122,7 @@ class Metadata(TraceOrigin):
 
     @property
     def identity(self) -> Iterator[str]:
-        """Words that tell one profile from another: target, stage, window, rollout or step, and host.
+        """Words that tell one profile from another: target, stage, window, rollout, step or weight sync, and host.
 
         Some may be "".
         """

@@ -173,7 +173,7 @@ def phases(profile: RankProfile) -> Table:
 
 
 def gaps(profile: RankProfile) -> Table:
-    """Return the table of the places at which the device was free, longest first."""
+    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (

@@ -43,7 +43,7 @@ class Life(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the text to show: alive, gone, or how long ago the worker wrote."""
+        """Return a worker's life as text: alive, gone, or if that is unknown, how long ago the worker wrote."""
         if self.alive is not None:
             return Text("alive") if self.alive else Text("gone")
         return (

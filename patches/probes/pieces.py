@@ -181,7 +181,10 @@ class LimitedPieces(SizeLimit, Pieces):
     """The limit of a window in pieces: a piece has no more units than fit."""
 
     def open_window(self, unit: int) -> None:
-        """Start the tool before unit number ``unit``; lower ``length`` to the units that fit, at least one."""
+        """Start the tool before unit number ``unit``.
+
+        First lower ``length`` to the units that still fit into ``most_bytes`` of the window, but at least to one.
+        """
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
             self.length = max(1, min(self.length, units))

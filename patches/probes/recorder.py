@@ -237,7 +237,7 @@ class CountedUnits(Recorder):
     def read_window(self) -> None:
         """Set ``first`` and ``end`` from the text "A:B" of the window; "A:" has no end.
 
-        Cut it to ``LONGEST`` units. Raises ValueError if it is empty or begins before ``LOWEST``.
+        Cut it to ``LONGEST`` units. Raises ValueError if it has another form, is empty or begins before ``LOWEST``.
         """
         self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
         if not self.LOWEST <= self.first < self.end:

@@ -306,7 +306,7 @@ class NamedReplica:
                     os.environ["VERL_REPLICA_RANK"] = number[1]
 
         def actor_context(self) -> Any:
-            """Return Ray's runtime context if this process is an actor; None for any other process."""
+            """Return Ray's runtime context if this process is a worker of Ray (an actor or task), else None."""
             import sys
 
             ray: Any = sys.modules.get("ray")

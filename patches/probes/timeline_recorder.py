@@ -128,7 +128,7 @@ class TimelineRecorder(MemoryUse):
             self.first.stop(e)
 
     def waited(self) -> int | None:  # docstring goes in
-        """Return for how many nanoseconds collectives have blocked this thread so far; None if that is unknown."""
+        """Return ns that collectives blocked this thread since it began to be measured; None if unknown."""
         first = self.first
         if first.measured is None:
             first.measure_waits()

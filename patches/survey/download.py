@@ -77,7 +77,7 @@ def _has_prefix(path: str, prefixes: Sequence[str]) -> bool:
 def _unpack_wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
     """Download a wheel into `scratch` and unpack the files that `keep` accepts into `folder`.
 
-    Return "", or pip's output ("no wheel" if it is empty) if there is no wheel.
+    Return "" on success, else pip's error output, or "no wheel" if pip wrote none.
     """
     done = _pip_download([*_WHEEL, "--dest", str(scratch), f"{name}=={version}"], scratch)
     wheels = list(scratch.glob("*.whl"))
@@ -127,7 +127,7 @@ with command.main_context():
 def _unpack_sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
     """Download a source archive into `scratch` and copy the files that `keep` accepts into `folder`, building nothing.
 
-    Return "", or pip's output ("no source archive" if it is empty) if there is none.
+    Return "" on success, else pip's error output, or "no source archive" if pip wrote none.
     """
     # pip has no "download, but do not ask the project's build for its metadata", and that build wants torch.
     # A setuptools that refuses makes the step fail before upstream code runs; --no-clean leaves the unpacked

@@ -46,9 +46,9 @@ def worker_display(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]
 
 @contextlib.contextmanager
 def line_display() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
-    """Yield a function that shows (all lines, new lines) on stderr: a terminal redraws all, else the new are printed.
+    """Yield a function that shows (all lines, new lines) on stderr; with `-q` it shows nothing.
 
-    With `-q` nothing is shown.
+    A terminal that can be redrawn shows all lines that fit its height; otherwise the new lines are printed.
     """
     if options.quiet():
         yield lambda _lines, _news: None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from patcher.commands.diagnosis import reading
-from patcher.commands.diagnosis.asked import STAGE, has_live_worker, takes_requests
+from patcher.commands.diagnosis.asked import STAGE, has_live_on_demand_worker, takes_requests
 from patcher.commands.diagnosis.training_requests import TrainingRequests
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
@@ -278,7 +278,7 @@ def wait(follower: Follower) -> None:
     def ended(seconds: float) -> bool:
         """Wait, and tell whether no worker is left that takes a request."""
         time.sleep(seconds)
-        return not has_live_worker(follower.folder)
+        return not has_live_on_demand_worker(follower.folder)
 
     with contextlib.suppress(KeyboardInterrupt):
         follow(follower, ended)

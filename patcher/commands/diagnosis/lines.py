@@ -177,7 +177,10 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
 
 
 def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
-    """Yield a line on the stages whose shares the recorded windows support, and one for each reason why others fail."""
+    """Yield terminal lines on the check of each stage's time shares: for which it passed, and why it failed for others.
+
+    The check is whether the recorded windows predict these times.
+    """
     supported = [stage for stage in stages if stage.supported and stage.by_load]  # a weight sync has no loads
     if supported:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)

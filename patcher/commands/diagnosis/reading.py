@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.diagnosis import lines
-from patcher.commands.diagnosis.asked import failure_notes, has_live_worker
+from patcher.commands.diagnosis.asked import failure_notes, has_live_on_demand_worker
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
@@ -144,14 +144,14 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
 
 
 def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
-    """Return the command that records the windows of a rollout which the diagnosis lacks, None if it lacks none.
+    """Return the command that records the windows that the diagnosis still lacks; None if it lacks or proposes none.
 
     The command is `trigger` while a live worker in `folder` records on demand, else `run`.
     """
     if not diagnosis.planned or not diagnosis.next_windows:
         return None
     windows = ("--iterations", diagnosis.next_windows, *diagnosis.planned.conditions)
-    if has_live_worker(folder):
+    if has_live_on_demand_worker(folder):
         return CommandLine("trigger", *windows, "--save-path", str(folder))
     return CommandLine("run", diagnosis.package, "--timeline", *windows, "--rollout", "2", "--", "bash", "run.sh")
 

@@ -145,7 +145,10 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
 
 
 def edits_by_root(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
-    """Return the edits of `plans`, merged into one per root, as (search that found the root, edit)."""
+    """Return the edits of `plans`, merged into one per root, as (search that found the root, edit).
+
+    Plans of the same search stand next to each other in `plans`.
+    """
     by_search = groupby(plans, key=lambda planned: planned.search)
     return [
         (search, edit)

@@ -320,9 +320,9 @@ def shared(root: os.stat_result) -> bool:
 
 
 def distrust_reason(store: os.stat_result, root: os.stat_result) -> str:
-    """Return the reason not to trust a store; "" if only users who may change the root can have written it.
+    """Return the reason not to trust a store, a folder in ``root``; "" if no stranger can have written it.
 
-    ``store`` and ``root`` are the status of the two folders.
+    Trusted are this user, the superuser, the owner of ``root``, and the members of a group that may write to it.
     """
     of_shared_group = shared(root) and store.st_gid == root.st_gid
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not of_shared_group):

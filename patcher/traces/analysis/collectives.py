@@ -184,9 +184,9 @@ def is_unaligned(collective: Collective) -> bool:
 
 
 def link_transfer(collective: Collective) -> tuple[int, int, int]:
-    """Return what a collective moved over links within the node: bytes, ns, and ns of unaligned pieces.
+    """Return three sums over a collective's pieces on links within the node: bytes, ns, and ns of unaligned pieces.
 
-    A piece is unaligned if it has over 512 bytes, and no multiple of 512.
+    A piece is unaligned if its messages have over 512 bytes, and no multiple of 512. Without pieces, all are 0.
     """
     odd = sum(piece.ns for piece in collective.pieces if _is_odd(piece))
     return (

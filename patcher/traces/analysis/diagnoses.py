@@ -202,7 +202,7 @@ def _severity_of_slow_steps(profile: model.RankProfile, lost: int, whole: int) -
     A few slow steps among many lose little: that is worth knowing, and no verdict.
     """
     loss = HOST_LOSS if profile.on_host else LOSS
-    return "warning" if lost >= loss * whole or host_only.is_most_idle_time(profile, lost) else "note"
+    return "warning" if lost >= loss * whole or host_only.is_most_of_idle_time(profile, lost) else "note"
 
 
 def _part_of_slow_step(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

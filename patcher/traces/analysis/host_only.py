@@ -135,10 +135,11 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     )  # fmt: skip
 
 
-def is_most_idle_time(profile: model.RankProfile, ns: int) -> bool:
-    """Tell whether ``ns`` is at least half of the time without operators, and that at least half of all steps' time.
+def is_most_of_idle_time(profile: model.RankProfile, ns: int) -> bool:
+    """Tell whether ``ns`` is at least half of the idle time of all steps, and this at least half of their time.
 
-    False if the idle time of a typical step is a warning by itself, or if the steps ran on a device.
+    The host is idle while it runs no operator. False if the idle time of a typical step is a warning by itself, or if
+    the steps ran on a device.
     """
     typical = _idle_host(profile) if profile.host_steps else None
     if typical is not None and typical.severity == "warning":

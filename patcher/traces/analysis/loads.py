@@ -112,9 +112,9 @@ def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()
 
 
 def student_half_width(degrees: float, z: float) -> float:
-    """Return the half-width of an interval in standard errors, by Student's t with that many ``degrees`` of freedom.
+    """Approximate the half-width of a confidence interval, in standard errors, by Student's t distribution.
 
-    ``z`` is the half-width for infinitely many degrees of freedom.
+    ``degrees`` are the degrees of freedom, and ``z`` is the half-width for infinitely many.
     """
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 

@@ -166,10 +166,10 @@ def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _with_numbers(marks: Sequence[Mark], engine_marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield the marks of the steps, each with a number and, if known, with contents such as requests.
+    """Yield the ``marks`` of steps, each with a number and, if known, with contents such as requests.
 
-    A mark without a number gets its place in ``marks``, from 0. Contents are those of the engine's mark within the
-    step, if there is exactly one.
+    A mark without a number gets its position in ``marks``, from 0. If exactly one of ``engine_marks`` begins within
+    the step, its contents replace those of the mark.
     """
     for number, mark in enumerate(marks):
         within = [other for other in engine_marks if mark.begin <= other.begin < mark.end]

@@ -58,7 +58,7 @@ def classes_by_segment(
 
 
 def _classes_on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit]) -> dict[int, dict[str, int]]:
-    """Return the ns on the device of each step in ``units``, by number of its segment and class of work.
+    """Return number of a step's segment → class of work → ns on the device, for each step in ``units``.
 
     Classes are the kernel families, collectives, copies, host-bound time, time outside of the forward pass, and the
     rest. Host-bound time after the last kernel of a step counts as outside of the forward pass.

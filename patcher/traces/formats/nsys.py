@@ -113,7 +113,10 @@ class _Export:
         self.by_place: dict[tuple[int, int | None], NsysTrace] = {}
 
     def fill(self, db: sqlite3.Connection) -> None:
-        """Read all tables into traces. Raises Problem (TRACE) for a missing column, or values of another type."""
+        """Read the tasks, calls, ranges and devices in an export of Nsight Systems into the traces of its processes.
+
+        Raises Problem (TRACE) for a missing column, or values of another type.
+        """
         self.tables = database.columns(db)
         self._check(db)
         for table in _TASKS:

@@ -55,9 +55,9 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of the tiles: both medians, the change with its interval, and the change at equal load.
+    """Yield (value, caption) of the tiles on the step time of both sides.
 
-    What is unknown is left out.
+    They are both medians; if known, the change, its interval and its percentage, and the change at equal load.
     """
     first, second = comparison.median_ns
     median = Text("median step (host time)") if comparison.clock == "host" else Text("median step")
