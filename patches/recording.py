@@ -68,7 +68,10 @@ def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
 
 
 def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """Return the compile-time constants of a recorder, by name: repeats, warm-up, piece lengths, form of a window."""
+    """Return the constants that are compiled into a recorder, by name.
+
+    They are repeats, warm-up, lengths of pieces, and the pattern that RLPATCH_WINDOW must match.
+    """
     stage = config.stage
     constants = repeated(config)
     if isinstance(stage, WindowedStage):

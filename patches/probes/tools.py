@@ -57,7 +57,10 @@ class NpuProfiler(ProfilerTool):
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, unit: int) -> None:
-        """Make ``self.prof``, a torch_npu profiler: it skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch_npu profiler that skips ``unit`` units, warms up, and records the window.
+
+        The warm-up lasts from there to the window's first unit.
+        """
         from torch_npu import profiler
 
         self.prof = profiler.profile(
