@@ -151,7 +151,7 @@ def is_most_idle_time(profile: model.RankProfile, ns: int) -> bool:
 def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
     """Tell whether collectives take most of the time by which the step ``slowest`` is longer than ``usual``.
 
-    Both are numbers of steps. False for steps that ran on a device.
+    Both are numbers of steps. False for steps that ran on a device, and for unknown numbers.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
