@@ -13,7 +13,7 @@ from patches.probes import facts, pieces, ranges
 from patches.probes.pauses import NamedIterations, NotedPauses
 from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas, Unnoted
 from patches.probes.tools import GarbageCollections
-from patches.tools import WINDOWS, non_default_arguments, tool
+from patches.tools import WINDOWS, probe_arguments, tool
 
 CLOSE = '"close"'
 """Event by which a recorder of another stage, in the same process, ends a window."""
@@ -178,7 +178,7 @@ def probe(
         tools=WINDOWS,
         constants=constants,
         settings=settings,
-        arguments=non_default_arguments,
+        arguments=probe_arguments,
         parts=parts,
         layers=layers,
         callers=(CLOSE,),
