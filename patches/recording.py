@@ -13,7 +13,7 @@ from patches.probes import facts, pieces, ranges
 from patches.probes.pauses import NamedIterations, NotedPauses
 from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas, Unnoted
 from patches.probes.tools import GarbageCollections
-from patches.tools import WINDOWS, non_default_arguments, tool
+from patches.tools import WINDOWS, probe_arguments, tool
 
 CLOSE = '"close"'
 """Event by which a recorder of another stage, in the same process, ends a window."""
@@ -68,7 +68,10 @@ def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
 
 
 def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """Return the compile-time constants of a recorder, by name: repeats, warm-up, piece lengths, form of a window."""
+    """Return the constants that are compiled into a recorder, by name.
+
+    They are repeats, warm-up, lengths of pieces, and the pattern that RLPATCH_WINDOW must match.
+    """
     stage = config.stage
     constants = repeated(config)
     if isinstance(stage, WindowedStage):
@@ -175,7 +178,7 @@ def probe(
         tools=WINDOWS,
         constants=constants,
         settings=settings,
-        arguments=non_default_arguments,
+        arguments=probe_arguments,
         parts=parts,
         layers=layers,
         callers=(CLOSE,),

@@ -14,7 +14,7 @@ from patches.probes.nsys import NvtxPhases
 from patches.probes.weight_sync import WeightSync
 from patches.probes.windows import RepeatedSyncs
 from patches.releases import Releases
-from patches.tools import WINDOWS, non_default_arguments
+from patches.tools import WINDOWS, probe_arguments
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
@@ -106,7 +106,7 @@ class Weights(PackageStage):
             tools=WINDOWS,
             constants=lambda config, _release: recording.repeated(config),
             settings=settings,
-            arguments=non_default_arguments,
+            arguments=probe_arguments,
             parts=lambda config, _release: recording.parts(config),
             layers=_layers,
         )

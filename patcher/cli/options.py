@@ -295,7 +295,7 @@ def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.A
     """
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        """Return the targets, and releases if allowed, that begin with the incomplete word."""
+        """Return the targets that begin with the incomplete word; if that has `==`, their releases, where allowed."""
         known = projects()
         offered = [project.name for project in known]
         if "==" in metavar and "==" in incomplete:

@@ -215,7 +215,7 @@ def _group(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
 def _group_warning(results: Sequence[GuardResult]) -> Note:
     """Return one warning for results that share a state; its detail has the evidence for each result.
 
-    Its text also says how to switch the profiler off, if the line has room for that.
+    Unless that state is unknown, its text also says how to switch the profiler off, if the line has room for that.
     """
     first = results[0]
     details = [

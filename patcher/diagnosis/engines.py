@@ -45,7 +45,8 @@ class Engine:
     def whole_rollouts(self) -> list[Iterations]:
         """The iterations of up to four rollouts, oldest first: the newest ones that have ended for sure.
 
-        The last rollout, which may go on, and the first, which warms up, are in it only if there is no other.
+        The last rollout, which may go on, is in it only if it is the only one. The first, which warms up, is in it only
+        if no other is.
         """
         last = max(self.rollouts - 2, 0)
         numbers = range(min(max(last + 1 - NEWEST, 1), last), min(last + 1, self.rollouts))

@@ -245,7 +245,7 @@ class _Recorder:
             self._inline_into_callers(number, name, calls)
 
     def _inline_into_callers(self, number: int, name: str, calls: str) -> None:
-        """Inline the method `name` of the layer `number` into all of its callers, unless the source gets longer.
+        """Inline the method `name` of the layer `number` into all callers and remove it, unless the source gets longer.
 
         Do nothing if the method has no caller, or one in another layer, in `calls` (the lines outside of the recorder),
         or for which `_inline` is not safe. Do nothing, either, if the layer is shared or another layer has the method.

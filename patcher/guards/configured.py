@@ -76,7 +76,7 @@ def judge_configured(
 def _needs_composing(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
     """Tell whether to have Hydra compose the runs: a text names a profiler, or a configuration includes a user's file.
 
-    False if a text that names a profiler cannot be judged, or without runs; such texts go to ``reading.hidden``.
+    False if a text that names a profiler cannot be judged, as without runs; such texts go to ``reading.hidden``.
     """
     mentions = [text for text in reading.texts if re.search(application.names, text.text)]
     unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]

@@ -198,7 +198,7 @@ class _Reader:
     # --- words ---
 
     def note_assignments(self, command: ShellCommand) -> None:
-        """Record the values that a command assigns and the files that it writes, whether it runs or not."""
+        """Note the values that a command assigns and the files that it writes; whether it will run is not checked."""
         self.clear.clear()
         words = _stripped(command)
         texts = [word.text for word in dropwhile(lambda word: assigns(word.raw), words)]

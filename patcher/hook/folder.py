@@ -220,7 +220,7 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def _pids_using(package: Path) -> tuple[int, ...]:
-    """Return the ids of this user's processes on this machine that use ``package``, including forks."""
+    """Return the ids of this user's processes on this machine that run with the hook in ``package``, forks included."""
     users = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone, or hidden from this user
@@ -233,8 +233,8 @@ def _uses(process: Path, package: Path) -> bool:
     """Tell whether ``process``, a folder of /proc, runs with the hook in ``package``.
 
     It does if `VARIABLE` in its environment names ``package``, or if it has the plan there open: vLLM's engine and
-    Ray's workers set their title, which overwrites their environment. Raises OSError if
-    the process has ended or belongs to another user.
+    Ray's workers set their title, which overwrites their environment. Raises OSError if the process has ended or
+    belongs to another user.
     """
     if os.fsencode(f"{VARIABLE}={package}") in (process / "environ").read_bytes().split(b"\0"):
         return True

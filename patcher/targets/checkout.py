@@ -52,7 +52,7 @@ def pristine(root: Path, path: PurePosixPath) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
+def _git_environment() -> Iterator[None]:
     """Run the block without GIT_DIR and the like, and without git's locks and fetches; then restore `os.environ`."""
     before = dict(os.environ)
     # A git hook exports GIT_DIR and GIT_INDEX_FILE of its own repository, which need not be this one.
@@ -71,7 +71,7 @@ def _environment() -> Iterator[None]:
 def _git(root: Path, *words: str) -> bytes:
     """Return the stdout of git with the arguments `words`, run in `root`. Raises Problem (ENVIRONMENT) if git fails."""
     top = top_of(root)
-    with _environment():
+    with _git_environment():
         import git  # 0.1 s, and raises where git is not installed unless GIT_PYTHON_REFRESH is quiet
 
         try:

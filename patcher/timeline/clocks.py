@@ -128,7 +128,7 @@ def _longest_paths(edges: Mapping[tuple[str, str], int], home: str, boots: Itera
 
 
 def clock_bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
-    """Read the files of ``processes``, and yield bounds on how far the clocks of two machines are apart.
+    """Read the files of ``processes``, and yield bounds on how far the clocks of any two of their machines are apart.
 
     They come from events in a known order: a driver's call and the method that it runs on a worker, a sent request and
     its handling by a server, and the first and last request of a rollout.

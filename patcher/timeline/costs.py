@@ -190,8 +190,8 @@ def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
 def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
     """Yield two causes: waiting for the last replica, and for the last rank, each summed over all steps; it may be 0.
 
-    Excesses that `_step_excesses` attributes to a replica or rank are subtracted. A replica or rank is named if it is
-    the last one in over half of the steps concerned.
+    A step's excess for which a single replica or rank is to blame is subtracted: it is a cause of its own. A replica or
+    rank is named if it is the last one in over half of at least two steps concerned.
     """
     for of, key in (("replicas", "replica"), ("ranks", "rank")):
         waits, last = dict[int, float](), Counter[int]()

@@ -316,8 +316,9 @@ def paths(folder: Path) -> list[Path]:
 def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[bytes]:
     """Yield the complete lines of a compressed file, even if the file is still written or its end is missing.
 
-    Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both, and lines that are too long, in
-    ``losses``. ``progress`` gets the number of compressed bytes of each read. Raises OSError.
+    Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both in ``losses``. Also note lines
+    that are too long there; of each, only the end is yielded, after a NUL byte. ``progress`` gets the number of
+    compressed bytes of each read. Raises OSError.
     """
     stream, partial = zlib.decompressobj(31), b""
     unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
@@ -363,7 +364,10 @@ def _unpack_until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
 
 
 def blocks(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[Block]:
-    """Yield the valid blocks of a file; add the number of invalid lines to ``losses``. Raises OSError."""
+    """Yield the valid blocks of a timeline file; note damage and the number of invalid lines in ``losses``.
+
+    ``progress`` gets the number of compressed bytes of each read. Raises OSError.
+    """
     for line in lines(path, losses, progress):
         block = _decode_block(line)
         if block is None:

@@ -356,8 +356,8 @@ class MemoryCollector:
     def result(self) -> RunMemory:
         """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches.
 
-        Peaks are in the order of the steps, places by kind and name, the others by size, the largest first. Changes
-        below 100 MB are left out.
+        Peaks are in the order of the steps, places by kind and name, changes by kind, then size. The others are sorted
+        by size, caches by the share in use, the largest first. Changes below 100 MB are left out.
         """
         changes = [
             MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))

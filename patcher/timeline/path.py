@@ -614,7 +614,7 @@ class _Walk:
     def explain_awaited(
         self, span: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int, phase: str, depth: int
     ) -> None:
-        """Append pieces of the path for ``span``, a request or reward on which another process works.
+        """Append pieces, the latest first, for ``span``, a request or reward on which another process works.
 
         That work is the one of the spans ``receivers`` that ends last within ``span``. The time before it begins is
         attributed to it, too, unless the sender stood still. If there is none, the spans within a request are the

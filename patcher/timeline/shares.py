@@ -357,8 +357,8 @@ def what_if(
 
     ``step_us`` is the duration in microseconds, ``path`` the critical path, ``sync`` the ranges of the weight sync, and
     ``rewards_us`` by how many microseconds the rollout would end earlier without rewards. ``tail`` and
-    ``step_imbalances`` are the step's. An improvement saves at most the time that its subject takes on the critical
-    path.
+    ``step_imbalances`` are the step's. The improvements: no wait for the last requests, even work of replicas and
+    ranks, no weight sync, no wait for rewards, and training that runs at the same time as the rollout.
     """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")

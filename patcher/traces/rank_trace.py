@@ -171,7 +171,7 @@ class RankTrace:
         return True
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Yield (first begin, last end) of each thread's operators, and then of the device tasks; skip empty ones."""
+        """Yield (first begin, last end) in ns of each thread's operators, then of the device tasks; skip empty ones."""
         columns = [(ranges.begin, ranges.end) for ranges in self.operators]
         for begin, end in (*columns, (self.tasks.begin, self.tasks.end)):
             if begin:

@@ -144,8 +144,8 @@ class SizeLimit(Recorder):
     def size_obstacle(self) -> str:
         """Return how large the traces would become if that exceeds the limit or the free disk, "" otherwise.
 
-        The size is that of the window's traces so far, plus that of its remaining units by the bytes per unit of
-        the last trace. 1 GB of the disk has to stay free.
+        The size is that of the window's traces so far, plus that of its remaining units (one if it has no end) by
+        the bytes per unit of the last trace. 1 GB of the disk has to stay free.
         """
         import shutil
 

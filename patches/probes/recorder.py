@@ -262,7 +262,7 @@ class CountedUnits(Recorder):
         self.unit += 1
 
     def pause(self) -> None:
-        """End the unit: the next iteration is not counted, and gets a range "rlpatch:uncounted"."""
+        """End the unit; mark what follows in the trace as "rlpatch:uncounted", since it belongs to no unit."""
         from torch.profiler import record_function
 
         self.end_unit()

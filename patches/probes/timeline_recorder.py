@@ -154,7 +154,7 @@ class TimelineRecorder(MemoryUse):
             pass
 
     def measure_method(self, class_: Any, name: str) -> None:  # docstring goes in
-        """Replace the method ``name`` of ``class_`` by one that adds its ns to ``blocked[thread]``."""
+        """Replace the method ``name`` of ``class_`` by one that adds each call's ns to its thread's ``blocked``."""
         import functools
 
         call, blocked, clock, thread = getattr(class_, name), self.blocked, self.clock, self.thread
@@ -299,7 +299,7 @@ class TimelineRecorder(MemoryUse):
     def thread_waits(self) -> dict[Any, int]:
         """Return the nanoseconds for which Python's threads have waited for a CPU so far, by native thread id.
 
-        {} if they are unknown.
+        Threads for which they are unknown are left out.
         """
         import os
         import threading
@@ -560,7 +560,7 @@ class SglangTimeline(EngineTimeline):
     batch: Any = ()  # the requests of the last one
 
     def read_cache(self, scheduler: Any) -> Any:
-        """Return how many tokens of the KV cache are in use, and its size in tokens.
+        """Return how many tokens of SGLang's KV cache are in use (evictable ones are not), and its size in tokens.
 
         If other layers of the model have a sliding window or a state, only those of full attention are counted.
         """

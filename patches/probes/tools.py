@@ -57,7 +57,10 @@ class NpuProfiler(ProfilerTool):
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, unit: int) -> None:
-        """Make ``self.prof``, a torch_npu profiler: it skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch_npu profiler that skips ``unit`` units, warms up, and records the window.
+
+        The warm-up lasts from there to the window's first unit.
+        """
         from torch_npu import profiler
 
         self.prof = profiler.profile(
@@ -151,7 +154,7 @@ class TorchProfiler(ProfilerTool):
         super().next_unit()
 
     def is_taken(self) -> bool:
-        """Tell whether another profiler has taken the data: torch reports none, though a unit is recorded.
+        """Tell whether another profiler has taken the data: torch reports none, though a unit was recorded.
 
         False in any thread but the one that opened the window: torch tells the state of one thread.
         """
@@ -239,7 +242,7 @@ class Compression(Recorder):
         packer.join(10)
 
     def pack(self, traces: Sequence[str], metadata_files: Sequence[str]) -> None:  # docstring goes in
-        """Replace ``traces`` by PATH.gz, in ``metadata_files`` too, at low priority; an error is only reported."""
+        """Replace ``traces`` by PATH.gz, in ``metadata_files`` too; lower this thread's priority; report errors."""
         import contextlib
         import gzip
         import os

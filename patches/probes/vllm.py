@@ -199,7 +199,10 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
-        """Return the kind of an iteration. A ``batch`` of None is "dummy", and begins a rollout if none is live."""
+        """Return the kind of an iteration, and keep the rollout alive until all ranks have ended it.
+
+        A ``batch`` of None is "dummy". It begins a rollout if none is live, unless nothing more will be recorded.
+        """
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()

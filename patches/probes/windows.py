@@ -32,7 +32,10 @@ class SeveralWindows(MovedWindow):
             )
 
     def place_window(self) -> None:
-        """Place the next window of the list that can still be reached, if any, and drop those before it."""
+        """Place the next window of the list that can still be reached, if any, and drop those before it.
+
+        Begin with the whole list again if none is left.
+        """
         self.next_windows = self.next_windows or self.windows.split(",")
         self.open_at = None
         while self.open_at is None and self.next_windows:  # one that is over is left out

@@ -95,7 +95,7 @@ def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
         click.echo(translate(line), err=True)
 
     def show(data: WatchData) -> None:
-        """Print a line for each worker whose state differs from the last one printed.
+        """Print a line on stderr for each worker whose state differs from the last one printed.
 
         Also print what is waited for, if that is new and the same in two calls in a row.
         """

@@ -273,7 +273,10 @@ def start(follower: Follower) -> Callable[[], None]:
 
 
 def wait(follower: Follower) -> None:
-    """Follow a run until the follower is over, no live worker records on demand any more, or Ctrl-C is pressed."""
+    """Follow a run in this thread until it is over, no live worker records on demand, or Ctrl-C is pressed.
+
+    Return in all three cases, without an exception for Ctrl-C.
+    """
 
     def ended(seconds: float) -> bool:
         """Wait, and tell whether no worker is left that takes a request."""

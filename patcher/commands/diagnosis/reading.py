@@ -109,7 +109,7 @@ def diagnose(
     width: int | None = None,
     output: Output = NO_FILES,
 ) -> CommandResult:
-    """Return the result of `rlpatch diagnose` on the run `number` (None: the newest) in `folder`; write `output`.
+    """Return the result of `rlpatch diagnose` on run `number` (None: newest) in `folder`; write the files of `output`.
 
     `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline of an engine
     or a trainer, TRACE if no file can be read, USAGE if there is no such run.

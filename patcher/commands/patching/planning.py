@@ -196,7 +196,8 @@ def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Probl
 def _resolved_candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
     """Return the candidate for a target, with the configuration that follows from `request` and the target.
 
-    If torch or torch_npu can only be assumed, a note says so. Raises Problem (USAGE) as `_checked_config`.
+    If torch or torch_npu can only be assumed, a note says so. Raises Problem (USAGE) if the request does not fit the
+    target, or its folder for traces is unusable.
     """
     config, notes = _checked_config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on

@@ -135,7 +135,7 @@ def _indented(*lines: str) -> Iterator[str]:
 
 
 def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
-    """Yield a warning with the evidence of each failed check, if the failed checks rule out a verdict.
+    """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict.
 
     Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed.
     """

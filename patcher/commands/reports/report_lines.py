@@ -85,7 +85,7 @@ def _indented(*texts: str) -> Iterator[str]:
 
 
 def _verdict_lines(verdict: model.Verdict) -> Iterator[str]:
-    """Yield a warning with the verdicts that the data does not support, then the verdict of the vendor's guide.
+    """Yield the lines of a warning on verdicts that the data does not support, then the verdict of the vendor's guide.
 
     If that is another verdict than rlpatch's, the reason follows. Nothing if there is neither.
     """

@@ -105,7 +105,7 @@ def _part_table(comparison: RunComparison) -> Iterator[str]:
 
 
 def _cause_lines(comparison: RunComparison) -> Iterator[str]:
-    """Yield a heading and a sentence on each cause of long steps that appeared or disappeared; nothing without any.
+    """Yield a heading and lines on each cause of long steps that appeared or disappeared; nothing without any.
 
     Causes whose change may be chance are shown only with -v.
     """

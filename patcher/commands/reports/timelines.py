@@ -61,8 +61,8 @@ def timeline(
     """Join the timelines of a run's processes in `folder`, and write the files that `options` ask for.
 
     The result has the joined run as data and as lines. `width` is the columns of the terminal, None without one. Raises
-    Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen or the
-    chosen steps don't exist.
+    Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen, or the
+    chosen run or steps don't exist.
     """
     result = CommandResult("timeline")
     joined_run = read(folder, options, display, result)
@@ -184,8 +184,8 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     """Return the run that `options` choose, joined from its processes, with only the chosen steps.
 
     `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
-    without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen or the chosen steps don't
-    exist.
+    without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen, or the chosen run or
+    steps don't exist.
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
@@ -198,6 +198,7 @@ def chosen_run(
     folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
     """Return the run with this `number` in `folder` (None: the only run) and its processes; `newest` beats `number`.
+
     `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
     without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if there are several for None.
     """

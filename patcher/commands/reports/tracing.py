@@ -204,7 +204,7 @@ def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, A
 
 
 def _needs_parsing(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    """Tell whether to parse a trace: it lacks some of the requested ``exports``, and still has its raw data.
+    """Tell whether to parse a trace: it has raw data, and is not yet parsed, or lacks some of the ``exports``.
 
     If the trace needs no parsing or can't be parsed, `report` gets the reason.
     """

@@ -235,7 +235,10 @@ _CAUSES = {
 
 
 def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
-    """Return the problem that no worker (of `stages`) wrote a state into `folder`; the notes name skipped files."""
+    """Return the problem that no worker (of `stages`) wrote a state into `folder`, or that the save path is missing.
+
+    The notes name the first files that were skipped, with the reasons.
+    """
     cause = Text("no worker has reported its status in {path}", folder.path)
     if stages:
         cause = Text("no worker of {stages} has reported its status in {path}", ", ".join(stages), folder.path)

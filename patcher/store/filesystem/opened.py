@@ -125,7 +125,7 @@ def require_regular(status: os.stat_result, path: Path) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """Return ``path`` with links followed; a part that does not exist stays as written.
+    """Return the absolute ``path`` with links followed; parts that do not exist stay as written.
 
     Raises Problem (ENVIRONMENT) if somebody changes a link meanwhile.
     """

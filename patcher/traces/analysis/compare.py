@@ -147,7 +147,8 @@ def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]
 def _setting_differences(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield a sentence for each profiler setting that differs between the sides; versions of software are left out.
 
-    A profiler records a switch only if it is on. So a missing switch counts as off, unless the capture has no settings.
+    A profiler records a switch only if it is on. So a missing switch counts as off, unless the capture has no settings
+    or the captures are from different profilers.
     """
     every = [*before, *after]
     names = dict.fromkeys(name for profile in every for name in profile.settings if name not in RELEASES)

@@ -103,8 +103,8 @@ def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diag
 def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
-    None unless the others spend at least 1.5 times as long there, and longer by at least 10 % of their step; None, too,
-    if several profiles are of one rank. The saving in ns is per step.
+    None unless the typical other rank spends at least 1.5 times as long there, and longer by 10 % of its step. None,
+    too, for fewer than two ranks, and if several profiles are of one rank. The saving in ns is per step.
     """
     if len({profile.rank for profile in profiles}) < len(profiles):
         return None  # they did not meet
@@ -152,7 +152,7 @@ def is_most_of_idle_time(profile: model.RankProfile, ns: int) -> bool:
 def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
     """Tell whether collectives take most of the time by which the step ``slowest`` is longer than ``usual``.
 
-    Both are numbers of steps. False for steps that ran on a device.
+    Both are numbers of steps. False for steps that ran on a device, and for unknown numbers.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:

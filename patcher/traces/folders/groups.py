@@ -170,7 +170,7 @@ def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
 
     Several traces are read at a time; ``display`` shows the progress. Raises OSError.
     """
-    paths = walk.recorded(folder)
+    paths = walk.traces_below(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         # Threads, for zlib, which does most of the work, lets the others run.
         return grouped(pool.map(lambda path: walk.inspect(path, progress), paths))
