@@ -117,7 +117,7 @@ class ModuleRanges(Recorded):
         """Replace ``nn.Module.__call__``: calls of a class whose name matches ``MODULES`` are put into a range.
 
         Inside a compiled graph, and after the window, calls pass through unchanged; ``end_recording`` restores the
-        method. If ranges cannot have a domain, only print the reason.
+        method. If ranges cannot have a domain, print the reason and replace nothing.
         """
         import functools
         import re
