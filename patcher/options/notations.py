@@ -56,7 +56,7 @@ class Number(Notation[int]):
         self.lowest = lowest
 
     def read(self, option: str, text: str) -> int:
-        """Parse a whole number. Raises Problem (USAGE) if it is below `lowest` or too large."""
+        """Parse a whole number from `lowest` to `MOST`. Raises Problem (USAGE) for any other text."""
         number = whole_number(text)
         if number is None or number < self.lowest:
             cause = Text(
