@@ -223,7 +223,7 @@ def _compose(application: Application, root: Path | None, run: _Run) -> Any:
 def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
     """Return the severest result of one profiler's ``switches`` for ``config``, which was composed for ``run``.
 
-    A switch that is not off counts as UNKNOWN if the launch might not start ``run``, or not its program.
+    A switch that is not off counts as UNKNOWN unless the launch surely starts ``run`` with Python.
     """
     judged = [(switch, *_state(switch, config)) for switch in switches]
     switch, state, values = max(judged, key=lambda row: row[1].severity)

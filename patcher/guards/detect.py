@@ -113,9 +113,9 @@ def _build_result(
 ) -> GuardResult:
     """Build the result for ``switch``, which ``text`` at ``where`` sets to ``state``, with how to switch it off there.
 
-    ``start`` is the start of Python that gets the setting; None if none is concerned. ON and ARMED become UNKNOWN
-    if this start may not happen, or if its program is unknown. ``reason`` tells why ``state`` is UNKNOWN; with a
-    ``start`` it is replaced.
+    ``start`` is the command that gets the setting; None if none is concerned. ON and ARMED become UNKNOWN if the launch
+    may not run this command, or if it should start Python, but does not surely. ``reason`` tells why ``state`` is
+    UNKNOWN; with a ``start`` it is replaced.
     """
     if start and state is State.UNKNOWN:
         reason = _VALUE

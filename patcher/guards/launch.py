@@ -320,8 +320,8 @@ class _Reader:
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
         """Return the start of ``command``, with its ``words`` expanded.
 
-        It is sure only if the script is plain so far, and the command is not behind `&&`, `||` or a pipe. A command
-        without a program, such as `export`, is not sure before one of these or `&`, either.
+        It is sure only if the script so far is one simple command after the other, and the command is not behind `&&`,
+        `||` or a pipe. A command that starts no Python, such as `export`, is also not sure before one of these or `&`.
         """
         marks = list[str]()
         for word in words:

@@ -255,7 +255,7 @@ class RolloutMarkers(Markers, RolloutUnits):
         self.enter_range("unit", "%s %s" % (self.kind, self.unit - 1))
 
     def pause(self) -> None:
-        """End the unit and its range, and begin a range "uncounted KIND" for an iteration that is no unit."""
+        """End the unit and its range; while recording, begin a range "uncounted KIND" for what is no unit."""
         self.leave_range("unit")
         super().pause()
         if self.marking:
