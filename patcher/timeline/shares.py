@@ -135,16 +135,16 @@ class Amounts(NamedTuple):
 NOTHING = Amounts(0, 0)
 
 
-def amounts(records: StepRecords) -> Amounts:
+def amounts(records: StepRecords, engines: Iterable[int]) -> Amounts:
     """Return the decode steps and generated tokens of a step, from the iterations that begin in it.
 
-    Decode steps are those of the engine that has most, tokens are those of all engines together. Iterations during
-    validation do not count. Each request of an iteration counts one token, although speculative decoding may give it
-    several.
+    ``engines`` are process indices, one rank of each replica. Decode steps are those of the engine that has most,
+    tokens are those of all ``engines`` together. Iterations during validation do not count. Each request of an
+    iteration counts one token, although speculative decoding may give it several.
     """
     steps, tokens = [0], 0
     training = uncovered(validations(records), records.start, records.end)
-    for columns in records.iterations.values():
+    for columns in (records.iterations.get(engine, IterationColumns()) for engine in engines):
         decodes = 0
         for start, end in training:
             these = slice(bisect_left(columns.start, start), bisect_left(columns.start, end))
