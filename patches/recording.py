@@ -129,7 +129,10 @@ def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]
 
 
 def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return a class that lists several traces in the metadata; () if a worker writes only one, or no metadata."""
+    """Return the probe's part that lists several traces in the metadata, a class in a tuple.
+
+    () if a worker writes only one trace, or no metadata.
+    """
     stage = config.stage
     on_demand = isinstance(stage, WindowedStage) and stage.on_demand
     several = on_demand or stage.window.later or stage.repeat > 1 or config.in_pieces

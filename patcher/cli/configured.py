@@ -135,7 +135,10 @@ class _Reader(NamedTuple):
     source: ConfigurationFile
 
     def read(self) -> Configuration:
-        """Return the whole configuration. Raises Problem (USAGE) for a target that begins with a dash."""
+        """Return the whole configuration.
+
+        Raises Problem (USAGE) if a part of it is not valid, such as a target that begins with a dash.
+        """
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:

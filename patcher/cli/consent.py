@@ -120,7 +120,7 @@ def _seal(source: ConfigurationFile, interpreter: str) -> str:
 
 
 def _digest(path: Path) -> bytes:
-    """Return the SHA-256 of a file. Raises OSError above 128 MiB, which no interpreter has."""
+    """Return the SHA-256 of a file. Raises OSError if it cannot be read, or has over 128 MiB: no interpreter does."""
     digest = hashlib.sha256()
     with opened.reading(path) as stream:
         if os.fstat(stream.fileno()).st_size > _LARGEST_PROGRAM:

@@ -101,8 +101,8 @@ def nearest() -> ConfigurationFile | None:
 def load(file: Path) -> ConfigurationFile:
     """Read the configuration file `file`; the caller has resolved links in the path of its folder.
 
-    If the file is not read, `refused` of the result is the Problem to raise. That is so for a link, a file larger than
-    `MOST_BYTES`, one that other users could have written, and after an error of the system.
+    If the file is not read, `refused` of the result is the Problem to raise. That is so for anything but a regular
+    file, such as a link, a file above `MOST_BYTES`, one that other users could have written, and after an OSError.
     """
     refused, change, foreign, content = "", "", False, b""
     try:

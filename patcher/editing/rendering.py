@@ -316,8 +316,9 @@ class _Recorder:
         return [name for name in shared if not any(name in referred for referred in shared.values())]
 
     def _lines(self, number: int, name: str) -> str:
-        """Return the specialised text of the method or nested class `name` in the layer `number`.
+        """Return the text of the method or nested class `name` in layer `number`, a generated class of the recorder.
 
+        The text is specialised for the recorder's configuration and release.
         `super()` calls within the layer are replaced by the body that they call.
         """
         if (number, name) not in self.text:
@@ -331,7 +332,7 @@ class _Recorder:
         return "\n".join(self.text[number, name])
 
     def body(self, number: int, about: str) -> list[str]:
-        """Return the indented body of the class for the layer `number`, with `about` as its docstring."""
+        """Return the indented body of layer `number`, a generated class of the recorder, with `about` as docstring."""
         lines = [f'"""{about}"""', *self._attributes(number)]
         layer = self.layers[number]
         defined = dict.fromkeys(node.name for kind in layer.classes for node in source_of(kind).members)
@@ -341,7 +342,7 @@ class _Recorder:
         return [f"    {line}" if line else "" for line in lines]
 
     def _attributes(self, number: int) -> Iterable[str]:
-        """Return the lines that set the class attributes of the generated class for the layer `number`.
+        """Return the lines that set the class attributes of layer `number`, a generated class of the recorder.
 
         Of the user's choices, which have names in capitals, only those that a method reads are set. Those of a shared
         layer are set in the layer above it.

@@ -221,7 +221,10 @@ def _compose(application: Application, root: Path | None, run: _Run) -> Any:
 
 
 def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
-    """Return the severest result of one profiler's ``switches`` for ``config``, which was composed for ``run``."""
+    """Return the severest result of one profiler's ``switches`` for ``config``, which was composed for ``run``.
+
+    A switch that is not off counts as UNKNOWN unless the launch surely starts ``run`` with Python.
+    """
     judged = [(switch, *_state(switch, config)) for switch in switches]
     switch, state, values = max(judged, key=lambda row: row[1].severity)
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]

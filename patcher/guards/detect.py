@@ -113,8 +113,9 @@ def _build_result(
 ) -> GuardResult:
     """Build the result for ``switch``, which ``text`` at ``where`` sets to ``state``, with how to switch it off there.
 
-    ``reason`` tells why ``state`` is UNKNOWN. ON and ARMED become UNKNOWN if the launch may not come to ``start``
-    (None: no start is concerned).
+    ``start`` is the command that gets the setting; None if none is concerned. ON and ARMED become UNKNOWN if the launch
+    may not run this command, or if it should start Python, but does not surely. ``reason`` tells why ``state`` is
+    UNKNOWN; with a ``start`` it is replaced.
     """
     if start and state is State.UNKNOWN:
         reason = _VALUE
@@ -207,9 +208,10 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield a result for each start whose words match all patterns of a row of ``requested_by``.
+    """Yield a result for each started program whose words match all patterns of a row of ``requested_by``.
 
-    A start that lacks one match, but has a word that is known only at run time, is UNKNOWN.
+    A pattern after ``!`` may match no word. A start that misses one pattern, but has a word that is known only at run
+    time, is UNKNOWN; in a row of one pattern only if it starts curl or wget.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own

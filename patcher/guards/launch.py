@@ -63,10 +63,10 @@ class Reading:
 
 
 def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) -> Reading:
-    """Read all texts of a launch, except Python files for which ``is_upstream`` returns True.
+    """Read the command and the script of a launch, and the files that they name, for what they set and start.
 
-    If it starts no program but curl or wget, Python might run elsewhere: the result has a start of Python that gets
-    the environment of the launch.
+    Python files for which ``is_upstream`` returns True are left out. If the launch starts nothing, or only curl or
+    wget, Python might run elsewhere: a start of Python that gets the launch's environment is added to the result.
     Raises Problem (USAGE) if the script of the launch cannot be read.
     """
     result = Reading(launch.environ, is_upstream)
@@ -160,6 +160,7 @@ class _Reader:
 
         With ``plain`` it surely runs, and has no arguments. A file that is missing, too large, or written by the launch
         itself is noted as hidden: what it holds is unknown. Missing ones that only set up the environment are not.
+        Raises Problem (USAGE) if the file cannot be read.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not (path or re.fullmatch(programs.SETS_UP, word)):
@@ -319,8 +320,8 @@ class _Reader:
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
         """Return the start of ``command``, with its ``words`` expanded.
 
-        It is sure to happen unless the command is in a branch, behind `&&` or `||`, or behind a pipe. In a pipe, what
-        it sets for others is lost.
+        It is sure only if the script so far is one simple command after the other, and the command is not behind `&&`,
+        `||` or a pipe. A command that starts no Python, such as `export`, is also not sure before one of these or `&`.
         """
         marks = list[str]()
         for word in words:

@@ -172,7 +172,8 @@ def _create_locked(path: Path) -> int:
 def _erase(path: Path) -> None:
     """Remove everything that a run creates in the folder ``path``, and the folder itself if it is then empty.
 
-    Treat its bytecode folder the same. Follow no link, and ignore errors.
+    Do the same in the folder of its bytecode below PYTHONPYCACHEPREFIX, if that is set. Follow no link, and ignore
+    errors.
     """
     for place in {path, Path(f"{os.environ.get('PYTHONPYCACHEPREFIX', '')}{path}")}:
         with contextlib.suppress(OSError), opened(place) as folder:
@@ -194,7 +195,10 @@ def _clear(folder: Opened) -> None:
 
 
 def sweep() -> tuple[Path, ...]:
-    """Remove the folders of runs whose command was killed and that no process uses; return their paths."""
+    """Remove abandoned folders of runs, whose command was killed and that no process uses; return their paths.
+
+    They are looked for in the folder for temporary files. An error is ignored, and the path is returned all the same.
+    """
     abandoned = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _is_abandoned(path)]
     for path in abandoned:
         _erase(path)

@@ -32,7 +32,7 @@ def recipes(listing: Any, width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch list TARGET`, which shows recipes with their files and releases.
 
     `listing.targets` has a row for each structure of a recipe. With `width` None each row is a line. Else lines are
-    grouped by stage and file, and at most `width` columns wide.
+    grouped by stage and file, and all but the paths of files are at most `width` columns wide.
     """
     if width is None:
         rows = [

@@ -73,8 +73,8 @@ class StoreFolder:
     def open(self) -> Iterator[Opened]:
         """Open the folder for the body of a ``with`` statement.
 
-        Raises Problem (ENVIRONMENT) if the folder is closed to this user or cannot be trusted, FileNotFoundError if it
-        does not exist.
+        Raises Problem (ENVIRONMENT) if the folder is closed to this user or cannot be trusted, and OSError otherwise:
+        FileNotFoundError if it does not exist.
         """
         try:
             with opened(self.path) as folder:

@@ -69,7 +69,10 @@ def _git_environment() -> Iterator[None]:
 
 
 def _git(root: Path, *words: str) -> bytes:
-    """Return the stdout of git with the arguments `words`, run in `root`. Raises Problem (ENVIRONMENT) if git fails."""
+    """Return the stdout of git with the arguments `words`, run in `root`.
+
+    Raises Problem (ENVIRONMENT) if git fails or is not installed.
+    """
     top = top_of(root)
     with _git_environment():
         import git  # 0.1 s, and raises where git is not installed unless GIT_PYTHON_REFRESH is quiet

@@ -69,8 +69,9 @@ ADVICE = {
 
 
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> tuple[RunCause, ...]:
-    """Return the five costliest causes of a run, over all steps but the first, the costliest first.
+    """Return the up to five costliest causes of a run, the costliest first.
 
+    The first step is a warm-up and left out if there are others.
     They are excesses of single steps, possible savings, imbalances, and long activities; those below 1 % of the run are
     left out. ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
     """

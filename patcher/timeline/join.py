@@ -277,11 +277,12 @@ class _Join:
         ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
         imbalances = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
-        engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
+        engine_ranks = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
+        engines = tokens.lowest_ranks(records.replica_of, engine_ranks)
         prefill_tokens, decode_tokens = tokens.prefill_and_decode_tokens(records, engines)
         stopped = self._incomplete_call(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
-        amounts = shares.amounts(records)
+        amounts = shares.amounts(records, engines)
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(imbalances), self._stalls()
         spent = causes.sum_step_times(

@@ -317,7 +317,7 @@ class TimelineRecorder(MemoryUse):
         return waits
 
     def write(self, last: bool = False) -> None:
-        """Append new records to the file as a line of JSON: ended spans, spans open for a second, notes of memory.
+        """Append what is new to the compressed file as a line of JSON: spans, memory, and waits for a CPU.
 
         Write nothing if another thread is still writing after 2 seconds. With ``last`` end the file and stop
         recording. An error stops the timeline, too.

@@ -237,7 +237,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound if that is below ``threshold`` or not ``exact``."""
+        """Return the longest context in tokens; a bound if below ``threshold`` or not ``exact``. Once a batch."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound

@@ -20,9 +20,9 @@ class SeveralWindows(MovedWindow):
     next_windows: Sequence[str] = ()
 
     def read_windows(self) -> None:
-        """Keep the list "A:B,C:D" of windows.
+        """Check the list of windows in ``window``, such as "A:B,C:D", and keep it as ``windows``.
 
-        Raise ValueError if one is empty, begins too early or is out of order.
+        Raise ValueError if one is empty, begins too early, or does not begin after the end of the one before.
         """
         self.windows = self.window
         ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]

@@ -31,9 +31,10 @@ TIMEOUT = Option(
 
 @contextlib.contextmanager
 def worker_display(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
-    """Yield a function that shows the workers on stderr: a redrawn table on a terminal, else a line for each change.
+    """Context manager whose value is a function that shows the workers on stderr.
 
-    The lines `head` are shown first. With `-q` nothing is shown.
+    On a terminal, the function redraws a table; else it prints a line for each change. The lines `head` are shown
+    first. With `-q` nothing is shown.
     """
     if options.quiet():
         yield lambda _data: None

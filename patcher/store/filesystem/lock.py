@@ -204,8 +204,8 @@ def _flock_suffices(path: Path, descriptor: int) -> bool:
 def _claim(path: Path, signature: str) -> str:
     """Try to claim the lock by a link at ``path``; return "" on success, else the text of the present owner.
 
-    If that owner was dead, remove its claim and return ``signature``: another attempt is worthwhile. A link is created
-    atomically with its text, on NFS, too. Raises Problem (ENVIRONMENT) and OSError.
+    If that owner was dead, try to remove its claim, and return ``signature``: another attempt is worthwhile. A link is
+    created atomically with its text, on NFS, too. Raises Problem (ENVIRONMENT) and OSError.
     """
     there = _make_claim(path, signature)
     if there and _is_dead(there):
@@ -228,7 +228,7 @@ def _may_remove_claim(path: Path, dead: str, signature: str) -> bool:
 
 
 def _make_claim(path: Path, signature: str) -> str:
-    """Create the link ``path`` with the text ``signature``; return "", or the text of a link that is already there.
+    """Create the link ``path`` with the text ``signature``; return "", or the text of somebody else's link there.
 
     Raises Problem (ENVIRONMENT) on a file system without symlinks, and OSError.
     """

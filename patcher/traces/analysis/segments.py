@@ -188,8 +188,8 @@ def _mark_of_trace(trace: RankTrace) -> list[Mark]:
 def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
     """Set the ``owner`` of tasks whose launch is unknown (``unlinked``), in place, to the segment in which they begin.
 
-    A segment's stretch on the device counts, or if no task at all has a launch, that on the host. A task outside of all
-    segments gets UNKNOWN.
+    A segment's stretch on the device counts, or if no task at all has a launch, that on the host. A task between two
+    stretches belongs to the first of them; before the first or after the last stretch, it gets UNKNOWN.
     """
     begin = trace.tasks.begin
     stretches = [

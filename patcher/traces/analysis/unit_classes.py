@@ -126,7 +126,7 @@ def _classes_on_host(
     """Return class of work → ns of a step that ran on the host.
 
     The forward pass, with its backward, reaches from the first to the last operator that multiplies matrices, before
-    any sampling. Time between its operators is host-bound; before it and after sampling is outside of it.
+    any sampling. Time between its operators is host-bound; time before it and after the sampling is "outside".
     ``has_sampling`` is False for a micro-batch, where what follows the forward is elementwise instead of sampling.
     """
     begin, end = segment.begin, segment.step.end

@@ -168,7 +168,7 @@ def common(paths: Iterable[Path]) -> Path:
 def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
     """Return the groups of the traces below ``folder``, oldest first; ``folder`` may also be a trace itself.
 
-    Several traces are read at a time; ``display`` shows the progress. Raises OSError.
+    Several traces are read at a time; ``display`` shows the progress. Raises OSError if ``folder`` cannot be listed.
     """
     paths = walk.traces_below(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -312,7 +312,10 @@ def _check_whole(*values: object) -> None:
 
 @contextmanager
 def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
-    """Turn errors of SQLite and values of another type in the block into a Problem (TRACE) about the part ``what``."""
+    """Context manager that turns errors of SQLite, and unusable values, into a Problem (TRACE) about ``file``.
+
+    ``what`` names the part of the file that the block reads.
+    """
     import sqlite3
 
     try:
