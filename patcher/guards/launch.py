@@ -182,7 +182,7 @@ class _Reader:
         (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
     def read_python(self, text: str, line: int) -> None:
-        """Note Python code or settings as a text, and once more with adjacent strings joined; read scripts they name.
+        """Note Python code or settings as a text, and again with adjacent strings joined; read ``.sh`` files they name.
 
         What only the run of the code can tell is noted as hidden.
         """

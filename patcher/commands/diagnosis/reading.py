@@ -128,7 +128,8 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
 def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output) -> None:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since.
+    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since, or if the run has neither an engine
+    that recorded iterations nor a trainer.
     """
     processes = newest_since(folder, started)
     if not processes:

@@ -154,7 +154,7 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
-    """Yield the breakdown of a profile's device time, then its rates (such as FLOP/s) and shares of kernel time.
+    """Yield lines on a profile's device time: its breakdown, shares of the kernel time, and rates (such as FLOP/s).
 
     The shares are by limiting resource, by static or dynamic shapes, and by phase (such as forward and backward). What
     is unknown is left out.

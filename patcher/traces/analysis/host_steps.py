@@ -85,7 +85,7 @@ def host_steps(
 
 
 def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
-    """Yield the operators of a thread that lie in no other operator, by begin.
+    """Yield (begin, end, name, shapes) of each operator of a thread that lies in no other operator, by begin in ns.
 
     Ranges that only surround operators, such as modules, are no operators.
     """
