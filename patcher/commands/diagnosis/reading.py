@@ -32,7 +32,7 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
     `number` is that of the run, None for the newest. `result` also gets a warning of each file that is left out, and a
-    note on each process that failed to record. Raises Problem: NO_TRACE without a timeline of an engine or a trainer,
+    note on each process that failed to record. Raises Problem: NO_TRACE without a trainer or an engine's iterations,
     TRACE if no file can be read, USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)

@@ -36,7 +36,7 @@ def report(trace_report: model.TraceReport, command: str = "") -> list[str]:
     """Return the lines of a report: the first screen, then as details profiles, diagnoses, ranks, and tables.
 
     A report on several stages has such a section for each stage. ``command`` is the command as typed, "" if unknown;
-    the first screen ends with a longer form of it, which writes the HTML page.
+    the first screen ends with the next command, which may be a longer form of it that writes the HTML page.
     """
     if trace_report.stages:
         stages = (

@@ -307,7 +307,7 @@ def _pending_request_lines(data: WatchData) -> Iterator[str]:
 def _summary(data: WatchData, options: WatchOptions) -> str:
     """Return the number of workers in each state: saved, recording, without a trace, not asked, or missing.
 
-    States without workers are left out; the others are joined by commas.
+    States without workers are left out; the others are joined by commas, with the awaited stages that have no worker.
     """
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
