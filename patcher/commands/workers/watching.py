@@ -101,8 +101,8 @@ OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchDa
 def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
     """Wait until all workers that were asked to record have saved or never will, and report the state of each.
 
-    `open_display` shows the wait. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file,
-    OSError if the folder cannot be read.
+    The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows it.
+    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
