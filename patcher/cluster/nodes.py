@@ -246,7 +246,7 @@ class Nodes:
         return chosen, StepResult.noted([Note(text)] if other_nodes else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
-        """Copy the first node's files to this machine, for all the identical nodes in `surveys`; return their search.
+        """Copy the files of the first of the identical nodes in `surveys` to this machine; return a search in the copy.
 
         Raises the node's Problem if it cannot be read.
         """

@@ -67,7 +67,7 @@ def unit_word(profile: model.RankProfile) -> str:
 def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     """Yield the ten to fifteen most important lines of a report on one stage, which are shown without -v.
 
-    ``command`` is the command as typed, "" if unknown; the last line extends it to write an HTML page.
+    ``command`` is the command as typed, "" if unknown; the last line may extend it to write an HTML page.
     """
     focus = focus_of(report)
     leading = _leading_finding(report)
