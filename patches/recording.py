@@ -106,7 +106,7 @@ def _span(first: int, end: int) -> str:
 
 
 def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
-    """Return the chosen ranks in words, such as "rank 0, 3"; the replicas follow unless only replica 0 is chosen."""
+    """Return the chosen ranks in words, such as "rank 0, 3 of every replica"; a choice of replica 0 is not named."""
     ranks = Text("every rank")
     if config.ranks is not None:
         ranks = Text("rank {ranks}", ", ".join(map(str, config.ranks)))

@@ -158,7 +158,8 @@ class _Reader(NamedTuple):
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield each option in a table as (option, words), such as ("--decode", ("--decode", "30:60")).
 
-        Raises Problem (USAGE) for an unknown key or an unfit value.
+        A switch that is false is left out if it has no ``--no-`` form. Raises Problem (USAGE) for an unknown key or an
+        unfit value.
         """
         for key, value in table.items():
             name = flag(key)

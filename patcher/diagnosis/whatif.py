@@ -65,9 +65,9 @@ class Replayed:
     why: str
 
     def replay_under(self, scheduler: Scheduler, cut: float = float("inf")) -> Floats:
-        """Replay all rollouts under another ``scheduler``, with outputs of at most ``cut`` tokens.
+        """Replay the reconstructed rollouts under another ``scheduler``, with outputs of at most ``cut`` tokens.
 
-        Returns requests, tokens and context of each iteration: shape (iterations, 3).
+        Return requests, tokens and context of each iteration: shape (iterations, 3).
         """
         return np.concatenate([
             scheduled([request._replace(output=int(min(request.output, cut))) for request in of_rollout], scheduler)
@@ -155,7 +155,7 @@ def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
 def _estimate(
     name: str, setting: int, replayed: Replayed, cost_model: _CostModel, scheduler: Scheduler, cut: float = float("inf")
 ) -> WhatIf:
-    """Estimate the time of all recorded rollouts under another setting, from a replay of the newest by ``scheduler``.
+    """Estimate the time of all rollouts under another setting: replay the newest ones under ``scheduler``, and scale.
 
     ``name`` and ``setting`` are those of the what-if; outputs are cut at ``cut`` tokens. ``cost_model`` predicts the
     seconds of replayed iterations. If an iteration has more requests than were ever seen, the result has bounds but no

@@ -43,9 +43,9 @@ def render(
 ) -> Rendered:
     """Return the lines that `recipe` appends to its class or module, for `config` in `release` ("" if unknown).
 
-    They come apart: those of `patch`, which defines the recorder, and those of `shared`, which defines a base class
-    that other patches of the class use, too. `about` is the metadata that the recorder writes. Raises ValueError for a
-    mistake in a recipe or probe: a method defined twice, or an unknown constant or keyword.
+    The result keeps two blocks apart: that of `patch` with the recorder, and that of `shared` with a base class that
+    other patches of the class use, too (empty if it needs none). `about` is the metadata that the recorder writes.
+    Raises ValueError for a mistake in a recipe or probe: a method defined twice, or an unknown constant or keyword.
     """
     probe = recipe.probe
     members = _members(probe.members)

@@ -152,7 +152,7 @@ def _find_configuration(
 
     None if hidden text or a directory (d) chooses it, or if it is neither here nor packaged by the project. A packaged
     file of a project that is not installed here is a relative path that does not exist.
-    ``typed`` maps Hydra's options to their values: p (path), n (name), d (directory), "" for that of ``application``.
+    ``typed`` maps options to their values: Hydra's p (path), n (name) and d (directory), "" for the application's own.
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None

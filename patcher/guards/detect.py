@@ -95,7 +95,7 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
 
 
 def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return a list with the result that counts for ``switch``; [] if nothing mentions the switch.
+    """Return a list with the one result that counts for ``switch``; [] if nothing in the launch can set the switch.
 
     ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
     """
@@ -196,7 +196,7 @@ def _parse_object(switch: Switch, text: str) -> dict[str, str]:
 
 
 def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield a result for each start of a profiling program; UNKNOWN if the words before it may not start it."""
+    """Yield a result for each start of a program of ``switch``; UNKNOWN if it is not sure that the launch starts it."""
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):

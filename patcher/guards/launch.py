@@ -128,7 +128,10 @@ class _Reader:
         self.result.hidden.append(LaunchText(self.place(line or self.line), shown(text)[:200], reason=reason))
 
     def read_shell(self, text: str, line: int) -> None:
-        """Read the commands of a shell text that begins at ``line``; note what cannot be split as hidden text."""
+        """Note what a shell text, which begins at line number ``line``, sets and starts, and what hides that.
+
+        Text that cannot be split into commands is noted as hidden.
+        """
         commands = list[ShellCommand]()
         try:
             for command in split(text, line):
@@ -183,7 +186,7 @@ class _Reader:
         (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
     def read_python(self, text: str, line: int) -> None:
-        """Note Python code or settings as a text, and once more with adjacent strings joined; read scripts they name.
+        """Note Python code or settings as a text, and again with adjacent strings joined; read ``.sh`` files they name.
 
         What only the run of the code can tell is noted as hidden.
         """

@@ -77,7 +77,7 @@ class Amount(Notation[float]):
         self.metavar = metavar
 
     def read(self, option: str, text: str) -> float:
-        """Parse a positive number with up to 9 decimals. Raises Problem (USAGE) for anything else."""
+        """Parse a number above 0 with at most 9 digits before and after the point. Raises Problem (USAGE) otherwise."""
         match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
         amount = float(match[0]) if match else 0.0
         if not amount:

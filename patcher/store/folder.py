@@ -153,7 +153,7 @@ class StoreFolder:
                         os.fchown(folder.descriptor, -1, status.st_gid)
                     except OSError:  # this user differs from the owner, or the container lacks the group
                         mode &= 0o755
-                rights.plain_folder(folder.descriptor, root.descriptor if mode & 0o020 else None)
+                rights.replace_inherited_acl(folder.descriptor, root.descriptor if mode & 0o020 else None)
                 os.fchmod(folder.descriptor, mode)
 
     def mark(self, run: str, name: str) -> str:
@@ -272,8 +272,8 @@ class StoreFolder:
         """Return (pristine bytes, changed rights, whether rlpatch wrote exactly ``data``) for a patched file.
 
         ``data`` are the bytes of the file ``path``. The pristine bytes are None without a readable backup. The changed
-        rights are a text on mode, owner and attributes, "" if they are unchanged. The third is None if the registry
-        does not know. Raises Problem: ENVIRONMENT for a damaged registry, FOREIGN_EDIT if the file does not exist.
+        rights are a text on mode, owner and attributes, "" if they are unchanged or unknown. The third is None if the
+        registry does not know. Raises Problem: ENVIRONMENT for a damaged registry, FOREIGN_EDIT for a missing file.
         """
         entry = self.entry(path)
         if entry is None:

@@ -75,7 +75,7 @@ def distributions(project: Project, folders: Iterable[Path]) -> list[Distributio
 def _stands_for(root: Path, distribution: Distribution) -> bool:
     """Tell whether `distribution`, a dist-info in another folder, belongs to an editable install of `root`.
 
-    Its checkout must be `root` or above. If it names no checkout, its RECORD must not list the package.
+    Its checkout must be `root` or above. If it names no checkout, it must have a RECORD that does not list the package.
     """
     if distribution.checkout is None:
         return distribution.folder.parent != root and distribution.lists_package is False

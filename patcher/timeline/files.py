@@ -292,9 +292,10 @@ class Losses:
 
 
 def paths(folder: Path) -> list[Path]:
-    """Return the timeline files in ``folder``, in its subfolders called ``timeline`` and the folders in these, sorted.
+    """Return the timeline files in ``folder`` and below it, sorted; [] if it does not exist.
 
-    Such subfolders are searched two levels deep. A folder that may not be read is returned in place of its files.
+    Below it are folders called ``timeline``, up to three levels deep, and the folders in ``folder/timeline``. A folder
+    that may not be read is returned in place of its files.
     """
     places = [
         folder,

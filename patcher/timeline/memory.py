@@ -413,8 +413,8 @@ class MemoryCollector:
         """Yield the steps in which a process had more private host memory than usual; the first step does not count.
 
         ``process`` is its index. ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device");
-        this growth is subtracted. Adjacent steps with the same peak are one. With fewer than four steps nothing is
-        yielded.
+        this growth is subtracted. Adjacent steps with the same peak are one. With fewer than four steps after the first
+        nothing is yielded.
         """
         steps = [*self.series[process].most.items()][1:]
         if len(steps) < FEWEST:

@@ -116,7 +116,7 @@ class _Engine:
     counted: int = -ENDLESS
 
     def enter_busy_range(self, busy: TimeRange) -> None:
-        """Count a new rollout, unless the range ``busy`` follows the last busy range without a gap."""
+        """Begin a new rollout, unless the range ``busy`` begins before or just when an earlier busy range ends."""
         if busy.start > self.busy_until:
             self.rollout += 1
             self.decoded = 0

@@ -385,7 +385,7 @@ class _Names:
     def origin(self, frames: Sequence[Any]) -> Origin:
         """Return the code in which a stack (innermost frame first) allocated memory: module, operator and frame.
 
-        Results are remembered per stack.
+        The result is remembered by the identity of ``frames``, which must stay alive and unchanged.
         """
         if not frames:
             return Origin()

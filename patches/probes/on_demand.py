@@ -26,9 +26,9 @@ class OnDemand(CountedUnits):
         super().__init__(worker)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
-        """Return the value of the variable ``name`` in the last capture request, or else in the environment.
+        """Return the value of ``name`` in the last capture request, else in the environment, else ``default``.
 
-        Raises ValueError if the value does not match the regular expression ``pattern``.
+        Raises ValueError if the value does not match the regular expression ``pattern`` as a whole.
         """
         import re
 

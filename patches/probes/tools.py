@@ -227,7 +227,7 @@ class Compression(Recorder):
         super().exit()
 
     def compress(self, traces: Sequence[str], metadata_files: Sequence[str] = ()) -> None:  # docstring goes in
-        """Start a thread that compresses ``traces``, and changes their paths in ``metadata_files``."""
+        """Start a thread that compresses ``traces`` and renames them in ``metadata_files``; exit may wait 10 s."""
         import atexit
         from multiprocessing.util import Finalize
         from threading import Thread

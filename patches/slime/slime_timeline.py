@@ -59,7 +59,7 @@ def sender(package: str, releases: Releases, file: str, owner: str) -> Recipe:
 
 
 def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ...]:
-    """Return all timeline recipes of `package`, slime or a fork of it; `more` are those that other forks lack."""
+    """Return the timeline recipes that slime and its forks share, for `package`, then its own ones, `more`."""
     timeline = Timeline(package)
     return timeline.recipes(
         releases,

@@ -287,7 +287,7 @@ _MEGATRON = ("megatron", "mindspeed")
 
 
 def _recipes(stage: str) -> tuple[Recipe, ...]:
-    """Return all recipes of a training stage: legacy workers, engine workers, Tinker's worker, and engines."""
+    """Return all recipes of a training stage: legacy and engine workers, Tinker's (update-policy only), and engines."""
     units = (MINI, MICRO, CALL) if stage in UPDATES else (MICRO, CALL)
     tinker = map(_tinker, units) if stage == "update-policy" else ()
     engines = (*(_in_engine(engine, stage) for engine in _engines(stage)), _in_megatron(stage))

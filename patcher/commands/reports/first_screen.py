@@ -67,7 +67,7 @@ def unit_word(profile: model.RankProfile) -> str:
 def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     """Yield the ten to fifteen most important lines of a report on one stage, which are shown without -v.
 
-    ``command`` is the command as typed, "" if unknown; the last line extends it to write an HTML page.
+    ``command`` is the command as typed, "" if unknown; the last line may extend it to write an HTML page.
     """
     focus = focus_of(report)
     leading = _leading_finding(report)
@@ -413,7 +413,7 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
 def _next_command(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
     """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page.
 
-    ``command`` is the command as typed, "" if unknown.
+    ``focus`` is the profile that the first screen is on; ``command`` is the command as typed, "" if unknown.
     """
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):

@@ -168,7 +168,7 @@ def _doing(reason: model.Cause | model.IdleReason) -> str:
 
 
 def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the six largest parts of the critical path with their shares; parts below 0.5 % are left out.
+    """Yield a heading, and the six largest parts of the critical path with their shares, except those below 0.5 %.
 
     Lines for -v say how the upper bound of each saving is estimated. Nothing without a critical path.
     """

@@ -68,7 +68,10 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
 
 
 def _require_no_lost_trace(folder: Path) -> None:
-    """Raise Problem (NO_TRACE) with the reasons, if workers reported in their state files why they write no trace."""
+    """Raise Problem (NO_TRACE) with the reasons, if state files in ``folder`` tell why workers write no trace.
+
+    Do nothing if the state files cannot be read.
+    """
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [

@@ -101,8 +101,8 @@ OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchDa
 def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
     """Wait until all workers that were asked to record have saved or never will, and report the state of each.
 
-    `open_display` shows the wait. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file,
-    OSError if the folder cannot be read.
+    The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows it.
+    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -311,7 +311,7 @@ def _pending_request_lines(data: WatchData) -> Iterator[str]:
 def _summary(data: WatchData, options: WatchOptions) -> str:
     """Return the number of workers in each state: saved, recording, without a trace, not asked, or missing.
 
-    States without workers are left out; the others are joined by commas.
+    States without workers are left out; the others are joined by commas, with the awaited stages that have no worker.
     """
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)

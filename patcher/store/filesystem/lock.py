@@ -216,11 +216,11 @@ def _claim(path: Path, signature: str) -> str:
 
 
 def _may_remove_claim(path: Path, dead: str, signature: str) -> bool:
-    """Try to get the sole right to remove the stale claim whose text is ``dead``; return whether that worked.
+    """Try to get the sole right to remove the stale claim at ``path``, whose text is ``dead``; tell if that worked.
 
-    Removing a stale claim needs a claim of its own. Without that, the slower of two processes would remove a claim that
-    was made in the meantime. The second claim is a link beside ``path``, named after the dead one, and
-    removed in the same way if its owner dies, too. The next holder of the lock removes it.
+    That needs a second claim, with this process's text ``signature``: else the slower of two processes would remove a
+    claim that was made in the meantime. It is a link beside ``path``, named after the dead one, and removed in the same
+    way if its owner dies, too. The next holder of the lock removes it.
     """
     will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")
     other = _make_claim(will, signature)
@@ -290,7 +290,7 @@ def _owner_of(text: str | bytes) -> Owner | None:
 def _is_dead(text: str) -> bool:
     """Tell whether the process that signed a claim with ``text`` has surely ended.
 
-    Return False if that cannot be known: it ran under another kernel or in another container.
+    Return False if that cannot be known: ``text`` is damaged, or it ran under another kernel or in another container.
     """
     owner = _owner_of(text)
     if owner is None or not owner.boot or (owner.boot, owner.space) != (_boot(), _pid_namespace()):

@@ -108,7 +108,7 @@ class Opened:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[BinaryIO]:
-    """Yield the regular file to which ``path`` leads, links followed, as a binary stream.
+    """Open the regular file to which ``path`` leads, links followed, as a binary stream for a ``with`` statement.
 
     Raises OSError for anything else, and waits for no pipe.
     """

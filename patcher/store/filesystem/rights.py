@@ -141,8 +141,8 @@ def forget(descriptor: int, *names: str) -> None:
         os.removexattr(descriptor, name)
 
 
-def plain_folder(descriptor: int, model: int | None) -> None:
-    """Remove the access control lists that the new folder ``descriptor`` inherited.
+def replace_inherited_acl(descriptor: int, model: int | None) -> None:
+    """Remove the access control lists that a new folder, open as ``descriptor``, inherited from its parent.
 
     Unless ``model`` is None, copy the list of that open folder instead, also as the default for everything created in
     the new one. Raises OSError.

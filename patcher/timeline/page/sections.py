@@ -99,7 +99,7 @@ def _saving_text(cause: RunCause) -> Content:
 def trend(timeline: RunTimeline) -> Content:
     """Return a section on how the length of the steps changes over the run: in which activities, and what else changes.
 
-    Empty if the steps stay about as long.
+    Empty if the steps stay about as long, or are too few to tell.
     """
     if timeline.trend is None:
         return ()

@@ -157,7 +157,7 @@ def _uncounted_between(marks: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield the marks that lie in no other mark; ``marks`` are sorted by begin, the outer before the inner one."""
+    """Yield the marks that begin within no mark yielded before; ``marks`` are by begin, the outer before the inner."""
     end = -_NEVER
     for mark in marks:
         if mark.begin >= end:

@@ -198,7 +198,7 @@ class DatabaseTrace(RankTrace):
             self.alike.add(computed, tuple(alike))
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
-        """Add the collectives in order of begin, each with its message's size, and its times in ``analysis.db``."""
+        """Add the collectives by begin, with their message sizes, and their times if ``analysis.db`` tells them."""
         transits, types = _transits(self.analysis), {}
         columns = "NULL, NULL"
         if {"count", "dataType"} <= self.tables["COMMUNICATION_OP"] and "ENUM_HCCL_DATA_TYPE" in self.tables:
