@@ -80,6 +80,7 @@ def replay(iterations: Iterations) -> Replayed | None:
 
     None without iterations. ``why`` of the result says why a replay is no model of them: contexts are missing, requests
     are too many or arrive late, fewer than 90 % of the iterations come out as they were, or their contexts do not.
+    Without contexts or with too many requests, nothing is replayed, and ``seconds`` is 0.
     """
     if not len(iterations):
         return None
