@@ -485,10 +485,10 @@ class _Walk:
     def explain_parts(
         self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, span: KeptSpan | None, phase: str, depth: int
     ) -> None:
-        """Append pieces of the path for ``low`` to ``high`` (microseconds): what was waited for among ``parts``.
+        """Append pieces of the path from ``high`` back to ``low`` (microseconds): what was waited for among ``parts``.
 
         Time that no part covers is attributed to ``span``, the span around the parts. ``phase`` is the driver's.
-        ``depth`` is the nesting so far, which is bounded.
+        ``depth`` is the level of nesting around ``parts``.
         """
         for part, begin, end in walk_back(parts, low, high):
             if part is None:

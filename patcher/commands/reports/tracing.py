@@ -311,9 +311,10 @@ def _parsed(parsed: ParseResult) -> Text:
 
 
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
-    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and wrote not all of `exports`.
+    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and `exports` are missing.
 
-    Missing exports without an error are a warning: the recording did not ask for them.
+    `exports` are the wanted types, such as "db". If some are missing without an error, that is a warning: the recording
+    did not ask for them.
     """
     lacking = joined(OR, sorted(set(exports) - set(parsed.exports)))
     logs = Text("the output of torch_npu is in {path}", parsed.path / "logs")
