@@ -118,7 +118,7 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
 
 
 def _window(row: Any) -> str:
-    """Return a worker's progress in its window, such as "3 of 30 in 30:60"; without a window its step, "" if unknown.
+    """Return a worker's progress in its window, such as "3 of 30 in 30:60", else its window or step, "" if unknown.
 
     `row` is the worker's row of `rlpatch watch`.
     """

@@ -159,7 +159,10 @@ _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
 
 
 def read_regular(file: Path) -> bytes:
-    """Return the bytes of a regular file. Raises OSError if unreadable or not regular, ValueError if above 64 MB."""
+    """Return the bytes of a regular file.
+
+    Raises OSError if it is unreadable, a link or anything else, ValueError above 64 MiB. Links above it are followed.
+    """
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(LARGEST + 1)
     if len(text) > LARGEST:

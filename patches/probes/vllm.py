@@ -234,7 +234,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return tokens of the longest context, or a bound if below ``threshold`` or not ``exact``; one call a batch."""
+        """Return the longest context in tokens; a bound below ``threshold`` or unless ``exact``. Once per batch."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound

@@ -243,7 +243,7 @@ def _parsing_interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> s
 def _python_with_torch_npu(python: str | None) -> str:
     """Return the path of the interpreter `python`; for None that of the first environment that has torch_npu.
 
-    Raises Problem (ENVIRONMENT) if torch_npu is missing there, or in every environment.
+    Raises Problem: ENVIRONMENT if torch_npu is missing there, or in every environment; USAGE if `python` is no Python.
     """
     candidates: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
