@@ -220,8 +220,8 @@ class _Reader:
     def expand(self, raw: str) -> str:
         """Return the only text that a shell expansion can yield, else a placeholder.
 
-        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. An expansion of
-        PYTHONPATH is returned as it is, because it has what a run added.
+        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. As a run sets PYTHONPATH,
+        ``${PYTHONPATH:+TEXT}`` yields TEXT, and any other expansion of it is returned as it is.
         """
         text = self.fixed_text(raw)
         if text is not None:

@@ -85,10 +85,10 @@ def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
 
 
 def _add_metadata(trace: RankTrace, path: Path) -> None:
-    """Set ``metadata`` of a trace from the file beside ``path``, and ``doubts`` to its contradictions to the trace.
+    """Set ``metadata`` of a trace from the file beside ``path``, and ``doubts`` to what is wrong with this file.
 
-    They also give the rank if the trace doesn't, and the world size. The source of a parsed trace of torch_npu becomes
-    the folder of its rank.
+    The trace's rank is only set if unknown; its world size is replaced if the file has one. The source of a parsed
+    trace of torch_npu becomes the folder of its rank.
     """
     place = path
     if path.parent.name == OUTPUT:

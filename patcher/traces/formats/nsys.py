@@ -131,9 +131,9 @@ class _Export:
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) if a table is computed (a view, say) or lacks a column, or if no table has the texts.
+        """Raise Problem (TRACE) if a table that rlpatch reads is computed (a view, say) or lacks a column.
 
-        Any other table may be missing.
+        Tables may be missing, except the one with the texts beside any table that refers to it.
         """
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
