@@ -91,7 +91,7 @@ def _check(upstream: Upstream, version: str, target: Target | None, launch: Laun
     version = target.version if target else version
     results, step = _detect(upstream, version, target, launch, with_off=True)
     lines = [f"{upstream.project.name} {version}".rstrip()]
-    recorder = _recorder(target)
+    recorder = _external_recorder(target)
     lines += [line for group in _group(results) for line in _group_lines(group, recorder)]
     problems = tuple(
         _problem(upstream, result, result.off)
@@ -166,7 +166,7 @@ def _recorder_problem(recorder: str) -> Problem:
     return Problem(Kind.ENVIRONMENT, cause, hint=hint)
 
 
-def _recorder(target: Target | None) -> str:
+def _external_recorder(target: Target | None) -> str:
     """Return the program that records from outside of the run for the applied patches, such as "Nsight Systems".
 
     Returns "" if no applied patch needs one, because the recorded process records itself. Also for `target` None, and

@@ -217,7 +217,7 @@ class StoreFolder:
         with self.open() as folder:
             folder.sync()
 
-    def keep(self, content: bytes, state: PathState) -> None:
+    def keep_backup(self, content: bytes, state: PathState) -> None:
         """Write a backup of ``content`` into the store, named by its sha256, with the owner and mode of ``state``.
 
         If this backup exists, its mode is only narrowed, because it may serve two originals. Raises OSError, and

@@ -106,7 +106,7 @@ def _body(timeline: RunTimeline, bars_across: int) -> Content:
         sections.trend(timeline),
         drawn and section(Text("The run"), drawn),
         sections.steps(timeline),
-        sections.measured(timeline),
+        sections.table_sections(timeline),
         sections.windows(timeline),
         sections.recorded(timeline),
         sections.rest(timeline),
