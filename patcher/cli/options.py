@@ -174,17 +174,17 @@ class Command(click.Command):
         for heading, rows in by_heading.items():
             if rows:
                 with formatter.section(heading):
-                    formatter.write("".join(rows_of(rows, formatter.width - formatter.current_indent)))
+                    formatter.write("".join(rows_of(rows, formatter.width)))
 
 
 def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield lines of help, at most `width` columns wide, with each option beside its translated description.
+    """Yield lines of help, ended by a newline and at most `width` columns wide, indented by two of these.
 
-    `rows` are (option, description). An option is never broken at a hyphen.
+    Each option stands beside its translated description. `rows` are (option, description). An option is never broken.
     """
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
-        texts = wrapped(Text(about), further="", width=width - first) or [""]
+        texts = wrapped(Text(about), further="", width=width - 2 - first) or [""]
         yield f"  {option:{first}}{texts[0]}\n"
         yield from (f"  {'':{first}}{text}\n" for text in texts[1:])
 

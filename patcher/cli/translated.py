@@ -42,4 +42,4 @@ class Formatter(click.HelpFormatter):
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
         """Write terms and their descriptions in two columns, translated."""
-        self.write("".join(rows_of([*rows], self.width - self.current_indent)))
+        self.write("".join(rows_of([*rows], self.width)))

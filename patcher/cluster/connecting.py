@@ -23,7 +23,7 @@ def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     """
     words = _listed(nodes)
     ray, there = connect_ray(address)
-    chosen = choose([word for word in words if word != HAS_TARGET], there)
+    chosen = choose_nodes([word for word in words if word != HAS_TARGET], there)
     cluster = ("--ray", *(() if address == "auto" else (address,)))
     origin = (*cluster, *search.words, *(("--nodes", nodes) if nodes else ()))
     names = [node.name for node in there if node not in chosen]
@@ -42,8 +42,12 @@ def _listed(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
-def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
-    """Return the nodes that match any of `words` (none: all nodes). Raises Problem (USAGE) if a word matches none."""
+def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
+    """Return the nodes, in their order, that match any of `words`; all nodes without words.
+
+    A word is a pattern of names or addresses, the begin of a node's id, or a resource such as `NPU>0`. Raises Problem
+    (USAGE) if a word matches no node.
+    """
     if not words:
         return list(nodes)
     chosen: set[str] = set()

@@ -83,10 +83,11 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
 
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
-    """Return the report and the data of `rlpatch check` for a target; without `target`, `version` is checked.
+    """Return the report and the data of `rlpatch check` for a target: the profilers that ``launch`` turns on, or could.
 
-    A profiler that is on is a problem, unless the patch records with it. So is a launch that does not start the
-    profiler with which the patch records.
+    Without `target`, the profiler switches of the release ``version`` are looked for. A profiler that is on is a
+    problem, unless the patch records with it. So is a launch that does not start the profiler with which the patch
+    records.
     """
     version = target.version if target else version
     results, step = _detect(upstream, version, target, launch, with_off=True)

@@ -155,7 +155,7 @@ def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
 def _estimate(
     name: str, setting: int, replayed: Replayed, cost_model: _CostModel, scheduler: Scheduler, cut: float = float("inf")
 ) -> WhatIf:
-    """Estimate the rollouts' time under another setting, by a replay under ``scheduler``.
+    """Estimate the time of all recorded rollouts under another setting, from a replay of the newest by ``scheduler``.
 
     ``name`` and ``setting`` are those of the what-if; outputs are cut at ``cut`` tokens. ``cost_model`` predicts the
     seconds of replayed iterations. If an iteration has more requests than were ever seen, the result has bounds but no

@@ -161,8 +161,8 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     hint = Text("nothing was written; please report this file: rlpatch should be able to patch it")
     cause = Text("if rlpatch removed the marked lines, the file would not be byte for byte as before")
     sources.prove(file.source, after, patches, file.where, cause, hint)
-    bound = sources.bound_names(after, name)
-    if (unbound := sorted({*names} - (bound or set()))) or bound is None:
+    assigned = sources.assigned_names(after, name)
+    if (unbound := sorted({*names} - (assigned or set()))) or assigned is None:
         lines, place = ", ".join(unbound) or Text("the inserted lines"), name or Text("the module")
         cause = Text("with {names} added to {place}, the file would not be valid Python", lines, place)
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

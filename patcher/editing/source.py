@@ -184,10 +184,10 @@ def names(node: Owner) -> Iterator[str]:
             yield from (target.id for target in inner.targets if isinstance(target, ast.Name))
 
 
-def bound_names(source: bytes, class_name: str) -> set[str] | None:
-    """Return the names that the class `class_name` ("": the module) defines or assigns; empty without such a class.
+def assigned_names(source: bytes, class_name: str) -> set[str] | None:
+    """Return the names that the top-level class `class_name` ("": the module) defines or assigns, but not imports.
 
-    Return None if `source` does not compile.
+    The set is empty without such a class. Return None if `source` does not compile.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -233,9 +233,10 @@ def _pids_using(package: Path) -> tuple[int, ...]:
 
 
 def _uses(process: Path, package: Path) -> bool:
-    """Tell whether ``process``, a folder of /proc, started with ``package`` in its environment or has the plan open.
+    """Tell whether ``process``, a folder of /proc, runs with the hook in ``package``.
 
-    A process that sets its title overwrites its environment, as vLLM's engine and Ray's workers do. Raises OSError if
+    It does if `VARIABLE` in its environment names ``package``, or if it has the plan there open: vLLM's engine and
+    Ray's workers set their title, which overwrites their environment. Raises OSError if
     the process has ended or belongs to another user.
     """
     if os.fsencode(f"{VARIABLE}={package}") in (process / "environ").read_bytes().split(b"\0"):

@@ -463,8 +463,8 @@ class _Comparison:
     def _responsible_process(self, activity: Activity, excess: float) -> ProcessRank:
         """Return the rank or replica that causes at least half of an activity's ``excess`` (microseconds), else NOBODY.
 
-        Its usual delay is subtracted, so a permanent straggler does not count. The only trainer or replica of a run is
-        always named, a driver or reward worker never.
+        Its usual delay is subtracted, so a permanent straggler does not count. Except in a weight sync, the only
+        trainer or replica of a run is named for any excess. A driver or reward worker is never named.
         """
         shares = self.step.by_process[activity]
         top = max(shares, key=lambda process: shares[process])

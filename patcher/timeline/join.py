@@ -526,7 +526,10 @@ def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
 
 
 def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
-    """Merge the shortest pieces of a critical path into the piece before them, until at most ``most`` are left."""
+    """Merge the shortest pieces of a critical path into the piece before them, until at most ``most`` are left.
+
+    ``most`` is at least 2; the first piece stays.
+    """
     by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
     longest = {0, *by_length[1 - most :]}
     thin = list[PathPiece]()

@@ -121,7 +121,8 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
         GEMM,
         re.compile(
             r"gemm|gemv|mat_?mul|nvjet|Cijk_|xmma|wgmma|(?<![a-z])[bs]?mm(?![a-z])|addmm|splitk|cublas|marlin|machete|conv(?:\d|_|[A-Z]|olve|olution)"
-            r"|(?<![a-z])conv(?![a-z])|igemm|[dw]grad|fprop|im2d?2?col|scaled_mm|cutlass.*(?:Gemm|Universal)|w8a8|linear_kernel|wvSplitK|batched_dot",
+            r"|(?<![a-z])conv(?![a-z])|igemm|[dw]grad|fprop|im2d?2?col|scaled_mm|cutlass.*(?:Gemm|Universal)|w8a8|linear_kernel|wvSplitK|batched_dot"
+            r"|[his]\d*cudnn_",  # volta_scudnn_128x128_relu_small_nn_v1: a convolution, with the ReLU fused into it
             re.I,
         ),
     ),

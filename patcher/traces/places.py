@@ -99,14 +99,32 @@ def host_activity(gap: FreeGap) -> str:
 def first_place(profile: RankProfile, *parts: str) -> str:
     """Return in words the place with most idle time in the given parts of a step, and this time; "" without any."""
     gap = next((gap for gap in profile.gaps if gap.part in parts), None)
-    if gap is None:
-        return ""
+    return place_with_time(profile, gap) if gap else ""
+
+
+def place_with_time(profile: RankProfile, gap: FreeGap) -> str:
+    """Return in words a place where the device was idle, with this time per step and the number of steps."""
     count, place = len(profile.units), place_in_words(gap)
     if count == 1:
         return Text("{place}: {time}", place, in_ms(gap.ns))
     return Text(
         "{place}: {time} per step, in {steps:,} of {count:,} steps", place, in_ms(gap.ns / count), gap.units, count
     )
+
+
+def main_place(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:
+    """Return the place with over half of the idle time of the given parts of a step; None without one.
+
+    The time of a place counts as that of the part that has most of it. But a long gap can have several parts, as at a
+    program's start: then the time by which a place exceeds all other parts is in the given ones.
+    """
+    whole = profile.sum_ns(*parts)
+    elsewhere = profile.sum_ns(*(part for part in FREE if part not in parts))
+    for gap in profile.gaps:
+        least = gap.ns if gap.part in parts else gap.ns - elsewhere
+        if gap.kind == "place" and gap.part in (*parts, *FREE) and 2 * least > whole:
+            return gap
+    return None
 
 
 class HostCause(NamedTuple):

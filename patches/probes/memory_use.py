@@ -48,7 +48,7 @@ class MemoryUse(Steerable):
             pass
 
     def note_change(self) -> None:  # docstring goes in
-        """Note this process's own host memory if it changed by at least 16 MiB and 1/32 since the last note."""
+        """Note host memory if what no process shares changed by at least 16 MiB and 1/32 since the last note."""
         import contextlib
 
         with contextlib.suppress(Exception):

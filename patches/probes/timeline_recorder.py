@@ -271,7 +271,7 @@ class TimelineRecorder(MemoryUse):
             self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def watch(self) -> None:
-        """Write new records to the file about twice a second as long as the timeline is on, in its own thread."""
+        """Note memory and waits for a CPU, and write records, twice a second until the timeline is off."""
         import time
 
         while self.state == "on":
@@ -607,7 +607,7 @@ class SglangTimeline(EngineTimeline):
             self.first.stop(e)
 
     def begins_rollout(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
-        """Tell whether ``batch`` begins a rollout: it prefills alone, and has no request of the batch before."""
+        """Tell whether ``batch`` begins a rollout: it prefills while none runs, and is not the rest of the last."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False

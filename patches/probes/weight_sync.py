@@ -133,7 +133,7 @@ class WeightSync(OneWorld):
         def tell(self, worker: Any, event: str, *args: Any) -> None:
             """Call the method ``event`` of the recorder with ``args``, unless it has nothing more to record.
 
-            The first call makes the recorder, for ``worker``.
+            The first call makes the recorder, for ``worker``. An error is only printed, and ends the recording.
             """
             if self.probe is not None:
                 self.probe = self.recorder.dispatch(self.probe, worker, event, args)

@@ -25,9 +25,9 @@ def takes_requests(row: WorkerProgress) -> bool:
 
 
 def has_live_worker(folder: Path) -> bool:
-    """Tell whether `folder` has the state of a live worker that records on demand.
+    """Tell whether `folder` has the state of a live worker that records on demand; False if there is no such folder.
 
-    Raises OSError if the folder cannot be read.
+    Raises OSError if it cannot be read.
     """
     if not folder.is_dir():
         return False

@@ -45,7 +45,8 @@ def diagnose_processes(
     """Return the diagnosis of the run of `processes`; an unreadable trace is a problem of `result`.
 
     With `replays` it also estimates how long rollouts would take with other settings of the engine. `display` shows
-    the reading of traces in `folder`. Raises Problem (NO_TRACE) without an engine or a trainer among the processes.
+    the reading of traces in `folder`. Raises Problem (NO_TRACE) if no engine recorded an iteration and no trainer a
+    stage.
     """
     of_run, trainers = engines(processes), trainer_stages(processes)
     if not (trainers or any(len(engine.iterations) for engine in of_run)):
@@ -60,8 +61,8 @@ def _diagnose_with_steps(
 ) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes`, with each stage's part of the training steps if they are known.
 
-    Add a note to `result` on each process that failed to record. Raises Problem (NO_TRACE) without an engine or a
-    trainer among the processes.
+    Add a note to `result` on each process that failed to record. Raises Problem (NO_TRACE) if no engine recorded an
+    iteration and no trainer a stage.
     """
     diagnosis = diagnose_processes(folder, processes, display, result, replays=True)
     for note, process in failure_notes(folder, processes):

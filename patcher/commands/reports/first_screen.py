@@ -352,10 +352,13 @@ def _idle_host(report: model.TraceReport, leading: model.Diagnosis | None, focus
 def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
     """Return a line on steps that are slower than the others, besides the verdict; "" without such steps.
 
-    Also "" if they are the verdict themselves, have the same advice, or cost little time.
+    Also "" if they are the verdict themselves, or cost little time. So it is without a device if they have the same
+    advice as the verdict: both are about a trend.
     """
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
-    if leading is None or slow is None or not slow.saving_ns or slow.advice == leading.advice:
+    if leading is None or slow is None or not slow.saving_ns or slow is leading:
+        return ""
+    if focus.on_host and slow.advice == leading.advice:
         return ""
     if slow.severity != "warning" and not _is_large_on_host(slow, leading, focus):
         return ""

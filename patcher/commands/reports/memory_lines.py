@@ -22,7 +22,7 @@ def report(snapshot: Snapshot) -> Iterator[str]:
     if not snapshot.devices:
         yield Text("  no memory was allocated on any device")
     for device in snapshot.devices:
-        yield from verdict(device)
+        yield from device_lines(device)
         for table in memory_tables.tables(device):
             if table.rows:
                 yield Text("  {title}", table.title)
@@ -37,8 +37,8 @@ def report(snapshot: Snapshot) -> Iterator[str]:
         )
 
 
-def verdict(device: DeviceMemory) -> Iterator[str]:
-    """Yield sentences on the memory of a device: peak, failed allocations, memory without a stack, and unused cache."""
+def device_lines(device: DeviceMemory) -> Iterator[str]:
+    """Yield lines on the memory of a device: peak, failed allocations, memory without a stack, and unused cache."""
     yield from wrapped(memory_tables.peak_line(device), "  ")
     for failure in device.failures[:FAILURES]:
         free = Text("unknown") if failure.free is None else size(failure.free)

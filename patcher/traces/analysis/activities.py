@@ -56,9 +56,8 @@ class HostActivities:
         for thread, calls in self.trace.calls.items():
             both = "/".join(sorted({texts[name] for name in allocating.intersection(calls.name)}))
             ranges = RangeColumns()
-            for begin, end, name in zip(calls.begin, calls.end, calls.name, strict=True):
-                if name in allocating:
-                    ranges.add(begin, end, self.trace.names[both])
+            for index in (index for index, name in enumerate(calls.name) if name in allocating):
+                ranges.add(calls.begin[index], calls.end[index], self.trace.names[both])
             memory_calls[thread] = NestedRanges(ranges)
         return memory_calls
 
@@ -82,27 +81,23 @@ class HostActivities:
     def activity_in(self, gap: Idle) -> HostActivity | None:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
 
-        If both a frame and an operator do, the shorter one, which is the inner one, is returned. If none does, the
-        calls that allocate and free memory are, if they cover half together. The thread that
-        launched the task is searched first, then the main one. Only calls count if the task waited in a queue for most
-        of the gap.
+        Calls that allocate and free memory count together. Of several that do, the shortest one, which is the inner
+        one, is returned. The thread that launched the task is searched first, then the main one. Only a single call
+        counts if the task waited in a queue for most of the gap.
         """
         if (call := self.call_in(gap)) or self._waited_in_queue(gap):
             return call
         for thread in self._searched_threads(gap):
-            frame = operator = None
-            if thread in self.frames:
-                frame = covering(self.frames[thread], gap.begin, gap.end, thread)
+            candidates = [
+                covering(ranges[thread], gap.begin, gap.end, thread)
+                for ranges in (self.memory_calls, self.frames) if thread in ranges
+            ]  # fmt: skip
             if 0 <= thread < len(self.threads):
                 operator = covering(self.threads[thread].operators, gap.begin, gap.end, thread)
-            candidates = [frame, operator and operator._replace(is_operator=True)]
+                candidates.append(operator and operator._replace(is_operator=True))
             if activity := min(filter(None, candidates), key=attrgetter("ns"), default=None):
                 return activity
-        memory_calls = (
-            covering(self.memory_calls[thread], gap.begin, gap.end, thread)
-            for thread in self._searched_threads(gap) if thread in self.memory_calls
-        )  # fmt: skip
-        return next(filter(None, memory_calls), None)
+        return None
 
     def returned_in(self, gap: Idle) -> int:
         """Return the synchronising call that the host was in when the gap began, or had left for at most 20 µs.

@@ -12,7 +12,7 @@ from patcher.traces.analysis import collectives, copying, exposed, host_bound, h
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks
 from patcher.traces.places import place_in_words
-from patcher.traces.words import cold_start_phrase, in_ms, listed, percent, shorten_distinct
+from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, shorten_distinct
 
 SLOW = 1.3
 """A step that takes so many times the median is an outlier."""
@@ -182,9 +182,10 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     headline = _slow_steps_headline(profile, alike, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
-    if change := host_only.trend([time(unit) for unit in whole]):
+    change = host_only.trend([time(unit) for unit in whole])
+    if change:
         headline, advice = _trend_headline(*change), host_only.GROWS
-    more, cause, better = _about_slow_step(profile, slowest, usual)
+    more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     if cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
     saving = sum(late) // len(profile.units)
@@ -212,12 +213,18 @@ def _part_of_slow_step(profile: model.RankProfile, slowest: model.RecordedUnit, 
 
 
 def _about_slow_step(
-    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit, *, has_trend: bool
 ) -> tuple[str, str, str]:
-    """Return why the step ``slowest`` takes longer than ``usual``: evidence, cause, and advice; "" where unknown."""
+    """Return why the step ``slowest`` takes longer than ``usual``: evidence, cause, and advice; "" where unknown.
+
+    If the steps have a trend, there is no advice on what held the host: more important is why that takes longer.
+    """
     if profile.on_host:
         return host_only.excess(profile, slowest.number, usual.number)
     advice, part = "", _longer_part(slowest, usual)
+    gap = None if has_trend else _longer_gap(profile, slowest, usual)
+    if gap and _host_held(gap):
+        advice = host_bound.advice_on_place(profile, gap)
     if part == "compute_ns":
         advice = Text(
             "compare the longest kernels of this step with those of the median step: larger inputs, more kernels,"
@@ -265,7 +272,8 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     """Return the evidence why the step ``slowest`` takes longer on the device than ``usual``, and a text on the cause.
 
     The evidence names the part of the time that grew most, the place if most of that is idle time at one place, and
-    different numbers of kernels. The cause is "" if no part has most of the additional time.
+    different numbers of kernels. The cause is what held the host for most of the additional time, else the part that
+    has most of it, else "".
     """
     part = _longer_part(slowest, usual)
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
@@ -273,8 +281,10 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     share = percent(min(excess / whole, 1), 0)
     most = Text("{share} of the additional time is in this part of the step: {part}.", share, label)
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
-    gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
-    if gap is not None and 2 * gap.unit_ns > excess:
+    if gap := _longer_gap(profile, slowest, usual):
+        held = _host_held(gap)
+        if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
+            cause = Text("most of the additional time passes in {place}", held)
         most = sentences(most, Text("Most of this additional time is at one place: {place}.", place_in_words(gap)))
         following = next((unit for unit in profile.units if unit.number > slowest.number), None)
         if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
@@ -285,6 +295,24 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         )
         most = sentences(most, kernels)
     return most, cause
+
+
+def _longer_gap(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> model.FreeGap | None:
+    """Return the place with most of the idle time by which a step exceeds another one; None without one."""
+    part = _longer_part(slowest, usual)
+    gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
+    return gap if gap and 2 * gap.unit_ns > slowest.parts[part] - usual.parts[part] else None
+
+
+def _host_held(gap: model.FreeGap) -> str:
+    """Return the call, frame or range that the host was in during most of a gap; "" if it was not host-bound.
+
+    An operator of torch counts as none: it is longer in one step if something interrupts it.
+    """
+    name = gap.call or (gap.operator if gap.within and "::" not in gap.operator else "")
+    return host_name(name) if name and gap.part == "free_host_late_ns" else ""
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
@@ -335,12 +363,14 @@ def _verdict(
 
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
     these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
-    withdraw all diagnoses of the device, or without profiles, the title says that the data is not sufficient.
+    withdraw all diagnoses of the device, and there is none on operators, the title says that the data is not
+    sufficient; without profiles, too.
     ``diagnoses`` are in the order of the report, ``labels`` maps the source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
-    if not profiles or set(DEVICE) <= withdrawn_ids:
+    on_operators = any(diagnosis.id == "host-operators" for diagnosis in diagnoses)
+    if not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
         title: str = Text("No verdict: the data is not sufficient")
     else:
         titles = (
@@ -355,10 +385,12 @@ def _verdict(
 def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:
     """Return the title of a verdict without a finding.
 
-    It names the largest ``withdrawn`` warning as unconfirmed; without one, it says that nothing stands out.
+    It names the largest ``withdrawn`` warning as unconfirmed, else the withdrawn diagnosis of computing; without these,
+    it says that nothing stands out.
     """
     warnings = (diagnosis for diagnosis in withdrawn if diagnosis.severity == "warning")
-    largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=None)
+    computing = next((diagnosis for diagnosis in withdrawn if diagnosis.id == "compute"), None)
+    largest = max(warnings, key=lambda diagnosis: diagnosis.saving_ns or 0, default=computing)
     if largest is None:
         return Text("Nothing stands out")
     return Text("No verdict: a check of the data failed. Unconfirmed finding: {finding}", largest.title)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
@@ -9,7 +10,7 @@ from patcher.traces import model
 from patcher.traces.analysis import copying
 from patcher.traces.analysis.activities import ALLOCATES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
-from patcher.traces.places import begin_of, first_place, host_cause, place_in_words
+from patcher.traces.places import begin_of, first_place, host_cause, main_place, place_in_words, place_with_time
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import host_name, in_ms, percent
 
@@ -33,6 +34,9 @@ _MOSTLY_PROMPT = 0.5
 
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
+
+_LAUNCHES = re.compile(r"(?:cu|hip|acl|Node@)\w*launch", re.IGNORECASE)
+"""Begin of the name of a call that launches kernels."""
 
 _ABOUT_CALL = {
     "graph": Text(
@@ -95,10 +99,9 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         evidence = sentences(evidence, within) if evidence else within
     advice: str = _faster_launches(profile)
     place = first_place(profile, *HOST_PARTS)
-    longest = _largest(profile, *HOST_PARTS)
-    if longest and 2 * longest.ns > profile.sum_ns(*HOST_PARTS):
-        evidence = sentences(evidence, Text("Most of this idle time is in one place: {place}.", place))
-        advice = _advice_on_place(profile, longest)
+    if main := main_place(profile, HOST_PARTS):
+        most = Text("Most of this idle time is in one place: {place}.", place_with_time(profile, main))
+        evidence, advice = sentences(evidence, most), advice_on_place(profile, main)
     elif cause := host_cause(profile, HOST_PARTS):
         most = Text(
             "During most of this idle time, the host was in {call}: {time} per step.",
@@ -106,7 +109,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
             in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
-        advice = _advice_on_place(profile, cause.gap)
+        advice = advice_on_place(profile, cause.gap)
     else:
         evidence = sentences(evidence, slow_launchers(profile))
         advice = copying.advice_on_many(profile) or advice
@@ -137,7 +140,7 @@ def _faster_launches(profile: model.RankProfile) -> str:
     return _ON_GPUS
 
 
-def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
+def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
     """Return what to do about ``gap``, the place that takes most of the host-bound time.
 
     The advice depends on what covers it: launch latency, a synchronising call, another call or operator, or nothing
@@ -165,8 +168,8 @@ def _advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "torch's allocator asks the driver for memory: run the step once before the recording window; if this"
             " happens in each step, use less memory, or the allocator's expandable_segments:True"
         )
-    if gap.part == model.LEAD_IN and "launch" in gap.call.lower():
-        return _about_launch(gap.call, repeated=False)
+    if _LAUNCHES.match(gap.call):
+        return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
     if gap.call or gap.within:
         return Text(
             "look at what the host does in {name}: make this work faster, or run it before the step or in"
@@ -228,7 +231,7 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     )
     longest = _largest(profile, "free_blocked_ns")
     call = longest.call if longest else ""
-    advice = _about_launch(call, repeated=longest is not None and 2 * longest.units >= len(profile.units) > 1)
+    advice = _about_launch(call, repeated=longest is not None and _is_repeated(profile, longest))
     if longest:
         in_call = Text(
             "The longest launch call: {call}, {time}, {place}.", host_name(call) or Text("a launch call"),
@@ -238,6 +241,11 @@ def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
     certainty = Text("upper bound of the saving; the cause is a guess")
     return model.Diagnosis("launch-blocked", "warning", evidence, saving, certainty, advice, profile.source)
+
+
+def _is_repeated(profile: model.RankProfile, gap: model.FreeGap) -> bool:
+    """Tell whether at least half of several steps have a gap at the place."""
+    return 2 * gap.units >= len(profile.units) > 1
 
 
 def _about_launch(call: str, *, repeated: bool) -> str:
@@ -290,7 +298,7 @@ def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diag
     if len(profile.units) > 1:
         return model.Diagnosis("lead-in", "note", evidence, None, certainty, "", profile.source)
     advice = (
-        _advice_on_place(profile, longest) if longest else Text("look at what the host does before the first kernel")
+        advice_on_place(profile, longest) if longest else Text("look at what the host does before the first kernel")
     )
     return model.Diagnosis("lead-in", "warning", evidence, lead_in, certainty, advice, profile.source)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import operator
@@ -53,6 +54,9 @@ _TREND_STEPS, _TREND = 5, 1.5
 GROWS = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
 """Advice where steps have a trend."""
 
+_CALLS_OPERATORS = re.compile(r"torch/(?:_ops|_tensor|functional|autograd|optim|nn/(?:functional|init|modules))\b")
+"""Begin of the name of a frame of torch that only calls operators, and takes hardly any time by itself."""
+
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
 
@@ -67,17 +71,33 @@ _COLLECTORS = (COLLECTION, "built-in function collect")
 
 
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses of a profile without a device; nothing if it has one, or no operator.
+    """Yield the diagnoses of a profile without a device; nothing if kernels were recorded, or no operator.
 
-    They are torch.compile, many small operators, a place without operators, and always the longest operators.
+    They are torch.compile, many small operators, a place without operators, and always the longest operators. If the
+    program has a device, but its kernels were not recorded, only an operator with half of the time is told.
     """
-    if not profile.on_host or not profile.host_steps:
+    if not profile.host_steps:
+        return
+    if not profile.on_host:
+        yield from _beside_unrecorded_device(profile)
         return
     small, idle = _many_small(profile), _idle_host(profile)
     if small and idle and (small.saving_ns or 0) >= (idle.saving_ns or 0):
         idle = None  # the pauses between the same small operators
     yield from filter(None, (_compilation(profile), small, idle))
     yield _longest_operators(profile)
+
+
+def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
+    """Yield the longest operators if one has half of the time on the host, although the device was not recorded.
+
+    Nothing if events of unknown categories can be those of the device.
+    """
+    dominant = _dominant_operator(profile, sum(step.ns for step in profile.host_steps))
+    if dominant and all(check.id != "events" for check in profile.failed):
+        headline = Text("{headline}; whether the host waits for the device there was not recorded", dominant)
+        advice = Text("record the device, too: rlpatch apply … --contents npu,cpu, or ProfilerActivity.CUDA")
+        yield dataclasses.replace(_longest_operators(profile), headline=headline, advice=advice)
 
 
 def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
@@ -180,11 +200,17 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
     if calls != usual_calls:
         counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
+        advice: str = ""
+        if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
+            advice = Text(
+                "this step does more than the median step, for example validation, or another model: check whether it"
+                " has to, and how often"
+            )
         if within := _excess_in_range(slow, typical):
-            return within._replace(evidence=sentences(within.evidence, counts))
+            return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
         (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
         cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
-        return HostExcess(sentences(sentence, counts), cause)
+        return HostExcess(sentences(sentence, counts), cause, advice)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
     if not more.evidence:
         unknown = Text(
@@ -216,6 +242,16 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
     evidence: str = Text("For {time} of the additional time, no operator runs: {place}.", in_ms(ns), place_words(place))
+    if _CALLS_OPERATORS.match(place.inside):
+        short = Text(
+            "This code of torch takes hardly any time by itself, so something probably interrupted it: another process"
+            " on the CPU core, or Python's garbage collection."
+        )
+        advice = Text(
+            "check whether other processes or threads need the CPU cores; if none does, call gc.freeze() after"
+            " everything is loaded"
+        )
+        return HostExcess(sentences(evidence, short), Text("something probably interrupted the host"), advice)
     cause = Text("most of the additional time passes {place}", place_words(place))
     if not _names_cause(place):
         see = Text("To see what Python does during this time, record again with {command}.", _STACKS)
@@ -490,10 +526,14 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
         " frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
-    advice = Text("use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile")
-    return model.Diagnosis(
-        "host-small", "warning", evidence, small, Text("upper bound of the saving"), advice, profile.source
+    advice: str = Text(
+        "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
+    headline = _trend_headline(steps)
+    return model.Diagnosis(
+        "host-small", "warning", evidence, small, Text("upper bound of the saving"), GROWS if headline else advice,
+        profile.source, headline=headline,
+    )  # fmt: skip
 
 
 def _compilation(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -547,16 +587,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
             "look at the Python code that {operator} runs: a backward hook, or backward() of an autograd.Function",
             host_name(dominant),
         )
-    headline = _dominant_operator(profile, whole)
-    if change := trend([step.ns for step in profile.host_steps]):
-        first, last = change
-        headline = Text(
-            "No device data; the step time keeps growing, from {first_time} to {last_time}", *map(in_ms, change)
-        )
-        if first > last:
-            headline = Text(
-                "No device data; the step time keeps falling, from {first_time} to {last_time}", *map(in_ms, change)
-            )
+    headline = _trend_headline(profile.host_steps)
+    if headline:
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
@@ -569,15 +601,33 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         model.EXACT,
         advice,
         profile.source,
-        headline=headline,
+        headline=headline or _dominant_operator(profile, whole),
     )
+
+
+def _trend_headline(steps: Sequence[model.HostStep]) -> str:
+    """Return a headline on steps whose times rise or fall throughout; "" if they do not.
+
+    If all steps run the same operators on the same inputs, as far as recorded, the change has to be twofold: less can
+    come from other processes on the machine.
+    """
+    change = trend([step.ns for step in steps])
+    same = all((step.calls, step.inputs) == (steps[0].calls, steps[0].inputs) for step in steps)
+    if change is None or (same and max(change) < 2 * min(change)):
+        return ""
+    if change[0] > change[1]:
+        return Text(
+            "No device data; the step time keeps falling, from {first_time} to {last_time}", *map(in_ms, change)
+        )
+    return Text("No device data; the step time keeps growing, from {first_time} to {last_time}", *map(in_ms, change))
 
 
 def trend(times: Sequence[int]) -> tuple[int, int] | None:
     """Return the median of the first and of the last third of ``times`` (ns by step) if they rise or fall throughout.
 
-    They do if both differ by a factor of at least 1.5, nine of ten pairs of steps are in this order, and at least a
-    tenth of the change lies on each side of the middle third. None otherwise, and for under five steps.
+    They do if both differ by a factor of at least 1.5, nine of ten pairs of steps are in this order, at least a tenth
+    of the change lies on each side of the middle third, and no step exceeds the median step by over twice the change.
+    None otherwise, and for under five steps.
     """
     if len(times) < _TREND_STEPS:
         return None
@@ -587,7 +637,8 @@ def trend(times: Sequence[int]) -> tuple[int, int] | None:
     in_order = sum((before < after) == (first < last) for before, after in pairs)
     middle = _median(times[third:-third])
     at_once = min(abs(middle - first), abs(last - middle)) < NOTABLE * abs(last - first)
-    if at_once or max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
+    stands_out = max(times) - _median(times) > 2 * abs(last - first)
+    if at_once or stands_out or max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
         return None
     return first, last
 

@@ -11,7 +11,7 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import host_activity, host_cause, place_of
+from patcher.traces.places import host_activity, host_cause, main_place, place_of
 from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
@@ -37,10 +37,10 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     In both cases, the saving is at most the time there. Any other diagnosis, and one without ``profile``, is unchanged.
     """
     parts = PARTS_OF.get(diagnosis.id, ())
-    if profile is None or diagnosis.saving_ns is None:
+    if profile is None or diagnosis.saving_ns is None or not parts:
         return diagnosis
-    gap = next((gap for gap in profile.gaps if gap.part in parts and gap.kind == "place"), None)
-    if gap is None or 2 * gap.ns <= profile.sum_ns(*parts):
+    gap = main_place(profile, parts)
+    if gap is None:
         cause = host_cause(profile, parts) if diagnosis.id == "dispatch" else None
         if cause is None:
             return diagnosis
@@ -194,12 +194,15 @@ def _sort_by_severity(
 def _is_outweighed(
     diagnosis: model.Diagnosis, diagnoses: Sequence[model.Diagnosis], profile: model.RankProfile | None
 ) -> bool:
-    """Tell whether a diagnosis of host-bound time, which the profiler makes longer, yields to one on computing.
+    """Tell whether ``diagnoses`` has a better verdict than ``diagnosis`` of an idle device, that on computing.
 
-    It does if ``diagnoses`` has one on computing in the same profile. A diagnosis with a known place or cause yields
-    only if computing takes nearly all the time. False for any other diagnosis.
+    It is better than one on host-bound time, which the profiler makes longer, unless that has a known place or cause
+    and computing takes less than nearly all the time. It is better than the time before the first kernel if it takes
+    over half of the time including that. False for any other diagnosis, or without one on computing in the profile.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
-    if diagnosis.id != "dispatch" or not computing or profile is None:
+    if diagnosis.id not in ("dispatch", "lead-in") or not computing or profile is None:
         return False
+    if diagnosis.id == "lead-in":
+        return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)
     return not diagnosis.culprit or profile.share("compute_ns", "overlap_ns") >= NEARLY_ALL

@@ -85,10 +85,10 @@ def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
 
 
 def _add_metadata(trace: RankTrace, path: Path) -> None:
-    """Set ``metadata`` of a trace from the file beside ``path``, and ``doubts`` to what is wrong with this file.
+    """Set ``metadata`` of a trace from the file beside ``path``, and ``doubts`` to what is wrong with that file.
 
-    The trace's rank is only set if unknown; its world size is replaced if the file has one. The source of a parsed
-    trace of torch_npu becomes the folder of its rank.
+    A contradiction to the trace is a doubt, too. The world size of the metadata replaces that of the trace, their rank
+    only a missing one. The source of a parsed trace of torch_npu becomes the folder of its rank.
     """
     place = path
     if path.parent.name == OUTPUT:

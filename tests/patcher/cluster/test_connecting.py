@@ -19,7 +19,7 @@ from fixtures.cache import REPOSITORY
 from fixtures.rays import cluster
 from patcher.cli.search import ClusterOptions
 from patcher.cluster import connecting
-from patcher.cluster.connecting import choose, connect
+from patcher.cluster.connecting import choose_nodes, connect
 from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
@@ -48,13 +48,13 @@ NODES = [
     ],
 )
 def test_the_words_of_nodes(words: list[str], meant: str) -> None:
-    assert " ".join(node.name for node in choose(words, NODES)) == meant
+    assert " ".join(node.name for node in choose_nodes(words, NODES)) == meant
 
 
 @pytest.mark.parametrize("word", ["worker3", "GPU>0", "NPU>8", "*x"])
 def test_a_word_that_means_no_node_is_an_error_with_those_that_there_are(word: str) -> None:
     with pytest.raises(Problem) as caught:
-        choose([word], NODES)
+        choose_nodes([word], NODES)
     assert caught.value.kind is Kind.USAGE
     assert "names of nodes (head, worker1, worker2)" in caught.value.hint
     assert "resources (CPU>0, NPU>0) and the word has-target" in caught.value.hint

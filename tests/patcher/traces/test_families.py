@@ -76,7 +76,8 @@ OF_FAMILY = {
     "gemm": [
         "nvjet_tst_64x64_64x16_2x1_2cta_v_bz_bias_TNT", "Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs", "MatMulV3",
         "ampere_sgemm_128x128_tn", "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_32x4_nn_align1>(Params)",
-        "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32", "Conv2DBackpropFilter",
+        "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32", "Conv2DBackpropFilter", "volta_scudnn_128x128_relu_small_nn_v1",
+        "turing_h1688cudnn_256x64_ldg8_relu_exp_small_nhwc_tn_v1", "volta_fp16_s884cudnn_fp16_128x128_relu_interior_nn_v1",
     ],
     "attention": [
         "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "attn_fwd",

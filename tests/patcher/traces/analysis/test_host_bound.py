@@ -127,6 +127,12 @@ def frees(machine: Machine) -> None:
         machine.now += MS
 
 
+def allocates_in_operator(machine: Machine) -> None:
+    begin = machine.now
+    frees(machine)
+    machine.operators.append(Range("aten::empty", begin, machine.now))
+
+
 def works(machine: Machine) -> None:
     machine.spend(machine.operators, "aten::nonzero", 20 * MS)
 
@@ -151,6 +157,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
     "memory that is freed and allocated": (frees, "dispatch", ("cudaFree/cudaMalloc for ", "expandable_segments"), ()),
+    "memory that an operator frees and allocates": (allocates_in_operator, "dispatch", ("cudaFree/cudaMalloc (aten::empty) for ", "expandable_segments"), ()),
     "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
@@ -210,6 +217,16 @@ def test_the_cause_that_was_put_in_is_the_headline(
 def test_a_launch_that_blocks_once_is_the_first_one(tmp_path: Path, inject: Inject, advice: str, before: bool) -> None:
     first = headline(report(recorded(inject, 1, before=before), tmp_path))
     assert (first.id, advice in first.advice) == ("lead-in" if before else "launch-blocked", True)
+
+
+def test_calls_that_block_one_after_the_other_are_one_place(tmp_path: Path) -> None:
+    def starts(machine: Machine) -> None:
+        machine.spend(machine.calls, "cudaFree", 9 * MS)
+        machine.kernel("fresh", takes=12 * MS, after=machine.now + 12 * MS)
+
+    late = next(finding for finding in report(recorded(starts, 1), tmp_path).findings if finding.id == "dispatch")
+    assert "the host was in cudaLaunchKernel (aten::fresh) for 57 % of the gap" in late.title
+    assert "loads or compiles its code" in late.advice
 
 
 @pytest.mark.parametrize(("inject", "between", "marked", "advice"), [

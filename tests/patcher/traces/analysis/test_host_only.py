@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -268,6 +268,38 @@ def test_a_step_that_starts_the_profiler_is_no_headline_beside_a_cause_of_all_st
     assert "outlier" in {finding.id for finding in report.findings}
 
 
+@pytest.mark.parametrize(
+    ("frame", "interrupted"),
+    [
+        ("torch/_ops.py(1140): __call__", True), ("torch/nn/modules/linear.py(9): forward", True),
+        ("torch/nn/parallel/distributed.py(9): forward", False), ("torch/serialization.py(9): save", False),
+    ],
+)  # fmt: skip
+def test_code_of_torch_that_only_calls_operators_is_not_what_takes_the_time(
+    tmp_path: Path, frame: str, interrupted: bool
+) -> None:
+    def inject(loop: Loop, number: int) -> None:
+        if number == 5:
+            loop.within(loop.functions, frame, lambda: loop.sleep(300 * MS))
+
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert frame in first.evidence
+    assert ("probably interrupted" in first.title) == ("gc.freeze()" in first.advice) == interrupted
+    assert (frame in first.title) != interrupted
+
+
+@pytest.mark.parametrize(("count", "paused", "more"), [(50, 0, True), (2, 0, True), (1, 0, False), (50, 18, False)])
+def test_a_step_that_runs_more_operators_does_more(tmp_path: Path, count: int, paused: int, more: bool) -> None:
+    """Unless the host pauses for most of the additional time, here for ``paused`` ms after each operator."""
+
+    def inject(loop: Loop, number: int) -> None:
+        for at in range(count if number == 5 else 1):
+            loop.run(f"aten::op{at % 7}", 4 * MS if number != 5 else 400 * MS // count)
+            loop.sleep(paused * MS if number == 5 else 0)
+
+    assert ("does more than the median step" in headline(analysis.reported([profile(inject, tmp_path)])).advice) == more
+
+
 def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"
@@ -505,7 +537,10 @@ def test_a_device_without_kernels_that_are_known_is_said(
     report = analysis.reported([made])
     assert made.on_host == on_host
     assert any(says in line for line in report.verdict.withdrawn) != on_host
-    assert any(finding.id == "host-operators" for finding in report.findings) == on_host
+    unknown = "hpu_kernel" in says
+    assert any(finding.id == "host-operators" for finding in report.findings) != unknown
+    assert ("78 % of the time passes in aten::mm" in report.verdict.title) != unknown
+    assert ("whether the host waits for the device there" in report.verdict.title) != (on_host or unknown)
 
 
 PLACES: dict[HostPlace, tuple[str, str]] = {
@@ -582,7 +617,8 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "up and down": ([1, 9, 2, 8, 3, 7], None), "long at the end": ([5, 3, 4, 2, 1, 9], None),
     "one long first step": ([35, 8, 7, 6, 5], None), "most of it at first": ([32, 8, 7, 6, 4], (32, 4)),
     "half as long again": ([10, 10, 12, 13, 15, 15], (10, 15)), "not quite": ([100, 100, 120, 130, 149, 149], None),
-    "nine of ten pairs": ([1, 2, 4, 3, 9], (1, 9)), "eight of ten pairs": ([1, 3, 4, 2, 9], None),
+    "grows faster and faster": ([1, 2, 4, 8, 16, 32], (1, 16)), "falls after a longer step": ([15, 9, 8, 7, 6, 5], (9, 5)),
+    "falls after a far longer step": ([16, 9, 8, 7, 6, 5], None), "nine of ten pairs": ([1, 2, 4, 3, 9], (1, 9)), "eight of ten pairs": ([1, 3, 4, 2, 9], None),
 }  # fmt: skip
 
 
@@ -679,6 +715,29 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
     )
     if found:
         assert f"aten::a ({calls - 1:,}), aten::b (1)" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("times", "more", "shapes", "told"),
+    [
+        (range(10, 17), 1, "", True), (range(10, 17), 0, "[[3]]", True), (range(10, 17), 0, "", False),
+        ((10, 12, 14, 16, 18, 20, 24), 0, "", True), ([10] * 7, 1, "", False),
+    ],
+    ids=["more operators", "other inputs", "half as long again", "twice as long", "no longer"],
+)  # fmt: skip
+def test_steps_have_a_trend_if_what_they_run_changes_or_they_take_twice_as_long(
+    times: Sequence[int], more: int, shapes: str, told: bool
+) -> None:
+    steps = tuple(
+        HostStep(
+            number=at, ns=ms * MS, operators={}, calls={"a": 9999 + more * at}, places={}, small_ns=MS, compiling_ns=0,
+            inputs={"a": {shapes if at else ""}},
+        )
+        for at, ms in enumerate(times)
+    )  # fmt: skip
+    found = host_only._many_small(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
+    assert found
+    assert ("keeps growing" in found.title) == ("grows or shrinks" in found.advice) == told
 
 
 @pytest.mark.parametrize(

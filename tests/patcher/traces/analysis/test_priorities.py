@@ -42,12 +42,14 @@ def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
     [
         ("dispatch", "", 51, True, "compute"), ("dispatch", "", 51, False, "dispatch"), ("dispatch", "place", 79, True, "dispatch"),
         ("dispatch", "place", 80, True, "compute"), ("waiting", "", 99, True, "waiting"), ("copies", "", 99, True, "copies"),
+        ("lead-in", "place", 60, True, "lead-in"), ("lead-in", "place", 61, True, "compute"), ("lead-in", "", 61, False, "lead-in"),
     ],
 )  # fmt: skip
-def test_computing_outweighs_host_bound_time_without_a_place(
+def test_computing_outweighs_host_bound_time_without_a_place_and_the_time_before_the_first_kernel(
     id_: str, culprit: str, share: int, told: bool, first: str
 ) -> None:
-    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=share, free_host_late_ns=100 - share)
+    late = 100 - share
+    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=share, free_host_late_ns=late, lead_in_ns=20)
     findings = [finding(id_, 20, source="x", culprit=culprit), finding("copies", 6, source="x")]
     findings += [finding("compute", None, "note", source="x" if told else "y")]
     ordered = priorities._sort_by_severity(findings, {"x": RankProfile("x", "torch", 0, "H100", (unit,))})
@@ -172,15 +174,20 @@ def test_a_slow_step_is_explained_by_a_finding_that_saves_as_much(severity: str,
     [
         (21, "free_host_late_ns", "place", 10, "module"), (20, "free_host_late_ns", "place", 15, ""), (21, "copy_ns", "place", 15, ""),
         (21, "free_host_late_ns", "several", 15, ""), (40, "free_latency_ns", "place", 15, "module"),
+        (41, "free_blocked_ns", "place", 15, "module"), (40, "free_blocked_ns", "place", 15, ""),
     ],
 )  # fmt: skip
 def test_a_place_with_over_half_of_the_time_is_named(ns: int, part: str, kind: str, saving: int, culprit: str) -> None:
-    """Two steps have 20 ns each; no more is saved at a place than its time in the mean step."""
+    """Two steps have 20 ns each; no more is saved at a place than its time in the mean step.
+
+    Launch calls block for 20 ns in all, so that a longer gap has other time, too.
+    """
     gap = FreeGap(
         kind=kind, part=part, ns=ns, count=2, units=2, unit=0, unit_ns=ns, longest_ns=ns, begin_ns=0, before="a",
         after="kernel", stream="stream 7", module="module",
     )  # fmt: skip
-    found = priorities._name_main_place(finding("dispatch", 15), replace(profile("x", 20), gaps=(gap,)))
+    units = tuple(replace(unit, free_blocked_ns=10) for unit in profile("x", 20).units)
+    found = priorities._name_main_place(finding("dispatch", 15), replace(profile("x", 20), units=units, gaps=(gap,)))
     assert (found.saving_ns, found.culprit) == (saving, culprit)
     assert bool(found.headline) == bool(culprit)
     assert priorities._name_main_place(finding("dispatch", None), profile("x", 20)).saving_ns is None

@@ -91,6 +91,46 @@ def test_a_gap_up_to_the_next_step_names_that_step(begin: int, named: bool) -> N
     assert ("ends at the first kernel of step 4" in finding.evidence) == named
 
 
+@pytest.mark.parametrize(
+    ("call", "covered", "cause", "advice"),
+    [
+        ("save", 46, "passes in save", "look at what the host does in save"),
+        ("save", 45, "in this part of the step: host-bound", "look at what the host does in save"),
+        ("", 46, "in this part of the step: host-bound", "check what is special"),
+    ],
+)
+def test_what_holds_the_host_in_a_slow_step_is_named_and_advised_on(
+    call: str, covered: int, cause: str, advice: str
+) -> None:
+    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
+    units[3] = replace(units[3], free_host_late_ns=90 * MS)
+    long = replace(gap(90 * MS, call, covered=covered * MS), unit=3)
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(long,))
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert cause in finding.title
+    assert advice in finding.advice
+    growing = tuple(replace(unit, free_host_late_ns=at * 9 * MS) for at, unit in enumerate(units))
+    made = replace(made, units=growing, gaps=(replace(long, unit=5),))
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert "grows or shrinks" in finding.advice
+
+
+@pytest.mark.parametrize(("operator", "named"), [("compile (dynamo_timed)", True), ("aten::linear", False)])
+def test_an_operator_of_torch_is_not_what_makes_one_step_longer(operator: str, named: bool) -> None:
+    """The finding on all steps has the same advice as that on the slow one; both are told."""
+    units = [
+        RecordedUnit(
+            number=at, host_ns=MS, kernels=1, compute_ns=10 * MS, free_host_late_ns=(90 if at == 3 else 30) * MS
+        )
+        for at in range(6)
+    ]
+    place = replace(gap(240 * MS, operator=operator), unit=3, units=6, unit_ns=90 * MS, longest_ns=90 * MS)
+    report = analysis.reported([RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(place,))])
+    (slow,) = (found for found in report.findings if found.id == "outlier")
+    assert (operator in slow.title) == (slow.advice == report.findings[0].advice) == named
+    assert "also: One step takes much longer" in " ".join(first_screen(report))
+
+
 def gap(ns: int, call: str = "", operator: str = "", covered: int | None = None) -> FreeGap:
     """Return a gap of so many ns at a place of its own, within the operator if it has no call."""
     return FreeGap(
