@@ -251,7 +251,7 @@ class _Export:
         return [*self.by_place.values()]
 
     def _notes(self) -> Iterator[str]:
-        """Yield sentences that say which tables are missing, and that graphs were recorded whole."""
+        """Yield a sentence on each table that is missing, and one if graphs were recorded whole, not by kernel."""
         for table, what in _WITHOUT.items():
             if table not in self.tables and (table != _KERNELS or _GRAPHS not in self.tables):
                 yield Text("the table {table} is missing: {consequence}", table, what)
