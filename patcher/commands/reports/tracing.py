@@ -311,7 +311,7 @@ def _parsed(parsed: ParseResult) -> Text:
 
 
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
-    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and `exports` are missing.
+    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and some `exports` are missing.
 
     `exports` are the wanted types, such as "db". If some are missing without an error, that is a warning: the recording
     did not ask for them.

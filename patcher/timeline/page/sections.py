@@ -166,7 +166,7 @@ def _uncompared_phases(step: TrainingStep) -> Content:
 
 
 def table_sections(timeline: RunTimeline) -> Iterator[Content]:
-    """Yield the tables of possible savings, busy roles, weight sync, imbalance and memory."""
+    """Yield the page's sections with the tables of possible savings, busy roles, weight sync, imbalance and memory."""
     bounds = tables.bounds(timeline)
     yield table_section(bounds, contents={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):
