@@ -47,8 +47,8 @@ class Timeline(PackageStage):
         " DTensor.full_tensor of torch.distributed are replaced in memory, to measure how long they block"
     )
     REMOVE_WHEN = Text(
-        "the patch is needed until the framework itself writes a timeline of its processes, in a format that can be"
-        " read without starting a server"
+        "the patch is no longer needed once the framework itself writes a timeline of its processes, in a format that"
+        " can be read without starting a server"
     )
     AT_HEAD = "_rlpatch_span"
     AROUND = "_rlpatch_wait"

@@ -49,8 +49,8 @@ class Weights(PackageStage):
         " end"
     )
     REMOVE_WHEN = Text(
-        "the patch is needed until the framework's own profiler can record the weight sync as a stage, and mark its"
-        " phases"
+        "the patch is no longer needed once the framework's own profiler can record the weight sync as a stage, and"
+        " mark its phases"
     )
     AT_HEAD = "_rlpatch_range"
     AROUND = "_rlpatch_phase"

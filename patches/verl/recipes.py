@@ -150,8 +150,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts a line at the start of the function, where the probe determines which role the call serves; the"
-            " probe is a nested class at the end of TrainingWorker"
+            "inserts a line at the start of the function. The line calls the probe, a nested class at the end of"
+            " TrainingWorker, which determines the role that the call serves"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         needed_until=REMOVE,

@@ -363,8 +363,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, saving), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence: str = Text(
-        "No operator ran on the host for {time} of a typical step of {step_time} ({share}). The longest part:"
-        " {place}, {longest}.",
+        "No operator ran on the host for {time} of the {step_time} that a typical step takes ({share}). The longest"
+        " such gap: {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     advice = advice_on(first)

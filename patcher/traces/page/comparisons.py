@@ -37,7 +37,10 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         tag("p", baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
         if comparison.baseline
         else None,
-        [tag("p", Text("The sides differ: {difference}.", difference)) for difference in comparison.differs],
+        [
+            tag("p", Text("The two sides of the comparison differ: {difference}.", difference))
+            for difference in comparison.differs
+        ],
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),
         waterfall(comparison),
