@@ -383,7 +383,7 @@ class _Comparison:
         return excess > max(CLEAR_SPREADS * self.usual_times[activity][1], CLEAR * self.step.total)
 
     def _slower_together(self, activity: Activity) -> Sequence[str]:
-        """Return the names of all roles that took longer than usual in the phase of ``activity``, largest excess first.
+        """Return names of roles that took clearly longer than usual in the phase of ``activity``, largest excess first.
 
         () if they are fewer than three, or if the roles other than the activity's own have less than a quarter of its
         excess.
