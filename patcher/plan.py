@@ -276,11 +276,11 @@ class _Planning(NamedTuple):
         failures: Sequence[Failure],
         lone_notes: Sequence[Note],
     ) -> None:
-        """Raise Problem (NO_RECIPE, STRUCTURE) unless a place records the window and no required recipe is missing.
+        """Raise Problem unless one of `recording` records the window, and each recipe with `together` is in `fitting`.
 
-        Recipes with `together` are required. `fitting` are the places whose code matches. `recording` are those of them
-        whose needed recipes match, too; `lone_notes` are notes on the other ones. `failures` are the places whose code
-        does not match, with their problems.
+        The kind is STRUCTURE if code does not match or a file is missing, else NO_RECIPE. `fitting` are the places
+        whose code matches. `recording` are those of them whose needed recipes match, too; `lone_notes` are notes on the
+        other ones. `failures` are the places whose code does not match, with their problems.
         """
         stage, name, target = self.config.stage, self.target.project.name, self.target
         fits = {fit.place.recipe.name for fit in fitting}

@@ -146,7 +146,7 @@ def _is_python(process: Path, name: str) -> bool:
 
 
 def _search_path(process: Path) -> list[Path] | None:
-    """Return a process's working directory, then the folders of its PYTHONPATH; None if it hides them.
+    """Return a process's working directory, then the folders of its PYTHONPATH; None if these cannot be read.
 
     `process` is its folder below /proc.
     """

@@ -78,8 +78,8 @@ class Timeline(PackageStage):
     ) -> tuple[Recipe, ...]:
         """Return the recipe of the timeline's recorder, followed by the recipes of its `sites`.
 
-        The recorder, an instance of `recorder_class`, goes to the end of the package, into the module variable
-        `recorder_name`. Recorder and sites are only patched together.
+        The recorder, an instance of `recorder_class`, goes to the end of the package's ``__init__.py``, into the module
+        variable `recorder_name`. Recorder and sites are only patched together.
         """
         probe = Probe(
             summary=self.summary,

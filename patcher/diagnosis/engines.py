@@ -55,10 +55,10 @@ class Engine:
 
 def engines(processes: Sequence[Process]) -> list[Engine]:
     """Read the iterations of all engines among the processes of a run."""
-    return [engine(process) for process in processes if "engine" in process.roles]
+    return [read_engine(process) for process in processes if "engine" in process.roles]
 
 
-def engine(process: Process) -> Engine:
+def read_engine(process: Process) -> Engine:
     """Read the iterations of an engine's process from its timeline files, in seconds of its host's wall clock."""
     monotonic, wall = process.head.clocks
     reader = Reader(process.paths, 0, wall - monotonic)

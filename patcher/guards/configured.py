@@ -120,7 +120,10 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
 
 
 def _read_configuration(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
-    """Add the lines of a configuration to ``reading`` as plain text, unless the project in ``root`` packages it."""
+    """Put the lines of the configuration ``file`` into ``reading`` as plain text, in place of those it already has.
+
+    Do nothing if there is no such file, or if the project in ``root`` packages it.
+    """
     package = (root / application.packages[0]).resolve() if root else None
     if file.is_file() and not (package and file.resolve().is_relative_to(package)):
         reading.texts[:] = [text for text in reading.texts if text.where.rpartition(":")[0] != str(file)]

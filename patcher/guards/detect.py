@@ -148,7 +148,10 @@ def _unreadable(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _judge_variable(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of a variable for each start of Python; without one, for each command that sets it."""
+    """Yield a result for each start of Python in which the variable is set.
+
+    If the launch starts no Python, yield one for each command that sets the variable.
+    """
     value, is_seen = reading.environ.get(switch.name), any(start.program for start in reading.starts)
     for start in reading.starts:
         set_value = start.variables.get(switch.name, value)

@@ -224,8 +224,8 @@ class _Reader:
     def expand(self, raw: str) -> str:
         """Return the only text that a shell expansion can yield, else a placeholder.
 
-        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. An expansion of
-        PYTHONPATH is returned as it is, because it has what a run added.
+        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. As a run sets PYTHONPATH,
+        ``${PYTHONPATH:+TEXT}`` yields TEXT, and any other expansion of it is returned as it is.
         """
         text = self.fixed_text(raw)
         if text is not None:
@@ -311,7 +311,7 @@ class _Reader:
     def surely_goes_on(self, start: Start) -> bool:
         """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
 
-        A command such as `set -e` sets ``ends_on_error`` for those after it: the script then ends at the first error.
+        Call it for the commands in order: `set -e` sets ``ends_on_error``, as the script then ends at the first error.
         """
         goes_on = programs.NEVER_FAILS if self.ends_on_error else programs.GOES_ON
         may_fail = self.ends_on_error and not all(map(is_known, start.words))
@@ -362,7 +362,10 @@ class _Reader:
             self.read_words(command, start)
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
-        """Read the Python and shell code in the words of a command, and the files and modules that the words name."""
+        """Read the code in the words of a command, and the files and modules that they name, into ``result``.
+
+        It is Python code if the command starts a program that is no profiler, else shell code.
+        """
         self.read_code(command, is_python=start.program != "" and not re.fullmatch(programs.PROFILERS, start.name))
         if "/" in start.name:
             self.read_file(start.name)

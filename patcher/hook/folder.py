@@ -182,7 +182,10 @@ def _erase(path: Path) -> None:
 
 
 def _clear(folder: Opened) -> None:
-    """Remove the files and folders that a run creates in ``folder``, the marker file last; ignore errors."""
+    """Remove the files and folders that a run creates in ``folder``, the marker file last; skip what can't be removed.
+
+    Raises OSError if ``folder`` cannot be listed.
+    """
     for name in sorted(folder.names(), key=lambda name: name == _ALIVE):  # the proof that it is a run's goes last
         with contextlib.suppress(OSError):
             if not folder.is_folder(name):

@@ -61,7 +61,10 @@ class StoreFolder:
         self.path = self.root / STORE
 
     def exists(self) -> bool:
-        """Tell whether the folder exists. Raises Problem (ENVIRONMENT) if it cannot be trusted."""
+        """Tell whether the folder exists.
+
+        Raises Problem (ENVIRONMENT) if it cannot be trusted or is a link or a file, OSError if it cannot be looked at.
+        """
         try:
             status = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -214,10 +217,11 @@ class StoreFolder:
         with self.open() as folder:
             folder.sync()
 
-    def keep(self, content: bytes, state: PathState) -> None:
+    def keep_backup(self, content: bytes, state: PathState) -> None:
         """Write a backup of ``content`` into the store, named by its sha256, with the owner and mode of ``state``.
 
-        If this backup exists, its mode is only narrowed, because it may serve two originals. Raises OSError.
+        If this backup exists, its mode is only narrowed, because it may serve two originals. Raises OSError, and
+        Problem (ENVIRONMENT) if the store cannot be trusted.
         """
         name = digest(content)
         if self.blob(name) is not None:

@@ -234,7 +234,7 @@ def _prepare(draft: Draft) -> None:
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
     for content, state in draft.backups:
-        store.keep(content, state)
+        store.keep_backup(content, state)
     if not draft.journal.empties:
         store.write(NEXT, text_of(draft.registry))
     store.write(JOURNAL, text_of(draft.journal))

@@ -25,11 +25,10 @@ def top_of(root: Path) -> Path | None:
 
 
 def describe(root: Path, path: PurePosixPath) -> Checkout | None:
-    """Return the git state of the checkout around `root`; None if there is none.
+    """Return the git state of the checkout around `root`; None without one.
 
     Also None if git does not track `path`, which is relative to `root`.
-
-    Raises Problem (ENVIRONMENT) if git is not installed or refuses the checkout.
+    Raises Problem (ENVIRONMENT) if git is not installed or fails, as in a checkout of another user.
     """
     if top_of(root) is None or _git(root, "rev-parse", "--is-inside-work-tree") != b"true\n":
         return None

@@ -390,7 +390,7 @@ class _Join:
         )  # fmt: skip
 
     def _cpu_wait_texts(self, steps: Sequence[causes.StepTimes]) -> Iterator[str]:
-        """Yield a text if over a tenth of the critical paths of ``steps`` passed in waiting for a CPU."""
+        """Yield one text if waiting for a CPU took over a tenth of the critical paths of ``steps``, else nothing."""
         total = sum(step.total for step in steps)
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:

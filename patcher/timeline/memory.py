@@ -67,8 +67,8 @@ class MemoryHome(NamedTuple):
 def shared_device(process: Process, device: ProcessDevice) -> MemoryHome:
     """Return the ``device`` of a process as a value that is equal for all processes on it, named "host:number".
 
-    Devices are equal if their uuid is, or without one their name. The number is that in the list of devices which the
-    process may see.
+    Devices are equal if their uuid is, or without one their name. The number is the entry for the device's index in the
+    process's list of visible devices, or the index if the list has no such entry.
     """
     visible = [text.strip() for text in device.visible.split(",")]
     number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
@@ -492,8 +492,8 @@ def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("ph
 def _growth_rate(values: Sequence[int]) -> float | None:
     """Return by how many bytes ``values`` (bytes, one per step) grow per step: the median slope over all pairs.
 
-    None for too few values, and unless they grow for sure: 85 % of the pairs must not fall, and the whole growth must
-    be beyond chance. So a single jump is no growth.
+    None for too few values, and unless they surely grow: at least 85 % of the pairs must not fall, and the whole growth
+    must be large and beyond chance. So a single jump is no growth. Many values are first merged into medians.
     """
     if len(values) < FEWEST:
         return None

@@ -485,10 +485,10 @@ class _Walk:
     def explain_parts(
         self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, span: KeptSpan | None, phase: str, depth: int
     ) -> None:
-        """Append pieces of the path for ``low`` to ``high`` (microseconds): what was waited for among ``parts``.
+        """Append pieces of the path from ``high`` back to ``low`` (microseconds): what was waited for among ``parts``.
 
         Time that no part covers is attributed to ``span``, the span around the parts. ``phase`` is the driver's.
-        ``depth`` is the nesting so far, which is bounded.
+        ``depth`` is the level of nesting around ``parts``.
         """
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
@@ -802,10 +802,10 @@ class _Walk:
             add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
     def _spread_delay(self, group: CallGroup, first: int, low: int, high: int) -> None:
-        """Spread the delay of the last rank of ``group`` to finish over its pieces, by their lengths.
+        """Divide the delay of the last rank of ``group`` to finish among pieces of the path, by their length.
 
-        These are ``self.pieces`` from index ``first`` on, between ``low`` and ``high`` (microseconds). If all ranks
-        finish together, the pieces name no process.
+        These are ``self.pieces`` from index ``first`` on, between ``low`` and ``high`` (microseconds). If the last two
+        of the ranks finish together, the pieces get no delay and name no process. A group has two ranks at least.
         """
         before, last = sorted(map(end_of, group.works))[-2:]
         late = last - before if last - before > self._tolerance(last - group.start) else 0

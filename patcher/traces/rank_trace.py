@@ -127,7 +127,7 @@ class RankTrace:
             self.calls.setdefault(thread, RangeColumns()).add(begin, end, self.names[name])
 
     def add_operator(self, name: str, begin: int, end: int, thread: int, *, backward: bool = False) -> None:
-        """Add a range as the mark of a step if its name is one, else as an operator of its thread.
+        """Add a range as a mark or a module if `add_mark` knows its name, else as an operator of its thread.
 
         Begin and end are in ns. ``backward`` notes that autograd runs on that thread.
         """

@@ -489,7 +489,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table ``name`` with the time per step of kernels, operators or modules (``changed``) on both sides.
+    """Return the table ``name`` with the time per step of kernels, operators or modules (``changed``) before and after.
 
     ``about`` is the text below the table.
     """

@@ -42,7 +42,7 @@ class NsysCapture(WindowTool):
         self.depth += 1
 
     def pop(self, depth: int) -> None:  # docstring goes in
-        """Close the innermost ranges until only ``depth`` are open."""
+        """Close the innermost NVTX ranges until only ``depth`` are open."""
         import torch
 
         while self.depth > depth:

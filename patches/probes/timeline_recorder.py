@@ -135,7 +135,7 @@ class TimelineRecorder(MemoryUse):
         return first.blocked.get(self.thread(), 0) if first.measured else None
 
     def measure_waits(self) -> None:  # docstring goes in
-        """Begin to measure waits in collectives that block the host (gloo, mpi), if torch's world exists."""
+        """Begin to measure waits in collectives, if torch's world has several ranks, and only gloo or mpi."""
         import sys
 
         dist: Any = sys.modules.get("torch.distributed")

@@ -166,7 +166,7 @@ class TorchProfiler(ProfilerTool):
         return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
     def build(self, unit: int) -> None:
-        """Make ``self.prof``, a torch profiler: it skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch profiler that skips ``unit`` steps, warms up, and records the window."""
         from torch import profiler
 
         self.prof = profiler.profile(

@@ -54,7 +54,7 @@ class TrainerUpdate(TrainerSteps):
         return contents
 
     def prepared(self, batch: Any = None, training: bool = True) -> None:
-        """Begin the micro-batch of ``batch``; the first one of a training step begins that, too.
+        """Begin the micro-batch of ``batch``; the first one of a training step begins that and its mini-batch, too.
 
         Do nothing if ``training`` is false: then it belongs to an evaluation.
         """

@@ -153,7 +153,10 @@ def _check_places(recipe: Recipe, source: bytes, file: str) -> None:
 
 
 def _fit_line(fit: RecipeFit) -> str:
-    """Return the report's line on a recipe: how it fits the release; "" if it does not fit and need not."""
+    """Return the report's line on a recipe: how it fits the release.
+
+    Return "" if it does not fit, and none of its structures is for the release.
+    """
     recipe, structure = fit.recipe, fit.structure
     name = f"  {recipe.stage}: {recipe.name}"
     if fit.file:

@@ -89,7 +89,7 @@ def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
 
 
 def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
-    """Print `head`, and return a function that prints each worker's state when it has changed since the last call."""
+    """Print `head` to stderr, and return a function that prints new states of workers there, and what is awaited."""
     states: dict[tuple[object, ...], str] = {}
     before = printed = ""
     for line in head:

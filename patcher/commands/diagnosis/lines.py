@@ -64,10 +64,10 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
 
 
 def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
-    """Yield the line on the kinds of kernels of a training stage or the weight sync, then the lines for -v.
+    """Yield where the time of a training stage or the weight sync went, if known, then details that only -v shows.
 
-    Those for -v count what was recorded, and have the micro-batches by length. Nothing is yielded for a stage without
-    iterations.
+    The details are the counts and seconds of calls and recorded micro-batches, and a line for the micro-batches of each
+    length. Nothing is yielded for a stage without iterations.
     """
     if not stage.iterations:
         return

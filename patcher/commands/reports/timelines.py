@@ -197,7 +197,7 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 def chosen_run(
     folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the run with this `number` in `folder` (None: the only run) and its processes; `newest` beats `number`.
+    """Return the run of `folder` with this `number` (None: the only run), or with `newest` the last; and its processes.
 
     `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
     without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if there are several for None.

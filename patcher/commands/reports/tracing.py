@@ -246,7 +246,7 @@ def _parsing_interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> s
 def _python_with_torch_npu(python: str | None) -> str:
     """Return the path of the interpreter `python`; for None that of the first environment that has torch_npu.
 
-    Raises Problem (ENVIRONMENT) if torch_npu is missing there, or in every environment.
+    Raises Problem: ENVIRONMENT if torch_npu is missing there, or in every environment; USAGE if `python` is no Python.
     """
     candidates: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
@@ -314,9 +314,10 @@ def _parsed(parsed: ParseResult) -> Text:
 
 
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
-    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and wrote not all of `exports`.
+    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and some `exports` are missing.
 
-    Missing exports without an error are a warning: the recording did not ask for them.
+    `exports` are the wanted types, such as "db". If some are missing without an error, that is a warning: the recording
+    did not ask for them.
     """
     lacking = joined(OR, sorted(set(exports) - set(parsed.exports)))
     logs = Text("the output of torch_npu is in {path}", parsed.path / "logs")

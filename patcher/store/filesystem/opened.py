@@ -86,7 +86,7 @@ class Opened:
     def set_times(self, atime_ns: int, mtime_ns: int, name: str = "") -> None:
         """Set the times of ``name``, or of the folder itself without a name.
 
-        Do nothing if it belongs to another user: `preflight` notes that.
+        Do nothing if it belongs to another user and this one may not set its times: `preflight` notes that.
         """
         try:
             if name:

@@ -120,7 +120,7 @@ def try_rights(path: Path, state: PathState) -> PathState | None:
     """Return ``state`` with the rights that a new file in the folder ``path`` gets from `give`, found by a test file.
 
     Return None if no test file can be made there. The test file has no name, so nobody sees it and the folder keeps its
-    times. Only the kernel knows which rights, down to the label, a new file may have. Raises OSError if `give` does.
+    times. Raises OSError if `give` does, or if the folder cannot be opened.
     """
     with opened(path) as folder:
         try:

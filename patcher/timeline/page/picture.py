@@ -136,7 +136,7 @@ def picture(timeline: RunTimeline, bars_across: int) -> Content:
     names.append(tag("text", Text("peak: {count} requests", most), x=0, y=curve + 28, class_="less"))
     if timeline.windows or timeline.recorded:
         names.append(tag("text", Text("recording windows"), x=0, y=_HEAD + 9))
-    names += itertools.chain.from_iterable(memory.names(place, top) for place, top in lanes)
+    names += itertools.chain.from_iterable(memory.labels(place, top) for place, top in lanes)
     over = (
         _step_heads(timeline, frame, height),
         _axis(frame, height),

@@ -165,8 +165,8 @@ def _uncompared_phases(step: TrainingStep) -> Content:
     ]
 
 
-def measured(timeline: RunTimeline) -> Iterator[Content]:
-    """Yield the tables of possible savings, busy roles, weight sync, imbalance and memory."""
+def table_sections(timeline: RunTimeline) -> Iterator[Content]:
+    """Yield the page's sections with the tables of possible savings, busy roles, weight sync, imbalance and memory."""
     bounds = tables.bounds(timeline)
     yield table_section(bounds, contents={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):

@@ -204,7 +204,7 @@ def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array
 
 
 def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
-    """Set in place from when to when each segment ran on the device, and the number of its tasks.
+    """Set the begin and end of each of ``segments`` on the device, and the number of its tasks.
 
     A segment starts at its first computing task on the busiest stream; without one, at its first other computing task,
     else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. A

@@ -135,9 +135,9 @@ class _Export:
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) if a table is computed (a view, say) or lacks a column, or if no table has the texts.
+        """Raise Problem (TRACE) if a table that rlpatch reads is computed (a view, say) or lacks a column.
 
-        Any other table may be missing.
+        Tables may be missing, except the one with the texts beside any table that refers to it.
         """
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
@@ -255,7 +255,7 @@ class _Export:
         return [*self.by_place.values()]
 
     def _notes(self) -> Iterator[str]:
-        """Yield sentences that say which tables are missing, and that graphs were recorded whole."""
+        """Yield a sentence on each table that is missing, and one if graphs were recorded whole, not by kernel."""
         for table, what in _WITHOUT.items():
             if table not in self.tables and (table != _KERNELS or _GRAPHS not in self.tables):
                 yield Text("the table {table} is missing: {consequence}", table, what)

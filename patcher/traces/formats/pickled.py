@@ -78,7 +78,10 @@ class _Loader:
         self.memo: dict[int, Any] = {}
 
     def load(self) -> Any:
-        """Return the value that the pickle holds, applying opcodes up to the final ``.``."""
+        """Apply the opcodes up to the final ``.``, and return the value that the pickle holds. Call it once.
+
+        Raises _RefusedError for an opcode that is not for plain values, and errors such as IndexError for damaged data.
+        """
         told = 0
         while True:
             if self.at - told >= _STEP:

@@ -80,7 +80,7 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Return the verdict as a sentence with the change of the median step, or that a side has too few steps for it."""
+    """Return the verdict in words: by how much steps became slower or faster, or why that is not certain."""
     if not comparison.change:
         return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change
