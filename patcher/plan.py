@@ -276,11 +276,11 @@ class _Planning(NamedTuple):
         failures: Sequence[Failure],
         lone_notes: Sequence[Note],
     ) -> None:
-        """Raise Problem (NO_RECIPE, STRUCTURE) unless a place records the window and no required recipe is missing.
+        """Raise Problem unless one of `recording` records the window, and each recipe with `together` is in `fitting`.
 
-        Recipes with `together` are required. `fitting` are the places whose code matches. `recording` are those of them
-        whose needed recipes match, too; `lone_notes` are notes on the other ones. `failures` are the places whose code
-        does not match, with their problems.
+        The kind is STRUCTURE if code does not match or a file is missing, else NO_RECIPE. `fitting` are the places
+        whose code matches. `recording` are those of them whose needed recipes match, too; `lone_notes` are notes on the
+        other ones. `failures` are the places whose code does not match, with their problems.
         """
         stage, name, target = self.config.stage, self.target.project.name, self.target
         fits = {fit.place.recipe.name for fit in fitting}
@@ -452,7 +452,10 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
 
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
-    """Return the published releases next to `version`, or that very release; all of them if it does not parse."""
+    """Return the published releases just before and after `version`, or twice that release if it is published.
+
+    Before the first and after the last there is only one. Return all if `version` does not parse.
+    """
     parsed_version = versions.parse_version(version)
     if parsed_version is None:
         return upstream.releases

@@ -45,7 +45,7 @@ class RunningProcess(NamedTuple):
 def running(
     declared: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")
 ) -> tuple[RunningProcess, ...]:
-    """Return the processes that match `declared` or have loaded code from `packages`, as far as /proc tells.
+    """Return the other processes that match `declared` or have loaded code from `packages`, as far as /proc tells.
 
     `packages` are the folders whose code changed; () skips the check of loaded code. An interpreter with a file of
     `packages` in its memory is always included. A process that matches `declared` is left out if its PYTHONPATH,
@@ -146,7 +146,7 @@ def _is_python(process: Path, name: str) -> bool:
 
 
 def _search_path(process: Path) -> list[Path] | None:
-    """Return a process's working directory, then the folders of its PYTHONPATH; None if it hides them.
+    """Return a process's working directory, then the folders of its PYTHONPATH; None if these cannot be read.
 
     `process` is its folder below /proc.
     """

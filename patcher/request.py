@@ -84,7 +84,7 @@ class ProfileRequest(NamedTuple):
 
     @property
     def stage(self) -> str:
-        """Chosen stage, "" for none; the timeline if nothing else is requested."""
+        """Chosen stage, "" for none: a requested built-in profiler, a timeline requested alone, else ``--stage``."""
         if "builtin" in self.choices:
             return BUILTIN
         alone = "timeline" in self.choices and not (self.windows or {"stage", "on_demand"} & self.choices.keys())
@@ -128,7 +128,7 @@ class ProfileRequest(NamedTuple):
         return self
 
     def _check_builtin(self) -> None:
-        """Raise Problem (USAGE) if `--builtin` is combined with a window or an option that is not its setting."""
+        """Raise Problem (USAGE) if `--builtin` is combined with a window, another stage, or an option that it lacks."""
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
             cause = Text(

@@ -175,7 +175,7 @@ class Release(NamedTuple):
         return there and self._code_knows(switch)
 
     def _code_knows(self, switch: Switch | ConfigSwitch) -> bool:
-        """Tell whether the installed code has the texts in `switch.code`, and lacks those behind a "!".
+        """Tell whether the installed code has the texts in `switch.code`, and lacks those with a leading "!".
 
         True if there is nothing to look for, or no code to look at.
         """

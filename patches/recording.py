@@ -13,7 +13,7 @@ from patches.probes import facts, pieces, ranges
 from patches.probes.pauses import NamedIterations, NotedPauses
 from patches.probes.recorder import EveryRank, NumberedReplicas, ServingReplicas, Unnoted
 from patches.probes.tools import GarbageCollections
-from patches.tools import WINDOWS, non_default_arguments, tool
+from patches.tools import WINDOWS, probe_arguments, tool
 
 CLOSE = '"close"'
 """Event by which a recorder of another stage, in the same process, ends a window."""
@@ -68,7 +68,10 @@ def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
 
 
 def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """Return the compile-time constants of a recorder, by name: repeats, warm-up, piece lengths, form of a window."""
+    """Return the constants that are compiled into a recorder, by name.
+
+    They are repeats, warm-up, lengths of pieces, and the pattern that RLPATCH_WINDOW must match.
+    """
     stage = config.stage
     constants = repeated(config)
     if isinstance(stage, WindowedStage):
@@ -103,7 +106,7 @@ def _span(first: int, end: int) -> str:
 
 
 def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
-    """Return the chosen ranks in words, such as "rank 0, 3"; the replicas follow unless only replica 0 is chosen."""
+    """Return the chosen ranks in words, such as "rank 0, 3 of every replica"; a choice of replica 0 is not named."""
     ranks = Text("every rank")
     if config.ranks is not None:
         ranks = Text("rank {ranks}", ", ".join(map(str, config.ranks)))
@@ -126,7 +129,10 @@ def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]
 
 
 def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return a class that lists several traces in the metadata; () if a worker writes only one, or no metadata."""
+    """Return the probe's part that lists several traces in the metadata, a class in a tuple.
+
+    () if a worker writes only one trace, or no metadata.
+    """
     stage = config.stage
     on_demand = isinstance(stage, WindowedStage) and stage.on_demand
     several = on_demand or stage.window.later or stage.repeat > 1 or config.in_pieces
@@ -175,7 +181,7 @@ def probe(
         tools=WINDOWS,
         constants=constants,
         settings=settings,
-        arguments=non_default_arguments,
+        arguments=probe_arguments,
         parts=parts,
         layers=layers,
         callers=(CLOSE,),

@@ -192,7 +192,7 @@ _NSYS_SESSION = _NSYS._replace(
         "nsys sets this variable in the processes that it records; torch.profiler gets no kernels in these processes"
     ),
     source="NVTX.jl src/NVTX.jl and GROMACS pmalloc.cpp look for it; nsys sets it when its session starts",
-    off=Text("start rlpatch without nsys, which sets NSYS_PROFILING_SESSION_ID"),
+    off=Text("start rlpatch again outside of nsys, which has set NSYS_PROFILING_SESSION_ID"),
 )
 _NCU = _NSYS._replace(
     profiler=NCU,

@@ -47,8 +47,8 @@ class Timeline(PackageStage):
         " DTensor.full_tensor of torch.distributed are replaced in memory, to measure how long they block"
     )
     REMOVE_WHEN = Text(
-        "the patch is needed until the framework itself writes a timeline of its processes, in a format that can be"
-        " read without starting a server"
+        "the patch is no longer needed once the framework itself writes a timeline of its processes, in a format that"
+        " can be read without starting a server"
     )
     AT_HEAD = "_rlpatch_span"
     AROUND = "_rlpatch_wait"
@@ -78,8 +78,8 @@ class Timeline(PackageStage):
     ) -> tuple[Recipe, ...]:
         """Return the recipe of the timeline's recorder, followed by the recipes of its `sites`.
 
-        The recorder, an instance of `recorder_class`, goes to the end of the package, into the module variable
-        `recorder_name`. Recorder and sites are only patched together.
+        The recorder, an instance of `recorder_class`, goes to the end of the package's ``__init__.py``, into the module
+        variable `recorder_name`. Recorder and sites are only patched together.
         """
         probe = Probe(
             summary=self.summary,

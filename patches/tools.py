@@ -90,11 +90,11 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     return {**keywords, ("profile", "activities"): f"[{', '.join(activities)}]", **tool(config).arguments(config)}
 
 
-def non_default_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
-    """Return the code of the profiler's arguments for a probe, which imports its module as `profiler`.
+def probe_arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
+    """Return (function, keyword) → code of the profiler's arguments, for a probe that imports its module as `profiler`.
 
-    (function, keyword) → code, which is "" for an argument that equals its default: in torch_npu.profiler 2.1.0.post8
-    to 2.14.0 and in torch.profiler, everything is off except `analyse_flag`.
+    The code is "" for an argument that equals its default: in torch_npu.profiler 2.1.0.post8 to 2.14.0 and in
+    torch.profiler, everything is off except `analyse_flag`.
     """
     always_named, module = ("tensorboard_trace_handler", "analyse_flag"), f"{config.profiler.MODULE}."
     codes = {key: code.replace(module, "profiler.") for key, code in arguments(config).items()}

@@ -14,7 +14,7 @@ from patches.probes.nsys import NvtxPhases
 from patches.probes.weight_sync import WeightSync
 from patches.probes.windows import RepeatedSyncs
 from patches.releases import Releases
-from patches.tools import WINDOWS, non_default_arguments
+from patches.tools import WINDOWS, probe_arguments
 
 
 def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
@@ -49,8 +49,8 @@ class Weights(PackageStage):
         " end"
     )
     REMOVE_WHEN = Text(
-        "the patch is needed until the framework's own profiler can record the weight sync as a stage, and mark its"
-        " phases"
+        "the patch is no longer needed once the framework's own profiler can record the weight sync as a stage, and"
+        " mark its phases"
     )
     AT_HEAD = "_rlpatch_range"
     AROUND = "_rlpatch_phase"
@@ -106,7 +106,7 @@ class Weights(PackageStage):
             tools=WINDOWS,
             constants=lambda config, _release: recording.repeated(config),
             settings=settings,
-            arguments=non_default_arguments,
+            arguments=probe_arguments,
             parts=lambda config, _release: recording.parts(config),
             layers=_layers,
         )

@@ -56,7 +56,7 @@ def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
     """Return the change of a file; None if it is missing or differs from the file that was planned for.
 
     Lines of `patch` that are already in the file do not count as a difference. Raises Problem if the file cannot be
-    read, or if somebody edited lines of rlpatch.
+    read, or if somebody edited lines of rlpatch; ValueError if the plan does not give the planned bytes.
     """
     path = PurePosixPath(file.path)
     before = target.read_existing(path)

@@ -165,7 +165,10 @@ def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], St
 
 
 def _retry(attempt: Callable[[], CommandResult]) -> CommandResult:
-    """Return `attempt()`, called up to `_TRIES` times while it raises Problem (FOREIGN_EDIT)."""
+    """Return the result of `attempt`, called again while it raises Problem (FOREIGN_EDIT), `_TRIES` times in all.
+
+    Another machine may have changed a file meanwhile. The Problem of the last call is raised, any other one at once.
+    """
     for _ in range(_TRIES - 1):
         try:
             return attempt()

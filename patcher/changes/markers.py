@@ -136,8 +136,9 @@ def _paired(
     """Return each patch's block, and each patch's indices of marked lines outside of blocks.
 
     ``lines`` are the lines of ``data`` that contain ``rlpatch``, with their indices. Raises :class:`Problem`
-    (FOREIGN_EDIT) for a block that is nested, repeated or not closed, and for a mark within a line. A closing mark
-    without an opening one is an error only if its patch is ``expected`` in the file or code of it is in ``data``.
+    (FOREIGN_EDIT) for a block that is nested, repeated or not closed, and for an opening mark in the middle of a line.
+    A closing mark that no block has is an error inside blocks; outside, only if its patch is ``expected`` in the file
+    or code of it is in ``data``.
     """
     blocks: dict[PatchId, _Block] = {}
     calls: dict[PatchId, list[int]] = {}

@@ -135,7 +135,10 @@ class _Reader(NamedTuple):
     source: ConfigurationFile
 
     def read(self) -> Configuration:
-        """Return the whole configuration. Raises Problem (USAGE) for a target that begins with a dash."""
+        """Return the whole configuration.
+
+        Raises Problem (USAGE) if a part of it is not valid, such as a target that begins with a dash.
+        """
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
@@ -155,7 +158,8 @@ class _Reader(NamedTuple):
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield each option in a table as (option, words), such as ("--decode", ("--decode", "30:60")).
 
-        Raises Problem (USAGE) for an unknown key or an unfit value.
+        A switch that is false is left out if it has no ``--no-`` form. Raises Problem (USAGE) for an unknown key or an
+        unfit value.
         """
         for key, value in table.items():
             name = flag(key)

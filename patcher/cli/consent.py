@@ -107,9 +107,9 @@ def _require_own(status: os.stat_result, path: Path) -> None:
 
 
 def _seal(source: ConfigurationFile, interpreter: str) -> str:
-    """Return a SHA-256 in hexadecimal of the configuration, and of the interpreter's path, links and bytes.
+    """Return a SHA-256 in hexadecimal that changes with the configuration or the interpreter: path, links or bytes.
 
-    Raises OSError if the interpreter cannot be read.
+    Of an interpreter that is not found here, only the path counts. Raises OSError if a found one cannot be read.
     """
     started = program(interpreter)
     parts = [source.content, os.fsencode(interpreter)]
@@ -120,7 +120,7 @@ def _seal(source: ConfigurationFile, interpreter: str) -> str:
 
 
 def _digest(path: Path) -> bytes:
-    """Return the SHA-256 of a file. Raises OSError above 128 MiB, which no interpreter has."""
+    """Return the SHA-256 of a file. Raises OSError if it cannot be read, or has over 128 MiB: no interpreter does."""
     digest = hashlib.sha256()
     with opened.reading(path) as stream:
         if os.fstat(stream.fileno()).st_size > _LARGEST_PROGRAM:

@@ -107,7 +107,10 @@ def _join_versions(words: Words) -> Words:
 
 
 def _split_targets(words: Words) -> Words:
-    """Return the words with `vllm,verl` split into two targets, and targets without quotation marks and `[extras]`."""
+    """Return the words with `vllm,verl` split into two targets, and targets without quotation marks and `[extras]`.
+
+    Words that do not consist of known targets stay as they are.
+    """
     names = {versions.normalise(project.name) for project in projects.projects()}
     apart: list[str] = []
     for word in words:

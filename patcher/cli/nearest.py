@@ -101,8 +101,8 @@ def nearest() -> ConfigurationFile | None:
 def load(file: Path) -> ConfigurationFile:
     """Read the configuration file `file`; the caller has resolved links in the path of its folder.
 
-    If the file is not read, `refused` of the result is the Problem to raise. That is so for a link, a file larger than
-    `MOST_BYTES`, one that other users could have written, and after an error of the system.
+    If the file is not read, `refused` of the result is the Problem to raise. That is so for anything but a regular
+    file, such as a link, a file above `MOST_BYTES`, one that other users could have written, and after an OSError.
     """
     refused, change, foreign, content = "", "", False, b""
     try:
@@ -196,9 +196,9 @@ def _private(status: os.stat_result, descriptor: int) -> bool:
 
 
 def line_of(text: str, key: str, value: str | None = None) -> int | None:
-    """Return the number of the first line with `key =` or `key]`, or of the first quoted `value` after that.
+    """Return the number (from 1) of the line with the first quoted `value` after the first `key =` or `key]`.
 
-    Without the value it is the line of the key; None if `text` does not have the key.
+    Without a `value`, or if none follows, it is the line of the key. None if `text` does not have the key.
     """
     name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
     if name is None:

@@ -203,7 +203,7 @@ DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry
 
 
 def click_option(spec: OptionSpec, **more: Any) -> Option:
-    """Return a click option for `spec`, with `more` attributes for click.
+    """Return a click option for `spec`, with `more` attributes for click; a flag ignores these.
 
     If the option is not typed, its value is None; False for a flag, () for one that may be repeated.
     """
@@ -295,7 +295,7 @@ def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.A
     """
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        """Return the targets, and releases if allowed, that begin with the incomplete word."""
+        """Return the targets that begin with the incomplete word; if that has `==`, their releases, where allowed."""
         known = projects()
         offered = [project.name for project in known]
         if "==" in metavar and "==" in incomplete:

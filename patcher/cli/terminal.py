@@ -80,7 +80,7 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
         bar.update(task, names=escape(translate(name)))
 
     def done(line: str) -> None:
-        """Advance the bar by one item; print its line if nothing is drawn."""
+        """Advance the bar by one item; if no bar is drawn, print the item's ``line`` to stderr, but not with `-q`."""
         bar.advance(task)
         if not silent:
             click.echo(

@@ -14,8 +14,9 @@ from patcher.messages import CommandLine, CommandResult, Message, Problem, Text,
 
 
 def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> None:
-    """Report a usage error, a Problem or Ctrl-C and end the process; return for any other error.
+    """Report a usage error, a Problem or Ctrl-C and end the process.
 
+    Return for any other error, and if click only wants to show the help for a command without arguments.
     The report includes the warnings of the configuration, and names its file if a word from it is wrong.
     """
     typed: Sequence[str] = ctx.meta.get("typed", ())

@@ -156,7 +156,8 @@ def _is_incomplete(problem: Problem) -> bool:
 def _nodes_with_old_bytes(group: NodeGroup, work: Work) -> tuple[str, ...]:
     """Return the nodes that do not see the new bytes of `work` in a shared folder.
 
-    Check up to five times, with pauses of 0.4, 0.8, 1.6 … s; stop early if a node no longer answers.
+    Check up to five times, with pauses of 0.4, 0.8, 1.6 … s; stop early if a node no longer answers. Such a node is
+    returned, too.
     """
     unseen = {
         node: {str(edit.root / change.path): digest(change.after) for edit, _ in edits for change in edit.changes}

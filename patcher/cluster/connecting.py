@@ -69,7 +69,10 @@ def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode
 
 
 def _matches(word: str, node: RayNode) -> bool:
-    """Tell whether a word matches a node by name pattern, address, identity prefix, or resource such as `NPU>0`."""
+    """Tell whether a word matches a node: a pattern of its name, host or address, or a resource such as `NPU>0`.
+
+    A prefix of the node's identity matches from six characters on.
+    """
     if resource := re.fullmatch(r"([^<>=]+)>(\d+(?:\.\d+)?)", word):
         return node.resources.get(resource[1], 0) > float(resource[2])
     names = (node.name, node.host, node.address)

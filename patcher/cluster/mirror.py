@@ -75,9 +75,10 @@ class Mirror:
         return tuple(self._survey.files)
 
     def fill(self, contents: Mapping[str, bytes]) -> None:
-        """Write `contents`, by path on the first node, into the copy, below all folders of targets and stores.
+        """Create the folders of all targets and stores in the local copy of a node, and write `contents` into it.
 
-        Planning needs these folders even if they are empty, and trusts only private stores (mode 0700).
+        `contents` maps paths on the first node to bytes. Planning needs the folders even if they are empty, and trusts
+        only private stores (mode 0700).
         """
         packages = [target.root / package for target, beside in self._survey.targets for package in ("", *beside)]
         for folder in (*packages, *self._survey.stores):
@@ -95,7 +96,10 @@ class Mirror:
 
 
 def group_identical(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
-    """Return groups of nodes with identical installations, each as a map from node to survey."""
+    """Return groups of nodes with identical installations, each as a map from node to survey.
+
+    One plan serves a group. Paths of the roots and times of patching may differ.
+    """
     kinds: dict[str, dict[str, NodeSurvey]] = {}
     for node, survey in surveys.items():
         kinds.setdefault(_install_key(survey), {})[node] = survey

@@ -124,7 +124,7 @@ def failed(answers: Mapping[str, Answer]) -> dict[str, Answer]:
 
 
 def unreachable(why: str) -> Problem:
-    """Return the problem that a node gives no answer although nothing was changed yet; `why` is the reason."""
+    """Return the problem that a node did not answer, before anything was changed on it; `why` is the reason."""
     return Problem(
         Kind.ENVIRONMENT,
         Text("no answer from the node: {reason}", why),
@@ -152,7 +152,7 @@ def listed(names: Collection[str], most: int = 8) -> str:
 
 
 def combine_problems(several: Sequence[Problem]) -> Problem:
-    """Return the first problem with the others in its notes; the first decides the exit code."""
+    """Return the first problem, which decides the exit code, with the others in its notes; there must be one."""
     first, *other_problems = several
     lines = tuple(
         line

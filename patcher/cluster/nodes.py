@@ -246,7 +246,7 @@ class Nodes:
         return chosen, StepResult.noted([Note(text)] if other_nodes else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
-        """Copy the files of the first of the identical nodes in `surveys`, and return a search in the copy.
+        """Copy the files of the first of the identical nodes in `surveys` to this machine; return a search in the copy.
 
         Raises the node's Problem if it cannot be read.
         """
@@ -296,7 +296,7 @@ class Nodes:
 
 
 def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the packages to look for in the environment of each target that `words` name, by project.
+    """Return project → names of packages to look for in the environment of each target that `words` name.
 
     A word that names no project is skipped.
     """

@@ -182,7 +182,10 @@ def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
 
 
 def _listens(node: Mapping[str, Any]) -> bool:
-    """Tell whether a node's raylet may be alive: False only if its port refuses the connection."""
+    """Tell whether a node's raylet may be alive: False only if its port refuses the connection.
+
+    Waits for an answer for two seconds at most.
+    """
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_S).close()
     except OSError as error:

@@ -34,7 +34,7 @@ def archive() -> bytes:
 
 
 def _modules() -> Iterator[tuple[str, Path]]:
-    """Yield (name in the archive, path) of each module that nodes need."""
+    """Yield (name in the archive, path) of each of rlpatch's Python modules that run on the nodes of a cluster."""
     for folder in (Path(patcher.__file__).parent, *map(Path, patches.__path__)):
         for path in sorted(folder.rglob("*.py")):
             if path.relative_to(folder).parts[0] not in _ROOMS_HERE:

@@ -100,9 +100,9 @@ class Diff(NamedTuple):
 
 
 def patched_files(roots: Iterable[PatchedRoot]) -> Files:
-    """Return the recorded files of `roots` that carry marks: root → (path, pristine bytes, patched bytes) of each.
+    """Return root → (path, pristine bytes, patched bytes) of each registered file that has rlpatch's marker comments.
 
-    Raises Problem (FOREIGN_EDIT) for broken marks, and for inserted lines that somebody edited.
+    Raises Problem (FOREIGN_EDIT) if marker comments do not pair, or if somebody edited inserted lines.
     """
     files: Files = {}
     for root in roots:
@@ -263,10 +263,10 @@ def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
 
 
 def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
-    """Return the result of `rlpatch recover`: complete or roll back the interrupted command of each discovered root.
+    """Complete or roll back the interrupted command of each root in `discovery`; return `rlpatch recover`'s result.
 
-    Ctrl-C is ignored once a root has been recovered. Marker comments in files that do not pair are problems of the
-    result.
+    `on_wait` gets a line for each owner of a lock that is waited for. Ctrl-C is ignored once a root has been
+    recovered. Files whose marker comments do not pair are problems of the result.
     """
     with interrupts.deferred():
         recovered = store.recover(discovery.stores, on_wait=on_wait)

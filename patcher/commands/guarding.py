@@ -83,16 +83,15 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
 
 
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
-    """Return the report and the data of `rlpatch check` for a target: the profilers that ``launch`` turns on, or could.
+    """Look for profilers that would be on in a launch of a target; return the report and the data of `rlpatch check`.
 
-    Without `target`, the profiler switches of the release ``version`` are looked for. A profiler that is on is a
-    problem, unless the patch records with it. So is a launch that does not start the profiler with which the patch
-    records.
+    Without an installed `target`, the switches known for the release `version` are looked up. A profiler that is on
+    is a problem, unless the patch records with it. So is a launch that does not start the one that the patch needs.
     """
     version = target.version if target else version
     results, step = _detect(upstream, version, target, launch, with_off=True)
     lines = [f"{upstream.project.name} {version}".rstrip()]
-    recorder = _recorder(target)
+    recorder = _external_recorder(target)
     lines += [line for group in _group(results) for line in _group_lines(group, recorder)]
     problems = tuple(
         _problem(upstream, result, result.off)
@@ -167,10 +166,11 @@ def _recorder_problem(recorder: str) -> Problem:
     return Problem(Kind.ENVIRONMENT, cause, hint=hint)
 
 
-def _recorder(target: Target | None) -> str:
+def _external_recorder(target: Target | None) -> str:
     """Return the program that records from outside of the run for the applied patches, such as "Nsight Systems".
 
-    Returns "" if no applied patch needs one, because the recorded process records itself, and for `target` None.
+    Returns "" if no applied patch needs one, because the recorded process records itself. Also for `target` None, and
+    if its store cannot be read.
     """
     records: Sequence[Record] = ()
     with suppress(Problem):  # a store that cannot be read, as `status` says
@@ -216,7 +216,7 @@ def _group(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
 def _group_warning(results: Sequence[GuardResult]) -> Note:
     """Return one warning for results that share a state; its detail has the evidence for each result.
 
-    Its text also says how to switch the profiler off, if the line has room for that.
+    Unless that state is unknown, its text also says how to switch the profiler off, if the line has room for that.
     """
     first = results[0]
     details = [
@@ -235,8 +235,8 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
 def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
     """Yield the lines on results that share a state: profilers and place, then the evidence and how to switch them off.
 
-    Of results that are off, only the first of these is yielded, and a setting that has no effect. For `recorder`, the
-    profiler that records for rlpatch ("" for none), a line says that it records.
+    If they are off, only the line with profilers and place is yielded, and one on a setting that has no effect. For
+    `recorder`, the profiler that records for rlpatch ("" for none), a line says that it records.
     """
     first = results[0]
     names = dict.fromkeys(result.profiler for result in results)

@@ -66,8 +66,9 @@ class Where(NamedTuple):
 def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
     """Return a search for this machine, or one for each group of identical nodes, and the report of a cluster.
 
-    The report has a problem for each node that does not answer or has other releases; then there are no searches. On a
-    cluster, interrupted commands are completed or rolled back first if the `command` `writes`. `words` are its targets.
+    The report has a problem for each node that does not answer or, for "apply" and "diff", has another release; then
+    there are no searches. On a cluster, interrupted commands are completed or rolled back first if the `command`
+    `writes`. `words` are its targets.
     """
     if where.nodes:
         return where.nodes.searches(words, command, writes=writes)

@@ -189,7 +189,10 @@ class ProfileConfig(Options, Generic[StageT_co]):
         yield from self._saving_notes()
 
     def _saving_notes(self) -> Iterator[Note]:
-        """Yield a note if saving a step, or the whole window, probably stalls the run for over `max_stall` seconds."""
+        """Yield a note if saving a step, or a whole window in pieces, probably stalls the run for over `max_stall` s.
+
+        There is none without a window, or for a profiler that records only marks.
+        """
         stage, limit = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return

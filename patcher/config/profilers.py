@@ -167,7 +167,7 @@ class TorchNpuSettings(ProfilerSettings):
     )
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) as the base class does, or for options that torch_npu drops or that record nothing."""
+        """Raise Problem (USAGE) as the base class does, or for options of torch_npu that would have no effect."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
             cause = Text("module_statistic of msprof-analyze reads a database, but --export-type text writes none")

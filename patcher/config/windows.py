@@ -112,8 +112,8 @@ class Window:
         """Return the window that `text` names: `A:B`, `A:` without an end, or several separated by commas.
 
         `unit` is what it counts, such as "decode". Raises Problem (USAGE) for other texts, numbers that are too large,
-        and windows that are empty or out of order. `following`, the next word on the command line, only serves its
-        hint: it may be the end of a window typed as two words.
+        and windows that are empty, out of order, or without a step between them. `following`, the next word on the
+        command line, only serves its hint: it may be the end of a window typed as two words.
         """
         windows = []
         for part in text.split(","):

@@ -34,7 +34,7 @@ def what_if_name(what_if: WhatIf) -> Text:
 
 
 def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[WhatIf] = ()) -> tuple[Action, ...]:
-    """Return the three actions that save most of the rollouts' time, the largest upper bound first.
+    """Return at most three actions, those that save most of the rollouts' time, the largest upper bound first.
 
     The proposals are fuller batches, less host time, hidden collectives, and ``what_ifs``. Those that save less than
     2 % of the seconds of ``stage``, the rollout, are left out. ``iterations`` are the stage's. Bounds overlap: they do

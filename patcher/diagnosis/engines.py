@@ -45,7 +45,8 @@ class Engine:
     def whole_rollouts(self) -> list[Iterations]:
         """The iterations of up to four rollouts, oldest first: the newest ones that have ended for sure.
 
-        The last rollout, which may go on, and the first, which warms up, are in it only if there is no other.
+        The last rollout, which may go on, is in it only if it is the only one. The first, which warms up, is in it only
+        if no other is.
         """
         last = max(self.rollouts - 2, 0)
         numbers = range(min(max(last + 1 - NEWEST, 1), last), min(last + 1, self.rollouts))
@@ -54,10 +55,10 @@ class Engine:
 
 def engines(processes: Sequence[Process]) -> list[Engine]:
     """Read the iterations of all engines among the processes of a run."""
-    return [engine(process) for process in processes if "engine" in process.roles]
+    return [read_engine(process) for process in processes if "engine" in process.roles]
 
 
-def engine(process: Process) -> Engine:
+def read_engine(process: Process) -> Engine:
     """Read the iterations of an engine's process from its timeline files, in seconds of its host's wall clock."""
     monotonic, wall = process.head.clocks
     reader = Reader(process.paths, 0, wall - monotonic)

@@ -106,7 +106,7 @@ def excess(seconds: Floats, predicted: Floats, times: float) -> Floats:
 
 
 def total_errors(predicted: Floats, iterations: Iterations) -> dict[str, float]:
-    """Return load → predicted minus measured seconds of ``iterations``.
+    """Return load → predicted minus measured seconds, summed over the iterations with this load.
 
     ``predicted`` has a value for each iteration, and is scaled to the sum of the measured ones first.
     """

@@ -45,7 +45,7 @@ def _stage(stage: StageDiagnosis) -> Content:
 
 
 def _rollouts(stage: StageDiagnosis) -> Text:
-    """Return a sentence with the rollouts, seconds and iterations of a stage, and what was left out."""
+    """Return sentences with the rollouts, seconds and iterations of a stage, and the seconds that were left out."""
     return Text(
         "{rollouts} rollouts, {seconds:,.1f} s, {iterations:,} iterations, of which {recorded} were recorded. Not"
         " included: {recording:.1f} s spent on recording, and {waiting:.1f} s of waiting.",

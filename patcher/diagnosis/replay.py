@@ -72,7 +72,7 @@ class _Reconstruction:
         """Move requests that ended before ``iteration`` to the finished ones, with their prompts and outputs in tokens.
 
         ``context`` is the number of tokens that they had together. If the estimates of their tokens have another sum,
-        the difference is divided among the requests with uncertain prompts.
+        the difference is shared out in proportion to each prompt's uncertainty, or evenly if all are certain.
         """
         missing = _missing(ended, context)
         errors = sum(request.error for request in ended)

@@ -139,9 +139,9 @@ def _busy_errors(
 ) -> dict[str, float]:
     """Return load → seconds by which the device's busy time in ``working`` is predicted too long (negative: too short).
 
-    The relative error of a load is that of its ``recorded`` iterations, each predicted from the other windows alone.
-    Without a recorded iteration, only busy time beyond the measured time is an error. ``working``, with ``features``,
-    are those of all iterations where the mask ``counted`` is True; ``places`` has the recorded ones' indices in all.
+    It is the predicted busy time times the relative error of the ``recorded`` iterations of this load, each predicted
+    from the other windows alone. If none was recorded, it is the busy time beyond the measured time. ``working`` and
+    ``features`` have the iterations where ``counted`` is True; ``places`` has the recorded ones' indices in that mask.
     """
     busy_classes = ~recorded.stretched
     measured = recorded.class_seconds[:, busy_classes].sum(axis=1)

@@ -113,8 +113,8 @@ def _stage_of_each_phase(
 ) -> dict[str, str]:
     """Return phase of the driver → the stage with more than half of the phase's seconds on the critical path.
 
-    A phase without such a stage is its own stage. ``call_times`` has stage → (start, end) of the calls of this training
-    stage, in seconds, sorted.
+    A phase without such a stage is its own stage; `OUTER` phases are left out. ``call_times`` has training stage →
+    (start, end) of its calls, in seconds, sorted.
     """
     by_phase = defaultdict[str, list[PathSegment]](list)
     for segment in path:

@@ -103,7 +103,8 @@ def trainer_stages(processes: Sequence[Process]) -> list[TrainerStage]:
 def _read_stages(process: Process) -> Iterator[TrainerStage]:
     """Read a trainer process's timeline, and yield each of its training stages with calls and micro-batches.
 
-    Calls have lengths in seconds, micro-batches also begins: seconds of the host's wall clock.
+    Calls have lengths in seconds, without the pauses for recording. Micro-batches also have begins, in seconds of the
+    host's wall clock.
     """
     monotonic, wall = process.head.clocks
     reader = Reader(process.paths, 0, wall - monotonic)

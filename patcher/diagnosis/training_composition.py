@@ -48,9 +48,10 @@ def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankPro
 
 
 def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
-    """Find the recorded micro-batches of ``profiles`` among those of a stage in one process, by number and start.
+    """Return the recorded micro-batches of ``profiles``, each with its index in ``stage.micro_batches``.
 
-    Profiles of other stages or processes, and micro-batches that include the profiler's start, are left out.
+    They are found by number and start. Profiles of other stages or processes, and micro-batches that include the
+    profiler's start, are left out.
     """
     mine = [profile for profile in profiles if _was_recorded_in(profile, stage)]
     return join_units(
@@ -128,7 +129,7 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
 
 
 def noise(seconds: Floats, sizes: Floats) -> float:
-    """Return the relative spread of ``seconds`` among micro-batches of about the same size, as a standard deviation."""
+    """Return the relative spread of ``seconds`` among micro-batches of similar size, as a robust standard deviation."""
     ordered = seconds[np.argsort(sizes, kind="stable")]
     near = sliding_window_view(ordered, min(ALIKE, len(ordered)))
     usual = np.median(near, axis=1)

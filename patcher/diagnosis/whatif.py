@@ -65,9 +65,9 @@ class Replayed:
     why: str
 
     def replay_under(self, scheduler: Scheduler, cut: float = float("inf")) -> Floats:
-        """Replay all rollouts under another ``scheduler``, with outputs of at most ``cut`` tokens.
+        """Replay the reconstructed rollouts under another ``scheduler``, with outputs of at most ``cut`` tokens.
 
-        Returns requests, tokens and context of each iteration: shape (iterations, 3).
+        Return requests, tokens and context of each iteration: shape (iterations, 3).
         """
         return np.concatenate([
             simulate([request._replace(output=int(min(request.output, cut))) for request in of_rollout], scheduler)
@@ -80,6 +80,7 @@ def replay(iterations: Iterations) -> Replayed | None:
 
     None without iterations. ``why`` of the result says why a replay is no model of them: contexts are missing, requests
     are too many or arrive late, fewer than 90 % of the iterations come out as they were, or their contexts do not.
+    Without contexts or with too many requests, nothing is replayed, and ``seconds`` is 0.
     """
     if not len(iterations):
         return None
@@ -155,7 +156,7 @@ def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
 def _estimate(
     name: str, setting: int, replayed: Replayed, cost_model: _CostModel, scheduler: Scheduler, cut: float = float("inf")
 ) -> WhatIf:
-    """Estimate the time of all recorded rollouts under another setting, from a replay of the newest by ``scheduler``.
+    """Estimate the time of all rollouts under another setting: replay the newest ones under ``scheduler``, and scale.
 
     ``name`` and ``setting`` are those of the what-if; outputs are cut at ``cut`` tokens. ``cost_model`` predicts the
     seconds of replayed iterations. If an iteration has more requests than were ever seen, the result has bounds but no

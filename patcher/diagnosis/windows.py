@@ -36,7 +36,7 @@ LONGEST_WINDOW = 25
 
 @dataclass(frozen=True)
 class Joined:
-    """Recorded iterations of one engine: their places in its iterations, class seconds, and windows, in order.
+    """Recorded iterations or micro-batches of one process: their places in its timeline, class seconds, and windows.
 
     ``class_seconds`` has the shape (iterations, classes) with the classes of `NAMES`. ``on_device`` tells whether these
     are seconds of a device.

@@ -150,7 +150,10 @@ def _names(nodes: Iterable[ast.ClassDef | Function]) -> str:
 
 
 def iterable(loop: cst.CSTNode) -> str:
-    """Return the dotted name that a `for` loop iterates over, also within `enumerate`; "" for any other node."""
+    """Return the dotted name that a `for` loop iterates over, also within `enumerate`.
+
+    Return "" if it iterates over something else, or if the node is no `for` loop.
+    """
     if not isinstance(loop, cst.For):
         return ""
     over = loop.iter

@@ -43,9 +43,9 @@ def render(
 ) -> Rendered:
     """Return the lines that `recipe` appends to its class or module, for `config` in `release` ("" if unknown).
 
-    They come apart: those of `patch`, which defines the recorder, and those of `shared`, which defines a base class
-    that other patches of the class use, too. `about` is the metadata that the recorder writes. Raises ValueError for a
-    mistake in a recipe or probe: a method defined twice, or an unknown constant or keyword.
+    The result keeps two blocks apart: that of `patch` with the recorder, and that of `shared` with a base class that
+    other patches of the class use, too (empty if it needs none). `about` is the metadata that the recorder writes.
+    Raises ValueError for a mistake in a recipe or probe: a method defined twice, or an unknown constant or keyword.
     """
     probe = recipe.probe
     members = _members(probe.members)
@@ -245,7 +245,7 @@ class _Recorder:
             self._inline_into_callers(number, name, calls)
 
     def _inline_into_callers(self, number: int, name: str, calls: str) -> None:
-        """Inline the method `name` of the layer `number` into all of its callers, unless the source gets longer.
+        """Inline the method `name` of the layer `number` into all callers and remove it, unless the source gets longer.
 
         Do nothing if the method has no caller, or one in another layer, in `calls` (the lines outside of the recorder),
         or for which `_inline` is not safe. Do nothing, either, if the layer is shared or another layer has the method.
@@ -316,8 +316,9 @@ class _Recorder:
         return [name for name in shared if not any(name in referred for referred in shared.values())]
 
     def _lines(self, number: int, name: str) -> str:
-        """Return the specialised text of the method or nested class `name` in the layer `number`.
+        """Return the text of the method or nested class `name` in layer `number`, a generated class of the recorder.
 
+        The text is specialised for the recorder's configuration and release.
         `super()` calls within the layer are replaced by the body that they call.
         """
         if (number, name) not in self.text:
@@ -331,7 +332,7 @@ class _Recorder:
         return "\n".join(self.text[number, name])
 
     def body(self, number: int, about: str) -> list[str]:
-        """Return the indented body of the class for the layer `number`, with `about` as its docstring."""
+        """Return the indented body of layer `number`, a generated class of the recorder, with `about` as docstring."""
         lines = [f'"""{about}"""', *self._attributes(number)]
         layer = self.layers[number]
         defined = dict.fromkeys(node.name for kind in layer.classes for node in source_of(kind).members)
@@ -341,7 +342,7 @@ class _Recorder:
         return [f"    {line}" if line else "" for line in lines]
 
     def _attributes(self, number: int) -> Iterable[str]:
-        """Return the lines that set the class attributes of the generated class for the layer `number`.
+        """Return the lines that set the class attributes of layer `number`, a generated class of the recorder.
 
         Of the user's choices, which have names in capitals, only those that a method reads are set. Those of a shared
         layer are set in the layer above it.

@@ -254,7 +254,10 @@ class _Text:
             yield Piece(index, index, [text])
 
     def _edited_lines(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
-        """Yield each range of lines that `edits` change, with its new lines; lines joined by a backslash become one."""
+        """Yield each range of lines that edits change, with its new lines; lines joined by a backslash become one.
+
+        Edits that add a line of their own are left out.
+        """
         inline = sorted((edit for edit in edits if not edit.line), key=lambda edit: edit.start)
         spans: list[tuple[int, int]] = []
         for edit in inline:

@@ -76,7 +76,7 @@ def judge_configured(
 def _needs_composing(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
     """Tell whether to have Hydra compose the runs: a text names a profiler, or a configuration includes a user's file.
 
-    False if a text that names a profiler cannot be judged, or without runs; such texts go to ``reading.hidden``.
+    False if a text that names a profiler cannot be judged, as without runs; such texts go to ``reading.hidden``.
     """
     mentions = [text for text in reading.texts if re.search(application.names, text.text)]
     unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]
@@ -120,7 +120,10 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
 
 
 def _read_configuration(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
-    """Add the lines of a configuration to ``reading`` as plain text, unless the project in ``root`` packages it."""
+    """Put the lines of the configuration ``file`` into ``reading`` as plain text, in place of those it already has.
+
+    Do nothing if there is no such file, or if the project in ``root`` packages it.
+    """
     package = (root / application.packages[0]).resolve() if root else None
     if file.is_file() and not (package and file.resolve().is_relative_to(package)):
         reading.texts[:] = [text for text in reading.texts if text.where.rpartition(":")[0] != str(file)]
@@ -152,7 +155,7 @@ def _find_configuration(
 
     None if hidden text or a directory (d) chooses it, or if it is neither here nor packaged by the project. A packaged
     file of a project that is not installed here is a relative path that does not exist.
-    ``typed`` maps Hydra's options to their values: p (path), n (name), d (directory), "" for that of ``application``.
+    ``typed`` maps options to their values: Hydra's p (path), n (name) and d (directory), "" for the application's own.
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None
@@ -222,7 +225,10 @@ def _compose(application: Application, root: Path | None, run: _Run) -> Any:
 
 
 def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Reading) -> GuardResult:
-    """Return the severest result of one profiler's ``switches`` for ``config``, which was composed for ``run``."""
+    """Return the severest result of one profiler's ``switches`` for ``config``, which was composed for ``run``.
+
+    A switch that is not off counts as UNKNOWN unless the launch surely starts ``run`` with Python.
+    """
     judged = [(switch, *_state(switch, config)) for switch in switches]
     switch, state, values = max(judged, key=lambda row: row[1].severity)
     set_keys = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]

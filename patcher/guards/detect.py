@@ -89,13 +89,13 @@ def _is_upstream(checked: Checked, file: Path) -> bool:
 def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:
     """Return an UNKNOWN result for the profiler of ``switch``, which a ``text`` that cannot be read may switch on."""
     is_searched = text.where != text.reason
-    advice = Text("if this place does switch the profiler on: {instruction}", switch.off) if is_searched else ""
+    advice = Text("{instruction}, if that place does switch it on", switch.off) if is_searched else ""
     line = text.text.partition("\n")[0].strip()[:200]
     return GuardResult(switch.profiler, State.UNKNOWN, text.where, line, advice, switch.why, text.reason)
 
 
 def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
-    """Return a list with the result that counts for ``switch``; [] if nothing mentions the switch.
+    """Return a list with the one result that counts for ``switch``; [] if nothing in the launch can set the switch.
 
     ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
     """
@@ -113,8 +113,9 @@ def _build_result(
 ) -> GuardResult:
     """Build the result for ``switch``, which ``text`` at ``where`` sets to ``state``, with how to switch it off there.
 
-    ``reason`` tells why ``state`` is UNKNOWN. ON and ARMED become UNKNOWN if the launch may not come to ``start``
-    (None: no start is concerned).
+    ``start`` is the command that gets the setting; None if none is concerned. ON and ARMED become UNKNOWN if the launch
+    may not run this command, or if it should start Python, but does not surely. ``reason`` tells why ``state`` is
+    UNKNOWN; with a ``start`` it is replaced.
     """
     if start and state is State.UNKNOWN:
         reason = _VALUE
@@ -147,7 +148,10 @@ def _unreadable(switch: Switch, reading: Reading) -> list[GuardResult]:
 
 
 def _judge_variable(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield the result of a variable for each start of Python; without one, for each command that sets it."""
+    """Yield a result for each start of Python in which the variable is set.
+
+    If the launch starts no Python, yield one for each command that sets the variable.
+    """
     value, is_seen = reading.environ.get(switch.name), any(start.program for start in reading.starts)
     for start in reading.starts:
         set_value = start.variables.get(switch.name, value)
@@ -195,7 +199,7 @@ def _parse_object(switch: Switch, text: str) -> dict[str, str]:
 
 
 def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield a result for each start of a profiling program; UNKNOWN if the words before it may not start it."""
+    """Yield a result for each start of a program of ``switch``; UNKNOWN if it is not sure that the launch starts it."""
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
@@ -207,9 +211,10 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield a result for each start whose words match all patterns of a row of ``requested_by``.
+    """Yield a result for each started program whose words match all patterns of a row of ``requested_by``.
 
-    A start that lacks one match, but has a word that is known only at run time, is UNKNOWN.
+    A pattern after ``!`` may match no word. A start that misses one pattern, but has a word that is known only at run
+    time, is UNKNOWN; in a row of one pattern only if it starts curl or wget.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own

@@ -69,7 +69,8 @@ def submitted(variable: str) -> str:
 def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
     """Return the places of a launch at which processes lose rlpatch's import hook, at most one for each line.
 
-    ``variable`` names the variable with the hook's package. Raises Problem (USAGE) if a script cannot be read.
+    ``variable`` is the name of the environment variable that turns the hook on; advice mentions it. Raises Problem
+    (USAGE) if the launch's script cannot be read.
     """
     starts, gaps = read(launch).starts, dict[str, HookGap]()
     sets_only = rf"{programs.CONTROL}|{programs.HARMLESS}|export|declare|typeset|local|readonly"

@@ -63,10 +63,10 @@ class Reading:
 
 
 def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) -> Reading:
-    """Read all texts of a launch, except Python files for which ``is_upstream`` returns True.
+    """Read the command and the script of a launch, and the files that they name, for what they set and start.
 
-    If it starts no program but curl or wget, Python might run elsewhere: the result has a start of Python that gets
-    the environment of the launch.
+    Python files for which ``is_upstream`` returns True are left out. If the launch starts nothing, or only curl or
+    wget, Python might run elsewhere: a start of Python that gets the launch's environment is added to the result.
     Raises Problem (USAGE) if the script of the launch cannot be read.
     """
     result = Reading(launch.environ, is_upstream)
@@ -128,7 +128,10 @@ class _Reader:
         self.result.hidden.append(LaunchText(self.place(line or self.line), shown(text)[:200], reason=reason))
 
     def read_shell(self, text: str, line: int) -> None:
-        """Read the commands of a shell text that begins at ``line``; note what cannot be split as hidden text."""
+        """Note what a shell text, which begins at line number ``line``, sets and starts, and what hides that.
+
+        Text that cannot be split into commands is noted as hidden.
+        """
         commands = list[ShellCommand]()
         try:
             for command in split(text, line):
@@ -160,6 +163,7 @@ class _Reader:
 
         With ``plain`` it surely runs, and has no arguments. A file that is missing, too large, or written by the launch
         itself is noted as hidden: what it holds is unknown. Missing ones that only set up the environment are not.
+        Raises Problem (USAGE) if the file cannot be read.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not (path or re.fullmatch(programs.SETS_UP, word)):
@@ -182,7 +186,7 @@ class _Reader:
         (reader.read_shell if is_shell else reader.read_python)(text, 1)
 
     def read_python(self, text: str, line: int) -> None:
-        """Note Python code or settings as a text, and once more with adjacent strings joined; read scripts they name.
+        """Note Python code or settings as a text, and again with adjacent strings joined; read ``.sh`` files they name.
 
         What only the run of the code can tell is noted as hidden.
         """
@@ -198,7 +202,7 @@ class _Reader:
     # --- words ---
 
     def note_assignments(self, command: ShellCommand) -> None:
-        """Record the values that a command assigns and the files that it writes, whether it runs or not."""
+        """Note the values that a command assigns and the files that it writes; whether it will run is not checked."""
         self.clear.clear()
         words = _stripped(command)
         texts = [word.text for word in dropwhile(lambda word: assigns(word.raw), words)]
@@ -220,8 +224,8 @@ class _Reader:
     def expand(self, raw: str) -> str:
         """Return the only text that a shell expansion can yield, else a placeholder.
 
-        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. An expansion of
-        PYTHONPATH is returned as it is, because it has what a run added.
+        The placeholder is INSIDE if all texts that it can yield were read, otherwise OUTSIDE. As a run sets PYTHONPATH,
+        ``${PYTHONPATH:+TEXT}`` yields TEXT, and any other expansion of it is returned as it is.
         """
         text = self.fixed_text(raw)
         if text is not None:
@@ -258,7 +262,7 @@ class _Reader:
         return text if is_known(text) else raw
 
     def is_clear(self, raw: str) -> bool:
-        """Tell whether all values that the expansion ``raw`` can have are in the launch, and note these as texts."""
+        """Tell whether all values of the shell expansion ``raw`` are known from the launch, and note these as texts."""
         if raw not in self.clear:
             self.clear[raw] = True  # where a variable refers to itself, its other values decide
             match = re.fullmatch(programs.PARAMETER, raw)
@@ -310,7 +314,7 @@ class _Reader:
     def surely_goes_on(self, start: Start) -> bool:
         """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
 
-        A command such as `set -e` sets ``ends_on_error`` for those after it: the script then ends at the first error.
+        Call it for the commands in order: `set -e` sets ``ends_on_error``, as the script then ends at the first error.
         """
         goes_on = programs.NEVER_FAILS if self.ends_on_error else programs.GOES_ON
         may_fail = self.ends_on_error and not all(map(is_known, start.words))
@@ -322,8 +326,8 @@ class _Reader:
     def build_start(self, command: ShellCommand, words: Sequence[Word]) -> Start:
         """Return the start of ``command``, with its ``words`` expanded.
 
-        It is sure to happen unless the command is in a branch, behind `&&` or `||`, or behind a pipe. In a pipe, what
-        it sets for others is lost.
+        It is sure only if the script so far is one simple command after the other, and the command is not behind `&&`,
+        `||` or a pipe. A command that starts no Python, such as `export`, is also not sure before one of these or `&`.
         """
         marks = list[str]()
         for word in words:
@@ -361,7 +365,10 @@ class _Reader:
             self.read_words(command, start)
 
     def read_words(self, command: ShellCommand, start: Start) -> None:
-        """Read the Python and shell code in the words of a command, and the files and modules that the words name."""
+        """Read the code in the words of a command, and the files and modules that they name, into ``result``.
+
+        It is Python code if the command starts a program that is no profiler, else shell code.
+        """
         self.read_code(command, is_python=start.program != "" and not re.fullmatch(programs.PROFILERS, start.name))
         if "/" in start.name:
             self.read_file(start.name)

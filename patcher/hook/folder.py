@@ -172,7 +172,8 @@ def _create_locked(path: Path) -> int:
 def _erase(path: Path) -> None:
     """Remove everything that a run creates in the folder ``path``, and the folder itself if it is then empty.
 
-    Treat its bytecode folder the same. Follow no link, and ignore errors.
+    Do the same in the folder of its bytecode below PYTHONPYCACHEPREFIX, if that is set. Follow no link, and ignore
+    errors.
     """
     for place in {path, Path(f"{os.environ.get('PYTHONPYCACHEPREFIX', '')}{path}")}:
         with contextlib.suppress(OSError), opened(place) as folder:
@@ -181,7 +182,10 @@ def _erase(path: Path) -> None:
 
 
 def _clear(folder: Opened) -> None:
-    """Remove the files and folders that a run creates in ``folder``, the marker file last; ignore errors."""
+    """Remove the files and folders that a run creates in ``folder``, the marker file last; skip what can't be removed.
+
+    Raises OSError if ``folder`` cannot be listed.
+    """
     for name in sorted(folder.names(), key=lambda name: name == _ALIVE):  # the proof that it is a run's goes last
         with contextlib.suppress(OSError):
             if not folder.is_folder(name):
@@ -194,7 +198,10 @@ def _clear(folder: Opened) -> None:
 
 
 def sweep() -> tuple[Path, ...]:
-    """Remove the folders of runs whose command was killed and that no process uses; return their paths."""
+    """Remove abandoned folders of runs, whose command was killed and that no process uses; return their paths.
+
+    They are looked for in the folder for temporary files. An error is ignored, and the path is returned all the same.
+    """
     abandoned = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _is_abandoned(path)]
     for path in abandoned:
         _erase(path)
@@ -220,7 +227,7 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def _pids_using(package: Path) -> tuple[int, ...]:
-    """Return the ids of this user's processes on this machine that use ``package``, including forks."""
+    """Return the ids of this user's processes on this machine that run with the hook in ``package``, forks included."""
     users = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone, or hidden from this user
@@ -233,8 +240,8 @@ def _uses(process: Path, package: Path) -> bool:
     """Tell whether ``process``, a folder of /proc, runs with the hook in ``package``.
 
     It does if `VARIABLE` in its environment names ``package``, or if it has the plan there open: vLLM's engine and
-    Ray's workers set their title, which overwrites their environment. Raises OSError if
-    the process has ended or belongs to another user.
+    Ray's workers set their title, which overwrites their environment. Raises OSError if the process has ended or
+    belongs to another user.
     """
     if os.fsencode(f"{VARIABLE}={package}") in (process / "environ").read_bytes().split(b"\0"):
         return True

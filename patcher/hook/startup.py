@@ -148,7 +148,7 @@ def _module(path: str) -> str:
 def _leave_receipt(file: File, state: str, path: str) -> bool:
     """Write a receipt that this process imports ``file`` from ``path``, and tell whether it is new.
 
-    It is not if this process has already written one for the same file and ``state``, such as "patched" or "changed".
+    It is not new, and not written again, if this process wrote one for the same file and ``state``, such as "patched".
     """
     key = file.package, file.number, state
     if key in receipts:

@@ -256,9 +256,10 @@ def json_of(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _catching_write_errors(stream: TextIO | None) -> Iterator[list[OSError]]:
-    """Flush `stream` after the block, and catch an OSError of the block or the flush.
+    """Context manager that flushes `stream` after its block, and catches an OSError of the block or the flush.
 
-    Yields a list to which the error is added; then the stream is redirected to /dev/null. Ctrl-C only ends the block.
+    Its value is a list to which the error is added; then `stream` is redirected to /dev/null. Ctrl-C only ends the
+    block.
     """
     failed: list[OSError] = []
     try:

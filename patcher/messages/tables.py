@@ -32,7 +32,7 @@ def recipes(listing: Any, width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch list TARGET`, which shows recipes with their files and releases.
 
     `listing.targets` has a row for each structure of a recipe. With `width` None each row is a line. Else lines are
-    grouped by stage and file, and at most `width` columns wide.
+    grouped by stage and file, and all but the paths of files are at most `width` columns wide.
     """
     if width is None:
         rows = [
@@ -107,7 +107,7 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
             (
                 str(number), " ".join(filter(None, (row.target, row.release))),
                 joined(" ", (row.stage, row.role, *turns)), row.host, rank, row.state,
-                _window(row), row.life, _traces(row.traces),
+                _progress_in_window(row), row.life, _traces(row.traces),
             )
         )  # fmt: skip
     heads = (
@@ -117,8 +117,8 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
     return draw(heads, rows, width)
 
 
-def _window(row: Any) -> str:
-    """Return a worker's progress in its window, such as "3 of 30 in 30:60"; without a window its step, "" if unknown.
+def _progress_in_window(row: Any) -> str:
+    """Return a worker's progress in its window, such as "3 of 30 in 30:60", else its window or step, "" if unknown.
 
     `row` is the worker's row of `rlpatch watch`.
     """

@@ -58,7 +58,8 @@ def flag(name: str) -> str:
 def option(notation: Notation[T], heading: str, about: str, *, default: D, shown: str | None = None) -> T | D:
     """Declare an option with this `default` as a field of `Options`.
 
-    `heading` is one of `patcher.options.headings`, `about` the help, and `shown` replaces the default in the help.
+    `notation` reads and writes its values. `heading` is one of `patcher.options.headings`, `about` the help; `shown`
+    replaces the default in the help.
     """
     if shown is None:
         shown = "" if default is None or isinstance(notation, Flag) else notation.text(default)  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ class Number(Notation[int]):
         self.lowest = lowest
 
     def read(self, option: str, text: str) -> int:
-        """Parse a whole number. Raises Problem (USAGE) if it is below `lowest` or too large."""
+        """Parse a whole number from `lowest` to `MOST`. Raises Problem (USAGE) for any other text."""
         number = whole_number(text)
         if number is None or number < self.lowest:
             cause = Text(
@@ -77,7 +77,7 @@ class Amount(Notation[float]):
         self.metavar = metavar
 
     def read(self, option: str, text: str) -> float:
-        """Parse a positive number with up to 9 decimals. Raises Problem (USAGE) for anything else."""
+        """Parse a number above 0 with at most 9 digits before and after the point. Raises Problem (USAGE) otherwise."""
         match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
         amount = float(match[0]) if match else 0.0
         if not amount:
@@ -97,7 +97,7 @@ class NumberList(Notation[tuple[int, ...]]):
         self.number = Number(lowest)
 
     def read(self, option: str, text: str) -> tuple[int, ...]:
-        """Return the numbers, sorted and without duplicates. Raises Problem (USAGE)."""
+        """Return the numbers, sorted and without duplicates. Raises Problem (USAGE) for an item that is not valid."""
         return tuple(sorted({self.number.read(option, item) for item in text.split(",")}))
 
     def text(self, value: tuple[int, ...]) -> str:
@@ -110,7 +110,10 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
     metavar, numbers = "LIST", NumberList(0)
 
     def read(self, option: str, text: str) -> tuple[int, ...] | None:
-        """Return the numbers in a list, sorted and without duplicates; None for `all` alone. Raises Problem (USAGE)."""
+        """Return the numbers in a list, sorted and without duplicates; None for `all` alone.
+
+        Raises Problem (USAGE) for `all` among other items, and for an item that is no whole number from 0.
+        """
         items = [item.strip().lower() for item in text.split(",")]
         if "all" not in items:
             return self.numbers.read(option, text)
@@ -240,7 +243,10 @@ class NewFolder(Notation[str]):
     metavar = "DIR"
 
     def read(self, option: str, text: str) -> str:
-        """Return the absolute path without links, which torch_npu refuses. Raises Problem (USAGE) for an empty path."""
+        """Return the absolute path, with links resolved because torch_npu refuses them.
+
+        Raises Problem (USAGE), which names `option`, for an empty path.
+        """
         if not text.strip():
             raise usage(
                 Text("{option} needs the path of a folder, not ''", option),

@@ -51,7 +51,7 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
 
 
 def joined(content: Content) -> Markup:
-    """Return content as markup: items of an iterable one after another, other values as escaped text.
+    """Return content as markup: items of an iterable one after another, Markup as it is, other values as escaped text.
 
     None and False give nothing.
     """

@@ -195,8 +195,8 @@ def _update_entry(entry: Entry, plain: PathState, path: Path, content_digest: st
 def _new_mtime(state: PathState) -> int:
     """Return the modification time in nanoseconds for a file that replaces another, with the former ``state``.
 
-    It is now, or a second after the former time: Python compares seconds and size with its bytecode. So bytecode that
-    rlpatch does not find (with another PYTHONPYCACHEPREFIX) is recognised as stale.
+    It is now, or if that is no later second than the former time, the second after it: Python compares seconds and
+    size with its bytecode. So it sees that bytecode is stale that rlpatch does not find (PYTHONPYCACHEPREFIX).
     """
     before = (state.mtime_ns or 0) // _SECOND
     present = time.time_ns()

@@ -61,7 +61,10 @@ class StoreFolder:
         self.path = self.root / STORE
 
     def exists(self) -> bool:
-        """Tell whether the folder exists. Raises Problem (ENVIRONMENT) if it cannot be trusted."""
+        """Tell whether the folder exists.
+
+        Raises Problem (ENVIRONMENT) if it cannot be trusted or is a link or a file, OSError if it cannot be looked at.
+        """
         try:
             status = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -73,8 +76,8 @@ class StoreFolder:
     def open(self) -> Iterator[Opened]:
         """Open the folder for the body of a ``with`` statement.
 
-        Raises Problem (ENVIRONMENT) if the folder is closed to this user or cannot be trusted, FileNotFoundError if it
-        does not exist.
+        Raises Problem (ENVIRONMENT) if the folder is closed to this user or cannot be trusted, and OSError otherwise:
+        FileNotFoundError if it does not exist.
         """
         try:
             with opened(self.path) as folder:
@@ -153,7 +156,7 @@ class StoreFolder:
                         os.fchown(folder.descriptor, -1, status.st_gid)
                     except OSError:  # this user differs from the owner, or the container lacks the group
                         mode &= 0o755
-                rights.plain_folder(folder.descriptor, root.descriptor if mode & 0o020 else None)
+                rights.replace_inherited_acl(folder.descriptor, root.descriptor if mode & 0o020 else None)
                 os.fchmod(folder.descriptor, mode)
 
     def mark(self, run: str, name: str) -> str:
@@ -214,10 +217,11 @@ class StoreFolder:
         with self.open() as folder:
             folder.sync()
 
-    def keep(self, content: bytes, state: PathState) -> None:
+    def keep_backup(self, content: bytes, state: PathState) -> None:
         """Write a backup of ``content`` into the store, named by its sha256, with the owner and mode of ``state``.
 
-        If this backup exists, its mode is only narrowed, because it may serve two originals. Raises OSError.
+        If this backup exists, its mode is only narrowed, because it may serve two originals. Raises OSError, and
+        Problem (ENVIRONMENT) if the store cannot be trusted.
         """
         name = digest(content)
         if self.blob(name) is not None:
@@ -273,8 +277,8 @@ class StoreFolder:
         """Return (pristine bytes, changed rights, whether rlpatch wrote exactly ``data``) for a patched file.
 
         ``data`` are the bytes of the file ``path``. The pristine bytes are None without a readable backup. The changed
-        rights are a text on mode, owner and attributes, "" if they are unchanged. The third is None if the registry
-        does not know. Raises Problem: ENVIRONMENT for a damaged registry, FOREIGN_EDIT if the file does not exist.
+        rights are a text on mode, owner and attributes, "" if they are unchanged or unknown. The third is None if the
+        registry does not know. Raises Problem: ENVIRONMENT for a damaged registry, FOREIGN_EDIT for a missing file.
         """
         entry = self.entry(path)
         if entry is None:

@@ -234,7 +234,7 @@ def _prepare(draft: Draft) -> None:
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
     for content, state in draft.backups:
-        store.keep(content, state)
+        store.keep_backup(content, state)
     if not draft.journal.empties:
         store.write(NEXT, text_of(draft.registry))
     store.write(JOURNAL, text_of(draft.journal))
@@ -245,8 +245,8 @@ def _prepare(draft: Draft) -> None:
 def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
     """Replace the files of all ``prepared`` roots, then set the commit marks, that of the first participant first.
 
-    Raises Problem (FOREIGN_EDIT) if somebody changes a file meanwhile, KeyboardInterrupt and OSError. Then some files
-    may be replaced; the caller ends the transactions, which restores them.
+    Raises Problem (FOREIGN_EDIT if somebody changes a file meanwhile, ENVIRONMENT for a damaged store), OSError and
+    KeyboardInterrupt. Then some files may be replaced; the caller ends the transactions, which restores them.
     """
     for store, journal in prepared:
         if foreign := perform(store, journal.moves, interrupts.raise_pending):

@@ -25,11 +25,10 @@ def top_of(root: Path) -> Path | None:
 
 
 def describe(root: Path, path: PurePosixPath) -> Checkout | None:
-    """Return the git state of the checkout around `root`; None if there is none.
+    """Return the git state of the checkout around `root`; None without one.
 
     Also None if git does not track `path`, which is relative to `root`.
-
-    Raises Problem (ENVIRONMENT) if git is not installed or refuses the checkout.
+    Raises Problem (ENVIRONMENT) if git is not installed or fails, as in a checkout of another user.
     """
     if top_of(root) is None or _git(root, "rev-parse", "--is-inside-work-tree") != b"true\n":
         return None
@@ -52,7 +51,7 @@ def pristine(root: Path, path: PurePosixPath) -> bytes | None:
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
+def _git_environment() -> Iterator[None]:
     """Run the block without GIT_DIR and the like, and without git's locks and fetches; then restore `os.environ`."""
     before = dict(os.environ)
     # A git hook exports GIT_DIR and GIT_INDEX_FILE of its own repository, which need not be this one.
@@ -69,9 +68,12 @@ def _environment() -> Iterator[None]:
 
 
 def _git(root: Path, *words: str) -> bytes:
-    """Return the stdout of git with the arguments `words`, run in `root`. Raises Problem (ENVIRONMENT) if git fails."""
+    """Return the stdout of git with the arguments `words`, run in `root`.
+
+    Raises Problem (ENVIRONMENT) if git fails or is not installed.
+    """
     top = top_of(root)
-    with _environment():
+    with _git_environment():
         import git  # 0.1 s, and raises where git is not installed unless GIT_PYTHON_REFRESH is quiet
 
         try:

@@ -204,7 +204,8 @@ def _imported_target(project: Project, environment: Environment, git: bool) -> T
     """Return the target that the interpreter of `environment` would import, None if it has no such package.
 
     Without `git` the version of a checkout is skipped.
-    Raises Problem: ENVIRONMENT if the package is zipped, NO_TARGET if it is a single module or has no `__init__.py`.
+    Raises Problem: ENVIRONMENT if the package is zipped or this user may not look into it, NO_TARGET if it is a single
+    module or has no `__init__.py`.
     """
     spec = environment.packages.get(project.package)
     if spec is None:

@@ -55,7 +55,10 @@ class PatchedRoot(NamedTuple):
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b"rlpatch" in data}
 
     def states(self, record: Record) -> list[FileState]:
-        """Return the state of each file that `record` lists, by comparing its present bytes with those in the store."""
+        """Return whether each file that `record` lists is intact, edited, tampered, lost or missing, and why.
+
+        The present bytes and marks are compared with what the store has.
+        """
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)

@@ -40,7 +40,7 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     claims = distributions(project, dict.fromkeys([root, *(Path(entry).resolve() for entry in search)]))
     beside = [claim for claim in claims if claim.folder.parent == root and claim.checkout is None]
     editable = [claim for claim in claims if _stands_for(root, claim)]
-    installed, ambiguous = versions.choose(beside or editable, literal)
+    installed, ambiguous = versions.choose_distribution(beside or editable, literal)
     tree = _WorkTree() if beside else _work_tree(project, root, git)
     recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
     believed, doubts = versions.decide(recorded, tree.state, project.placeholders)
@@ -75,7 +75,7 @@ def distributions(project: Project, folders: Iterable[Path]) -> list[Distributio
 def _stands_for(root: Path, distribution: Distribution) -> bool:
     """Tell whether `distribution`, a dist-info in another folder, belongs to an editable install of `root`.
 
-    Its checkout must be `root` or above. If it names no checkout, its RECORD must not list the package.
+    Its checkout must be `root` or above. If it names no checkout, it must have a RECORD that does not list the package.
     """
     if distribution.checkout is None:
         return distribution.folder.parent != root and distribution.lists_package is False
@@ -84,10 +84,10 @@ def _stands_for(root: Path, distribution: Distribution) -> bool:
 
 
 def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
-    """Return the real folder that holds the package folder `package`, and a note if links are involved.
+    """Return the folder that holds the package folder `package`, and a note if links are involved.
 
-    Links into a source checkout are followed. Links into an installer's cache, which other environments share, are not.
-    Raises Problem (ENVIRONMENT) for a dangling link.
+    Links are followed, but not to a folder of another name, nor into an installer's cache, which other environments
+    share. Raises Problem (ENVIRONMENT) if the package's `__init__.py` is missing or a broken link.
     """
     init = package / "__init__.py"
     try:

@@ -48,7 +48,7 @@ def read(file: Path) -> bytes:
 
 
 def refuse_other_forms(file: Path) -> None:
-    """Raise Problem(ENVIRONMENT) if Python would load an extension, bytecode or a package for ``file``."""
+    """Raise Problem (ENVIRONMENT) if Python would load an extension, bytecode or a package instead of ``file``."""
     compiled = _compiled(file)
     package = file.with_suffix("")
     if file.is_file() and (package / "__init__.py").is_file():

@@ -122,8 +122,10 @@ def distributions(folder: Path, names: Iterable[str], package: str) -> list[Dist
     return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in normalised]
 
 
-def choose(candidates: Sequence[Distribution], literal: Source | None) -> tuple[Distribution | None, tuple[Note, ...]]:
-    """Return the distribution that owns a package (None without candidates), and a note if several claim it.
+def choose_distribution(
+    candidates: Sequence[Distribution], literal: Source | None
+) -> tuple[Distribution | None, tuple[Note, ...]]:
+    """Return the distribution that most likely owns a package (None without candidates), and a note if several do.
 
     Leftovers of crashed uninstalls lose: first counts whether RECORD lists the package, then agreement with `literal`,
     the version in the package's files, then the newest folder wins.
@@ -273,7 +275,10 @@ def _editable(direct_url: Path) -> Path | None:
 
 
 def _assigned_versions(root: Path, package: str, version_files: Iterable[str]) -> Iterator[Source]:
-    """Yield the versions assigned in the package's modules, then those that are the only line of `version_files`."""
+    """Yield the version that each of the package's `_version.py`, `version.py` and `__init__.py` assigns, if any.
+
+    Then yield the version that is the only line of each of `version_files`, which are paths relative to `root`.
+    """
     for name, attributes in _ATTRIBUTES.items():
         match = re.search(_LITERAL % attributes, sources.text(root / package / name) or "", re.MULTILINE)
         if match:

@@ -231,7 +231,7 @@ class _Comparison:
     def steps_with_rare_phase(self) -> Mapping[str, Sequence[tuple[int, StepTimes]]]:
         """Return each rare phase of this step → the other steps with this phase, as (distance in steps, step).
 
-        A phase is rare if fewer than half of the other steps have it, or none. Earlier steps have negative distances.
+        A phase is rare if fewer than half of the other steps have it. Earlier steps have negative distances.
         """
         phases = self.step.phases
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
@@ -383,7 +383,7 @@ class _Comparison:
         return excess > max(CLEAR_SPREADS * self.usual_times[activity][1], CLEAR * self.step.total)
 
     def _slower_together(self, activity: Activity) -> Sequence[str]:
-        """Return the roles that took longer at once in the phase of ``activity``, by name, the largest excess first.
+        """Return names of roles that took clearly longer than usual in the phase of ``activity``, largest excess first.
 
         () if they are fewer than three, or if the roles other than the activity's own have less than a quarter of its
         excess.

@@ -128,7 +128,7 @@ def _longest_paths(edges: Mapping[tuple[str, str], int], home: str, boots: Itera
 
 
 def clock_bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
-    """Read the files of ``processes``, and yield bounds on how far the clocks of two machines are apart.
+    """Read the files of ``processes``, and yield bounds on how far the clocks of any two of their machines are apart.
 
     They come from events in a known order: a driver's call and the method that it runs on a worker, a sent request and
     its handling by a server, and the first and last request of a rollout.
@@ -152,9 +152,10 @@ def clock_bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
 
 
 def _read_spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
-    """Read a process's files, and yield its first 50,000 spans (`MOST`) of ``kinds``, on the process's own clock.
+    """Read a process's files, and yield its spans of ``kinds``, with times of the process's own clock.
 
-    ``index`` is that of the process in its run. Files without such spans are not read.
+    Reading ends with the block that completes 50,000 such spans (`MOST`). Nothing is read if no file has any.
+    ``index`` is that of the process in its run.
     """
     if not any(part.kinds & {*kinds} for part in process.parts):
         return

@@ -51,8 +51,8 @@ def beside(comparison: RunComparison) -> Table:
 def change_verdict(change: SecondsChange) -> str:
     """Return the verdict on a change for people: "longer", "shorter", "no clear change" or "unknown".
 
-    A known verdict at equal token counts that differs replaces the raw one, and is marked so. Only if it is "no clear
-    change", the raw one is returned, marked "raw only".
+    If the verdict at equal token counts is known and differs, it replaces the raw one, and is marked so. But if it is
+    "no clear change", the raw one is returned, marked "raw only".
     """
     raw, equal = change.changed, change.changed_at_equal_tokens
     if equal in (UNKNOWN, raw):

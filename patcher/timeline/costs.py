@@ -69,8 +69,9 @@ ADVICE = {
 
 
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> tuple[RunCause, ...]:
-    """Return the five costliest causes of a run, over all steps but the first, the costliest first.
+    """Return the up to five costliest causes of a run, the costliest first.
 
+    The first step is a warm-up and left out if there are others.
     They are excesses of single steps, possible savings, imbalances, and long activities; those below 1 % of the run are
     left out. ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
     """
@@ -190,8 +191,8 @@ def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
 def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
     """Yield two causes: waiting for the last replica, and for the last rank, each summed over all steps; it may be 0.
 
-    Excesses that `_step_excesses` attributes to a replica or rank are subtracted. A replica or rank is named if it is
-    the last one in over half of the steps concerned.
+    A step's excess for which a single replica or rank is to blame is subtracted: it is a cause of its own. A replica or
+    rank is named if it is the last one in over half of at least two steps concerned.
     """
     for of, key in (("replicas", "replica"), ("ranks", "rank")):
         waits, last = dict[int, float](), Counter[int]()

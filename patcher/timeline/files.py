@@ -292,9 +292,10 @@ class Losses:
 
 
 def paths(folder: Path) -> list[Path]:
-    """Return the timeline files in ``folder``, in its subfolders called ``timeline`` and the folders in these, sorted.
+    """Return the timeline files in ``folder`` and below it, sorted; [] if it does not exist.
 
-    Such subfolders are searched two levels deep. A folder that may not be read is returned in place of its files.
+    Below it are folders called ``timeline``, up to three levels deep, and the folders in ``folder/timeline``. A folder
+    that may not be read is returned in place of its files.
     """
     places = [
         folder,
@@ -316,8 +317,9 @@ def paths(folder: Path) -> list[Path]:
 def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[bytes]:
     """Yield the complete lines of a compressed file, even if the file is still written or its end is missing.
 
-    Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both, and lines that are too long, in
-    ``losses``. ``progress`` gets the number of compressed bytes of each read. Raises OSError.
+    Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both in ``losses``. Also note lines
+    that are too long there; of each, only the end is yielded, after a NUL byte. ``progress`` gets the number of
+    compressed bytes of each read. Raises OSError.
     """
     stream, partial = zlib.decompressobj(31), b""
     unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
@@ -363,7 +365,10 @@ def _unpack_until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
 
 
 def blocks(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[Block]:
-    """Yield the valid blocks of a file; add the number of invalid lines to ``losses``. Raises OSError."""
+    """Yield the valid blocks of a timeline file; note damage and the number of invalid lines in ``losses``.
+
+    ``progress`` gets the number of compressed bytes of each read. Raises OSError.
+    """
     for line in lines(path, losses, progress):
         block = _decode_block(line)
         if block is None:
@@ -617,9 +622,9 @@ class Reader:
                 self.losses.lines += 1
 
     def cpu_wait(self, start: int, end: int) -> int:
-        """Return for how long a thread had no CPU from ``start`` to ``end``, in microseconds.
+        """Return for how long a thread waited for a CPU between ``start`` and ``end``; all are microseconds.
 
-        A wait is spread evenly over the range that it was noted for.
+        A noted wait is spread evenly over the range that it was noted for.
         """
         first = bisect_right(self.cpu_waits, start, key=end_of)
         waited = 0.0

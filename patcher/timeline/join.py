@@ -118,7 +118,7 @@ class _Join:
         self.lacking = runs.missing_ranks(self.processes)
 
     def joined(self, folder: Path | None) -> RunTimeline:
-        """Read all files and explain all steps, and return the timeline.
+        """Read all files and explain all steps, and return the timeline; call it once.
 
         Recorded windows are looked for in ``folder``, unless it is None.
         """
@@ -277,11 +277,12 @@ class _Join:
         ranks = {at: self.processes[at].rank for at in self.roles.get("trainer", ())}
         imbalances = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
-        engines = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
+        engine_ranks = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
+        engines = tokens.lowest_ranks(records.replica_of, engine_ranks)
         prefill_tokens, decode_tokens = tokens.prefill_and_decode_tokens(records, engines)
         stopped = self._incomplete_call(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
-        amounts = shares.amounts(records)
+        amounts = shares.amounts(records, engines)
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(imbalances), self._stalls()
         spent = causes.sum_step_times(
@@ -334,7 +335,7 @@ class _Join:
         return {at: reader.stalls for at, reader in enumerate(self.readers) if reader.stalls}
 
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
-        """Return the wait for a CPU of the process of a piece of the critical path; NO_WAIT if that is unknown.
+        """Return how long the process of a piece of the critical path waited for a CPU; NO_WAIT if none is known.
 
         For a piece of all trainers, it is the wait of the trainer that waited longest.
         """
@@ -389,7 +390,7 @@ class _Join:
         )  # fmt: skip
 
     def _cpu_wait_texts(self, steps: Sequence[causes.StepTimes]) -> Iterator[str]:
-        """Yield a text if over a tenth of the critical paths of ``steps`` passed in waiting for a CPU."""
+        """Yield one text if waiting for a CPU took over a tenth of the critical paths of ``steps``, else nothing."""
         total = sum(step.total for step in steps)
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:

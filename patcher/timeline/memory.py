@@ -67,8 +67,8 @@ class MemoryHome(NamedTuple):
 def shared_device(process: Process, device: ProcessDevice) -> MemoryHome:
     """Return the ``device`` of a process as a value that is equal for all processes on it, named "host:number".
 
-    Devices are equal if their uuid is, or without one their name. The number is that in the list of devices which the
-    process may see.
+    Devices are equal if their uuid is, or without one their name. The number is the entry for the device's index in the
+    process's list of visible devices, or the index if the list has no such entry.
     """
     visible = [text.strip() for text in device.visible.split(",")]
     number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
@@ -299,7 +299,7 @@ class MemoryCollector:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
     def _add_sync_changes(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
-        """Add to ``changes`` how many bytes more than at its begin and end each device needed during the weight sync.
+        """Add to ``changes`` each device's peak during the weight sync, in bytes above the larger of its begin and end.
 
         ``spans`` and ``notes`` are those of each process in the step, by its index. A device with fewer than three
         notes during the sync is left out.
@@ -356,8 +356,8 @@ class MemoryCollector:
     def result(self) -> RunMemory:
         """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches.
 
-        Peaks are in the order of the steps, places by kind and name, the others by size, the largest first. Changes
-        below 100 MB are left out.
+        Peaks are in the order of the steps, places by kind and name, changes by kind, then size. The others are sorted
+        by size, caches by the share in use, the largest first. Changes below 100 MB are left out.
         """
         changes = [
             MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))
@@ -413,8 +413,8 @@ class MemoryCollector:
         """Yield the steps in which a process had more private host memory than usual; the first step does not count.
 
         ``process`` is its index. ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device");
-        this growth is subtracted. Adjacent steps with the same peak are one. With fewer than four steps nothing is
-        yielded.
+        this growth is subtracted. Adjacent steps with the same peak are one. With fewer than four steps after the first
+        nothing is yielded.
         """
         steps = [*self.series[process].most.items()][1:]
         if len(steps) < FEWEST:
@@ -448,7 +448,10 @@ def _history(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[Mem
 
 
 def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
-    """Yield the outermost of ``spans``, which are sorted by start, the longest first; none of those yielded overlap."""
+    """Yield each of ``spans`` that begins when the one yielded before has ended.
+
+    ``spans`` are sorted by start; of equal starts, the longest comes first.
+    """
     until = None
     for span in spans:
         if until is None or span.start >= until:
@@ -489,8 +492,8 @@ def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("ph
 def _growth_rate(values: Sequence[int]) -> float | None:
     """Return by how many bytes ``values`` (bytes, one per step) grow per step: the median slope over all pairs.
 
-    None for too few values, and unless they grow for sure: 85 % of the pairs must not fall, and the whole growth must
-    be beyond chance. So a single jump is no growth.
+    None for too few values, and unless they surely grow: at least 85 % of the pairs must not fall, and the whole growth
+    must be large and beyond chance. So a single jump is no growth. Many values are first merged into medians.
     """
     if len(values) < FEWEST:
         return None

@@ -111,7 +111,7 @@ def change_line(change: MemoryChange) -> Text:
 
 
 def growth_line(growth: MemoryGrowth) -> Text:
-    """Return a line on memory that grows: process, bytes per step, and in how many steps the rest is full, if known."""
+    """Return a line on memory that grows: process, bytes per step, and how many steps the free part lasts, if known."""
     values = (growth.who, size(growth.per_step), size(growth.first), size(growth.last), growth.steps)
     line = _GROWTH[growth.of].filled(*values)
     return (

@@ -294,8 +294,8 @@ class StepRecords:
     def _group_by_call(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Group ``works`` with the driver's calls that caused them; return call id → its group.
 
-        A work is one execution of a method on a worker. It belongs to the latest suitable call of this method; without
-        one it is left out. A call has at most one work per worker.
+        A work is one execution of a method on a worker. It belongs to the latest call of this method that began before
+        it, if possible one that ended after it; without one it is left out. A call has at most one work per worker.
         """
         by_method = {
             work: [call for call in self.calls if calls_for(call.name, work)] for work in {work.name for work in works}
@@ -357,9 +357,9 @@ class StepRecords:
         return served
 
     def is_alone(self, serve: KeptSpan, low: int, high: int) -> bool:
-        """Tell whether the request that ``serve`` handles is the only one at its replica.
+        """Tell whether the replica handles no other request than that of ``serve`` from ``low`` to ``high`` (µs).
 
-        Another request counts only if it is there during the whole time from ``low`` to ``high`` (microseconds).
+        A request that is there for only a part of this time does not count.
         """
         served = self.serves_by_replica[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
@@ -485,10 +485,10 @@ class _Walk:
     def explain_parts(
         self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, span: KeptSpan | None, phase: str, depth: int
     ) -> None:
-        """Append pieces of the path for ``low`` to ``high`` (microseconds): what was waited for among ``parts``.
+        """Append pieces of the path from ``high`` back to ``low`` (microseconds): what was waited for among ``parts``.
 
         Time that no part covers is attributed to ``span``, the span around the parts. ``phase`` is the driver's.
-        ``depth`` is the nesting so far, which is bounded.
+        ``depth`` is the level of nesting around ``parts``.
         """
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
@@ -614,7 +614,7 @@ class _Walk:
     def explain_awaited(
         self, span: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int, phase: str, depth: int
     ) -> None:
-        """Append pieces of the path for ``span``, a request or reward on which another process works.
+        """Append pieces, the latest first, for ``span``, a request or reward on which another process works.
 
         That work is the one of the spans ``receivers`` that ends last within ``span``. The time before it begins is
         attributed to it, too, unless the sender stood still. If there is none, the spans within a request are the
@@ -802,10 +802,10 @@ class _Walk:
             add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
 
     def _spread_delay(self, group: CallGroup, first: int, low: int, high: int) -> None:
-        """Spread the delay of the last rank of ``group`` to finish over its pieces, by their lengths.
+        """Divide the delay of the last rank of ``group`` to finish among pieces of the path, by their length.
 
-        These are ``self.pieces`` from index ``first`` on, between ``low`` and ``high`` (microseconds). If all ranks
-        finish together, the pieces name no process.
+        These are ``self.pieces`` from index ``first`` on, between ``low`` and ``high`` (microseconds). If the last two
+        of the ranks finish together, the pieces get no delay and name no process. A group has two ranks at least.
         """
         before, last = sorted(map(end_of, group.works))[-2:]
         late = last - before if last - before > self._tolerance(last - group.start) else 0

@@ -59,7 +59,7 @@ def _slice_event(process: int, thread: int, name: str, kind: str, start: float, 
 
 
 def _run_events(timeline: RunTimeline) -> Iterator[Event]:
-    """Yield the events of the whole run: steps, critical path, windows, and a counter of requests alive."""
+    """Yield the events of the whole run: steps, critical path, recorded and proposed windows, number of requests."""
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}

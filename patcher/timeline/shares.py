@@ -135,16 +135,16 @@ class Amounts(NamedTuple):
 NOTHING = Amounts(0, 0)
 
 
-def amounts(records: StepRecords) -> Amounts:
+def amounts(records: StepRecords, engines: Iterable[int]) -> Amounts:
     """Return the decode steps and generated tokens of a step, from the iterations that begin in it.
 
-    Decode steps are those of the engine that has most, tokens are those of all engines together. Iterations during
-    validation do not count. Each request of an iteration counts one token, although speculative decoding may give it
-    several.
+    ``engines`` are process indices, one rank of each replica. Decode steps are those of the engine that has most,
+    tokens are those of all ``engines`` together. Iterations during validation do not count. Each request of an
+    iteration counts one token, although speculative decoding may give it several.
     """
     steps, tokens = [0], 0
     training = uncovered(validations(records), records.start, records.end)
-    for columns in records.iterations.values():
+    for columns in (records.iterations.get(engine, IterationColumns()) for engine in engines):
         decodes = 0
         for start, end in training:
             these = slice(bisect_left(columns.start, start), bisect_left(columns.start, end))
@@ -208,7 +208,7 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
 def thinned(curve: Sequence[tuple[T, int]], point_count: int) -> list[tuple[T, int]]:
     """Return a curve of (time, count) with at most about ``point_count`` points: highest and last of each stretch.
 
-    A curve that is short enough comes back as it is.
+    ``point_count`` is at least 2. A curve that is short enough comes back as it is.
     """
     if len(curve) <= point_count:
         return list(curve)
@@ -318,9 +318,9 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
 
 
 def trains_during_rollout(records: StepRecords) -> bool:
-    """Tell whether engines iterate during more than 2 % of the trainers' micro-batches in the step.
+    """Tell whether engines iterate while trainers train: for over 2 % of the time of units, such as micro-batches.
 
-    They do so only in asynchronous training.
+    Only units within the step count, and overlaps of all engines are summed. True only in asynchronous training.
     """
     units = (span for span in records.by_kind["unit"] if records.start <= span.start and end_of(span) <= records.end)
     union = covered(units)
@@ -357,8 +357,8 @@ def what_if(
 
     ``step_us`` is the duration in microseconds, ``path`` the critical path, ``sync`` the ranges of the weight sync, and
     ``rewards_us`` by how many microseconds the rollout would end earlier without rewards. ``tail`` and
-    ``step_imbalances`` are the step's. An improvement saves at most the time that its subject takes on the critical
-    path.
+    ``step_imbalances`` are the step's. The improvements: no wait for the last requests, even work of replicas and
+    ranks, no weight sync, no wait for rewards, and training that runs at the same time as the rollout.
     """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")

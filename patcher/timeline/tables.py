@@ -31,7 +31,7 @@ _LONGEST = Column("longest_seconds", Text("maximum in a step"), SECONDS)
 
 
 def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield ({}, table) for every table of ``run``, memory last: the form that CSV files take, no added columns."""
+    """Yield ({}, table) for every table of ``run``, memory last; {} says that its CSV file gets no added columns."""
     for table in (steps, bounds, roles, sync, imbalance, clocks):
         yield {}, table(run)
     for of_memory in memory_tables.tables(run):

@@ -69,8 +69,8 @@ def _median_of_thirds(values: Sequence[float]) -> tuple[float, float]:
 def _changed_activities(paths: Sequence[StepTimes], change: float) -> tuple[Part, ...]:
     """Return up to three activities, with the seconds that they changed from the first to the last third of the steps.
 
-    Each makes at least a tenth of ``change``, that of the steps' length in seconds; the largest comes first. ``paths``
-    has the sums of each step's critical path.
+    ``change`` is that of the steps' length in seconds. Each activity changed in the same direction, by at least a tenth
+    of it; the largest comes first. ``paths`` has the sums of each step's critical path.
     """
     parts = []
     for key in {key for path in paths for key in path.us}:

@@ -116,7 +116,7 @@ class _Engine:
     counted: int = -ENDLESS
 
     def enter_busy_range(self, busy: TimeRange) -> None:
-        """Count a new rollout, unless the range ``busy`` follows the last busy range without a gap."""
+        """Begin a new rollout, unless the range ``busy`` begins before or just when an earlier busy range ends."""
         if busy.start > self.busy_until:
             self.rollout += 1
             self.decoded = 0
@@ -152,9 +152,10 @@ class Collector:
         self._add_micro_batches(records, number, start)
 
     def _add_rollouts(self, records: StepRecords, step: int, process: int, since: int) -> None:
-        """Count the decode steps of the engine ``process`` (an index), and keep its rollouts of this step.
+        """Count the new decode steps of the engine ``process`` (an index), and append their rollouts to ``rollouts``.
 
-        ``step`` is the driver's number. Decode steps that began before ``since`` (microseconds) are only counted.
+        ``records`` are those of the training step number ``step``; call it for each step, in order. Decode steps that
+        began before ``since`` (microseconds) are only counted.
         """
         replica, engine = records.replica_of[process], self.engines[process]
         busy = deque(covered(records.serves_by_replica[replica]))

@@ -87,7 +87,7 @@ def mark_named(name: str, mark_pattern: re.Pattern[str] | None = None) -> Mark |
 
 
 def _numbers_in_groups(groups: Mapping[str, str | None]) -> dict[str, int | None]:
-    """Return name → number of the groups that a pattern matched, such as "requests" → 4.
+    """Convert named groups of a regular expression's match to numbers, such as {"requests": "4"} to {"requests": 4}.
 
     Groups whose names differ only in a final 1 or 2 are added up. A number is None if one of its groups did not match.
     """

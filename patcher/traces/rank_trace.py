@@ -127,7 +127,7 @@ class RankTrace:
             self.calls.setdefault(thread, RangeColumns()).add(begin, end, self.names[name])
 
     def add_operator(self, name: str, begin: int, end: int, thread: int, *, backward: bool = False) -> None:
-        """Add a range as the mark of a step if its name is one, else as an operator of its thread.
+        """Add a range as a mark or a module if `add_mark` knows its name, else as an operator of its thread.
 
         Begin and end are in ns. ``backward`` notes that autograd runs on that thread.
         """
@@ -171,7 +171,7 @@ class RankTrace:
         return True
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Yield (first begin, last end) of each thread's operators, and then of the device tasks; skip empty ones."""
+        """Yield (first begin, last end) in ns of each thread's operators, then of the device tasks; skip empty ones."""
         columns = [(ranges.begin, ranges.end) for ranges in self.operators]
         for begin, end in (*columns, (self.tasks.begin, self.tasks.end)):
             if begin:

@@ -122,7 +122,7 @@ class Metadata(TraceOrigin):
 
     @property
     def identity(self) -> Iterator[str]:
-        """Words that tell one profile from another: target, stage, window, rollout or step, and host.
+        """Words that tell one profile from another: target, stage, window, rollout, step or weight sync, and host.
 
         Some may be "".
         """
@@ -189,7 +189,7 @@ def _window_of_step(typed: str, recorded: int | None) -> Extent | None:
     """Return the window in ``typed``, such as ``30:60``, as (first step, end or None); None without one.
 
     The end is the step after the last. If ``typed`` has several windows, it is the one that contains step ``recorded``,
-    or None if ``recorded`` is None.
+    and None if none does or ``recorded`` is None.
     """
     windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:

@@ -320,9 +320,9 @@ class _History:
             )  # fmt: skip
 
     def _live_after(self, until: int) -> list[tuple[_Event, int | None]]:
-        """Return what is live after the first ``until`` events: pairs (event, number of the step that allocated it).
+        """Return the allocations not freed after the first ``until`` events: pairs (event, number of the step of it).
 
-        The number is None for memory that was allocated before the first event, or outside of a recorded step.
+        The number is None for an allocation before the first event, or outside of a recorded step.
         """
         ranges = iter(self.unit_ranges())
         number, start, end = next(ranges, (None, len(self.events), len(self.events)))
@@ -385,7 +385,7 @@ class _Names:
     def origin(self, frames: Sequence[Any]) -> Origin:
         """Return the code in which a stack (innermost frame first) allocated memory: module, operator and frame.
 
-        Results are remembered per stack.
+        The result is remembered by the identity of ``frames``, which must stay alive and unchanged.
         """
         if not frames:
             return Origin()

@@ -173,7 +173,7 @@ def phases(profile: RankProfile) -> Table:
 
 
 def gaps(profile: RankProfile) -> Table:
-    """Return the table of the places at which the device was free, longest first."""
+    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
@@ -489,7 +489,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table ``name`` with the time per step of kernels, operators or modules (``changed``) on both sides.
+    """Return the table ``name`` with the time per step of kernels, operators or modules (``changed``) before and after.
 
     ``about`` is the text below the table.
     """

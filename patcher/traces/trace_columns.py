@@ -85,8 +85,8 @@ class AllocationColumns:
     def add(self, thread: int, time: int, size: int, total: int | None) -> None:
         """Add an allocation of ``size`` bytes, or a free if below 0, by a host thread at ``time`` (ns).
 
-        ``total`` is how many bytes are in use afterwards; None adds ``size`` to the total before. Sizes and totals of
-        2**60 bytes or more, and totals below 0, are left out.
+        ``total`` is how many bytes are in use afterwards; None adds ``size`` to the total before. Nothing is added for
+        a size or total of 2**60 bytes or more, or a total below 0.
         """
         before = self.total[-1] if self.total else 0
         total = before + size if total is None else total

@@ -52,7 +52,7 @@ def _matmul(first: int) -> Callable[[Inputs], Work]:
     """Return the work function of a product of input ``first`` and the next input: matrices, or batches of these."""
 
     def work(call: Inputs) -> Work:
-        """Return operations and bytes of a call. Raises ValueError for shapes without a product."""
+        """Return the operations and bytes of a call. Raises ValueError if the two shapes cannot be multiplied."""
         left, right = call.shapes[first], call.shapes[first + 1]
         if len(left) != len(right) or len(left) not in (2, 3) or left[-1] != right[-2] or left[:-2] != right[:-2]:
             raise ValueError("no such product")
@@ -63,7 +63,10 @@ def _matmul(first: int) -> Callable[[Inputs], Work]:
 
 
 def _linear(call: Inputs) -> Work:
-    """Return operations and bytes of a linear layer: input, then weight. Raises ValueError for other shapes."""
+    """Return floating-point operations and bytes of a linear layer, a call with an input and a weight (out, in).
+
+    Raises ValueError for other shapes.
+    """
     left, right = call.shapes[:2]
     if len(right) != 2 or left[-1] != right[-1]:
         raise ValueError("no such product")
@@ -103,7 +106,10 @@ def _attention(
     """
 
     def work(call: Inputs) -> Work:
-        """Return operations and bytes of a call. Raises ValueError if shapes, mask or lengths leave these unknown."""
+        """Return the floating-point operations and the bytes read and written of a call of attention.
+
+        Raises ValueError if its shapes, mask or lengths leave these unknown.
+        """
         query, key, value = call.shapes[first : first + 3]
         if not len(query) == len(key) == len(value) == 4 or (lengths and call.shapes[lengths]):
             raise ValueError("no such attention")

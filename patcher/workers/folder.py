@@ -161,7 +161,8 @@ _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
 def read_regular(file: Path) -> bytes:
     """Return the bytes of a regular file.
 
-    Raises OSError if it cannot be read, is a link or is not regular, ValueError if it is larger than 64 MB.
+    Raises OSError if it cannot be read, is a link or is not regular, ValueError if it is larger than 64 MiB. Links to
+    its folder are followed.
     """
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(LARGEST + 1)

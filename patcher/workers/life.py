@@ -43,7 +43,7 @@ class Life(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return the text to show: alive, gone, or how long ago the worker wrote."""
+        """Return a worker's life as text: alive, gone, or if that is unknown, how long ago the worker wrote."""
         if self.alive is not None:
             return Text("alive") if self.alive else Text("gone")
         return (
@@ -64,9 +64,10 @@ def plain_host(name: str) -> str:
 
 
 def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
-    """Return whether ``worker`` is alive (None: this host cannot tell), and the seconds since it last wrote.
+    """Return whether ``worker`` is alive (None: this host cannot tell), the seconds since it last wrote, and its unit.
 
-    ``now`` is in seconds since 1970. The result also has the current step of a living worker on this host.
+    ``now`` is in seconds since 1970. The unit, such as a decode step, is its next one; None if it is not alive on this
+    host or does not show it.
     """
     age = max(now - worker.at, 0.0)
     if worker.host != host() or not (proc / "self" / "stat").exists():

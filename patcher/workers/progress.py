@@ -152,8 +152,8 @@ def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: floa
 def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
     """Return outcome and reason of a worker on demand that has taken the request ``filed``.
 
-    Unless it is recording, it is done if a trace is as new as the request or was moved away, and lost if the requested
-    rollout has passed without a trace. Otherwise `_outcome` tells.
+    If it waits, before or after the window, it is done if a trace is as new as the request or was moved away, and lost
+    if the requested rollout has passed without a trace. Otherwise `_outcome` tells.
     """
     if worker.state in (INSTALLED, WAITING):  # before the window or after it
         if any(trace.written is None or trace.written >= filed.written for trace in traces):

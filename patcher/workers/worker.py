@@ -96,11 +96,11 @@ class Worker(WorkerState):
 
     @property
     def fitting_window(self) -> str:
-        """Return a window `A:B` that would have been reached, from the middle of the units that the worker counted.
+        """Return a window `A:B` that would have been reached: it starts at the middle of the units that were counted.
 
-        It is as long as the missed one, but ends with these units. Return "" if the worker did record, counted too
-        little, or has a condition. The number of units is in the reason that the probe gave: "all requests have
-        finished after 120 decode steps".
+        It is as long as the missed one, but ends with these units at the latest. Return "" if the worker did record,
+        counted too little, or has a condition. The number of units is in the reason that the probe gave: "all requests
+        have finished after 120 decode steps".
         """
         counted = re.search(r" after (\d+) [a-z]", self.why) if self.state == NOT_RECORDED else None
         is_relative = self.load or self.tail or self.context

@@ -11,7 +11,9 @@ from patches.areal.areal_switches import PROFILING, SWITCHES
 from patches.probes.areal import VersionedSteps
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
-_REMOVE = Text("the patch is needed until AReaL's own profiler can record a window of micro-batches or mini-batches")
+_REMOVE = Text(
+    "the patch is no longer needed once AReaL's own profiler can record a window of micro-batches or mini-batches"
+)
 _WHY = Text(
     "AReaL's perf_tracer logs only how long each forward and backward took. AReaL's torch profiler records"
     " whole code scopes, and each scope must be marked by hand"
@@ -87,8 +89,8 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "inserts a line at the start of the function, where the probe determines which role the call serves; the"
-            " probe is a nested class at the end of the patched class"
+            "inserts a line at the start of the function. The line calls the probe, a nested class at the end of"
+            " the patched class, which determines the role that the call serves"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         needed_until=_REMOVE,

@@ -17,8 +17,8 @@ from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
 _WITH_CRITIC = RELEASES.since("2.2.0")
 
 _REMOVE = Text(
-    "the patch is needed until MindSpeed-RL's own profiler can record a window of decode steps, micro-batches or"
-    " mini-batches"
+    "the patch is no longer needed once MindSpeed-RL's own profiler can record a window of decode steps, micro-batches"
+    " or mini-batches"
 )
 _WHY = Text(
     "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore tells users to reduce"
@@ -299,11 +299,11 @@ UPSTREAM = Upstream(
     builtin={
         ">=2.1.0": Text(
             "profiler_config.integrated.profile records whole stages on profile_ranks, from training step"
-            " profile_step_start up to (not including) profile_step_end. Each call of a stage is one trace;"
-            " stage=all, which PPO does not support, makes one trace of everything. This profiler has no windows or"
-            " marks for decode steps, micro-batches or mini-batches, and works only with integrated workers. To keep"
-            " traces small, MindSpeed-RL's guide reduces max_tokens to 128 and the global batch to 8 or 4. mstx with"
-            " level_none records marks and communication, but no operators."
+            " profile_step_start up to (not including) profile_step_end. Each call of a stage is one trace."
+            " With stage=all there is one trace of all stages; PPO does not support that. This profiler has no windows"
+            " or marks for decode steps, micro-batches or mini-batches, and works only with integrated workers. To keep"
+            " traces small, MindSpeed-RL's guide reduces max_tokens to 128 and the global batch to 8 or 4. With mstx"
+            " and the level level_none, marks and communication are recorded, but no operators."
         )
     },
 )

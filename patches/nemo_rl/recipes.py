@@ -17,7 +17,7 @@ from patches.releases import Releases
 from patches.training import CALL, MICRO, MINI, ROLES
 
 _UPDATE, _LOG_PROB = "update-policy", "compute-log-prob"
-_REMOVE = Text("the patch is needed until NeMo-RL itself can record a window of mini-batches or micro-batches")
+_REMOVE = Text("the patch is no longer needed once NeMo-RL itself can record a window of mini-batches or micro-batches")
 _WHY = Text(
     "NeMo-RL's profiling with nsys (NRL_NSYS_PROFILE_STEP_RANGE) records whole training steps of a worker."
     " rlpatch records a single mini-batch or micro-batch instead, which keeps the trace small"

@@ -11,7 +11,9 @@ from patches.openrlhf.openrlhf_switches import SWITCHES
 from patches.probes.openrlhf import Batches, ReplayUpdate
 from patches.training import MICRO, MINI, ROLES
 
-_REMOVE = Text("the patch is needed until OpenRLHF itself can record a window of micro-batches or mini-batches")
+_REMOVE = Text(
+    "the patch is no longer needed once OpenRLHF itself can record a window of micro-batches or mini-batches"
+)
 _WHY = Text(
     "OpenRLHF has no profiler. A profiler put around ppo_train() by hand records every micro-batch of every"
     " epoch, on every rank"

@@ -111,7 +111,7 @@ class MemoryHistory(WindowTool):
             self.say("no memory snapshot of the failed allocation was saved: %s: %s" % (type(e).__name__, e))
 
     def close_window(self) -> list[str]:
-        """Mark the end, save the snapshot, stop the history; return the paths of all snapshots of the window."""
+        """Mark the end, save the snapshot, stop the history even if that failed; return all snapshots' paths."""
         try:
             self.mark(self.unit)
             self.save_snapshot()

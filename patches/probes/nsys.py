@@ -19,10 +19,10 @@ class NsysCapture(WindowTool):
     depth: int  # of the ranges that are open
 
     def open_window(self, unit: int) -> None:  # noqa: ARG002
-        """Start the capture, and open a range "rlpatch:STAGE NUMBER NAME" for the window.
+        """Wait for the GPU, start the capture, and open the NVTX range "rlpatch:STAGE NUMBER NAME" for the window.
 
         NUMBER is that of the rollout, the training step or the weight sync (0: of none), NAME that of the recording
-        with the time in milliseconds.
+        with the time in milliseconds since 1970. NAME is also stored as ``prof``.
         """
         import time
 
@@ -42,7 +42,7 @@ class NsysCapture(WindowTool):
         self.depth += 1
 
     def pop(self, depth: int) -> None:  # docstring goes in
-        """Close the innermost ranges until only ``depth`` are open."""
+        """Close the innermost NVTX ranges until only ``depth`` are open."""
         import torch
 
         while self.depth > depth:

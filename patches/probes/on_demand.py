@@ -26,9 +26,9 @@ class OnDemand(CountedUnits):
         super().__init__(worker)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
-        """Return the value of the variable ``name`` in the last capture request, or else in the environment.
+        """Return the value of ``name`` in the last capture request, else in the environment, else ``default``.
 
-        Raises ValueError if the value does not match the regular expression ``pattern``.
+        Raises ValueError if the value does not match the regular expression ``pattern`` as a whole.
         """
         import re
 
@@ -102,7 +102,8 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
     def read_settings(self) -> None:
         """Read the settings and the capture request.
 
-        Raise ValueError if the request's window begins before the first unit of a rollout.
+        Raises ValueError if the request chooses this rank and no condition to start counting, but its window begins
+        before the first unit of a rollout.
         """
         super().read_settings()
         if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):

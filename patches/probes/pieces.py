@@ -144,8 +144,8 @@ class SizeLimit(Recorder):
     def size_obstacle(self) -> str:
         """Return how large the traces would become if that exceeds the limit or the free disk, "" otherwise.
 
-        The size is that of the window's traces so far, plus that of its remaining units by the bytes per unit of
-        the last trace. 1 GB of the disk has to stay free.
+        The size is that of the window's traces so far, plus that of its remaining units (one if it has no end) by
+        the bytes per unit of the last trace. 1 GB of the disk has to stay free.
         """
         import shutil
 
@@ -181,7 +181,10 @@ class LimitedPieces(SizeLimit, Pieces):
     """The limit of a window in pieces: a piece has no more units than fit."""
 
     def open_window(self, unit: int) -> None:
-        """Start the tool before unit number ``unit``; lower ``length`` to the units that fit, at least one."""
+        """Start the tool before unit number ``unit``.
+
+        First lower ``length`` to the units that still fit into ``most_bytes`` of the window, but at least to one.
+        """
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)
             self.length = max(1, min(self.length, units))

@@ -117,7 +117,7 @@ class ModuleRanges(Recorded):
         """Replace ``nn.Module.__call__``: calls of a class whose name matches ``MODULES`` are put into a range.
 
         Inside a compiled graph, and after the window, calls pass through unchanged; ``end_recording`` restores the
-        method. If ranges cannot have a domain, only print the reason.
+        method. If ranges cannot have a domain, print the reason and replace nothing.
         """
         import functools
         import re
@@ -255,7 +255,7 @@ class RolloutMarkers(Markers, RolloutUnits):
         self.enter_range("unit", "%s %s" % (self.kind, self.unit - 1))
 
     def pause(self) -> None:
-        """End the unit and its range, and begin a range "uncounted KIND" for an iteration that is no unit."""
+        """End the unit and its range; while recording, begin a range "uncounted KIND" for what is no unit."""
         self.leave_range("unit")
         super().pause()
         if self.marking:

@@ -237,7 +237,7 @@ class CountedUnits(Recorder):
     def read_window(self) -> None:
         """Set ``first`` and ``end`` from the text "A:B" of the window; "A:" has no end.
 
-        Cut it to ``LONGEST`` units. Raises ValueError if it is empty or begins before ``LOWEST``.
+        Cut it to ``LONGEST`` units. Raises ValueError if it has another form, is empty or begins before ``LOWEST``.
         """
         self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
         if not self.LOWEST <= self.first < self.end:
@@ -262,7 +262,7 @@ class CountedUnits(Recorder):
         self.unit += 1
 
     def pause(self) -> None:
-        """End the unit: the next iteration is not counted, and gets a range "rlpatch:uncounted"."""
+        """End the unit; mark what follows in the trace as "rlpatch:uncounted", since it belongs to no unit."""
         from torch.profiler import record_function
 
         self.end_unit()

@@ -73,9 +73,9 @@ class SglangRollout(SglangWorker, RolloutUnits):
     put: Any  # into the queue of the forward's thread, None where it has none
 
     def schedule(self, batch: Any) -> None:
-        """Tell the recorder that the scheduler is about to run ``batch``.
+        """Tell the recorder that the scheduler is about to run ``batch``; do nothing if it has no forward.
 
-        The first one after the engine was idle begins a rollout.
+        The first prefill or decode after the engine was idle begins a rollout.
         """
         kind = self.kind_of(batch)
         if kind is None:
@@ -241,7 +241,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound if that is below ``threshold`` or not ``exact``."""
+        """Return the longest context in tokens; a bound if below ``threshold`` or not ``exact``. Once a batch."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not exact):
@@ -306,7 +306,7 @@ class NamedReplica:
                     os.environ["VERL_REPLICA_RANK"] = number[1]
 
         def actor_context(self) -> Any:
-            """Return Ray's runtime context if this process is an actor; None for any other process."""
+            """Return Ray's runtime context if this process is a worker of Ray (an actor or task), else None."""
             import sys
 
             ray: Any = sys.modules.get("ray")

@@ -55,7 +55,8 @@ class RelativeWindow(MovedWindow, RolloutUnits):
         """Place the window if an iteration with ``load`` requests reaches the state for which the window waits.
 
         ``kind`` is that of the iteration, such as "decode"; if it is None, nothing ran and nothing is done.
-        ``batch`` is what the scheduler gave. Also keep the fewest and the most requests so far, for the report.
+        ``batch`` is what the scheduler gave. Until the state is reached, keep the fewest and the most requests, for
+        the report.
         """
         if kind is None or not self.awaited:
             return

@@ -22,8 +22,8 @@ class Steerable:
     def setting(self, name: str, default: str, pattern: str) -> str:
         """Return the value of a setting such as "RLPATCH_WINDOW" from the environment, or ``default``.
 
-        The variable of the stage (RLPATCH_ROLLOUT_WINDOW) comes before the general one. Raises ValueError if the
-        value does not match the regular expression ``pattern`` as a whole.
+        The variable of the stage (RLPATCH_ROLLOUT_WINDOW) comes before the general one; an empty one counts as
+        unset. Raises ValueError if the value does not match the regular expression ``pattern`` as a whole.
         """
         import os
         import re

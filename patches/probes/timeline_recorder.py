@@ -128,14 +128,14 @@ class TimelineRecorder(MemoryUse):
             self.first.stop(e)
 
     def waited(self) -> int | None:  # docstring goes in
-        """Return for how many nanoseconds collectives have blocked this thread so far; None if that is unknown."""
+        """Return ns that collectives blocked this thread since it began to be measured; None if unknown."""
         first = self.first
         if first.measured is None:
             first.measure_waits()
         return first.blocked.get(self.thread(), 0) if first.measured else None
 
     def measure_waits(self) -> None:  # docstring goes in
-        """Begin to measure waits in collectives that block the host (gloo, mpi), if torch's world exists."""
+        """Begin to measure waits in collectives, if torch's world has several ranks, and only gloo or mpi."""
         import sys
 
         dist: Any = sys.modules.get("torch.distributed")
@@ -154,7 +154,7 @@ class TimelineRecorder(MemoryUse):
             pass
 
     def measure_method(self, class_: Any, name: str) -> None:  # docstring goes in
-        """Replace the method ``name`` of ``class_`` by one that adds its ns to ``blocked[thread]``."""
+        """Replace the method ``name`` of ``class_`` by one that adds each call's ns to its thread's ``blocked``."""
         import functools
 
         call, blocked, clock, thread = getattr(class_, name), self.blocked, self.clock, self.thread
@@ -299,7 +299,7 @@ class TimelineRecorder(MemoryUse):
     def thread_waits(self) -> dict[Any, int]:
         """Return the nanoseconds for which Python's threads have waited for a CPU so far, by native thread id.
 
-        {} if they are unknown.
+        Threads for which they are unknown are left out.
         """
         import os
         import threading
@@ -317,7 +317,7 @@ class TimelineRecorder(MemoryUse):
         return waits
 
     def write(self, last: bool = False) -> None:
-        """Append new records to the file as a line of JSON: ended spans, spans open for a second, notes of memory.
+        """Append what is new to the compressed file as a line of JSON: spans, memory, and waits for a CPU.
 
         Write nothing if another thread is still writing after 2 seconds. With ``last`` end the file and stop
         recording. An error stops the timeline, too.
@@ -560,7 +560,7 @@ class SglangTimeline(EngineTimeline):
     batch: Any = ()  # the requests of the last one
 
     def read_cache(self, scheduler: Any) -> Any:
-        """Return how many tokens of the KV cache are in use, and its size in tokens.
+        """Return how many tokens of SGLang's KV cache are in use (evictable ones are not), and its size in tokens.
 
         If other layers of the model have a sliding window or a state, only those of full attention are counted.
         """

@@ -57,7 +57,10 @@ class NpuProfiler(ProfilerTool):
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, unit: int) -> None:
-        """Make ``self.prof``, a torch_npu profiler: it skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch_npu profiler that skips ``unit`` units, warms up, and records the window.
+
+        The warm-up lasts from there to the window's first unit.
+        """
         from torch_npu import profiler
 
         self.prof = profiler.profile(
@@ -151,7 +154,7 @@ class TorchProfiler(ProfilerTool):
         super().next_unit()
 
     def is_taken(self) -> bool:
-        """Tell whether another profiler has taken the data: torch reports none, though a unit is recorded.
+        """Tell whether another profiler has taken the data: torch reports none, though a unit was recorded.
 
         False in any thread but the one that opened the window: torch tells the state of one thread.
         """
@@ -163,7 +166,7 @@ class TorchProfiler(ProfilerTool):
         return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
     def build(self, unit: int) -> None:
-        """Make ``self.prof``, a torch profiler: it skips to ``unit``, warms up, and records the window."""
+        """Make ``self.prof``, a torch profiler that skips ``unit`` steps, warms up, and records the window."""
         from torch import profiler
 
         self.prof = profiler.profile(
@@ -224,7 +227,7 @@ class Compression(Recorder):
         super().exit()
 
     def compress(self, traces: Sequence[str], metadata_files: Sequence[str] = ()) -> None:  # docstring goes in
-        """Start a thread that compresses ``traces``, and changes their paths in ``metadata_files``."""
+        """Start a thread that compresses ``traces`` and renames them in ``metadata_files``; exit may wait 10 s."""
         import atexit
         from multiprocessing.util import Finalize
         from threading import Thread
@@ -239,7 +242,7 @@ class Compression(Recorder):
         packer.join(10)
 
     def pack(self, traces: Sequence[str], metadata_files: Sequence[str]) -> None:  # docstring goes in
-        """Replace ``traces`` by PATH.gz, in ``metadata_files`` too, at low priority; an error is only reported."""
+        """Replace ``traces`` by PATH.gz, in ``metadata_files`` too; lower this thread's priority; report errors."""
         import contextlib
         import gzip
         import os

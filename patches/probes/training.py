@@ -112,9 +112,9 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.end_call(why)
 
     def end_call(self, why: str) -> None:
-        """Close the window because the call has ended; if the window was not reached, report that instead.
+        """Close the window because the call of the stage has ended; if it was never opened, report that instead.
 
-        ``why`` says what ended the call.
+        ``why`` says what ended the call. Do nothing if no window was placed, or if it is closed already.
         """
         if self.prof is not None:
             self.close(why)

@@ -54,7 +54,7 @@ class TrainerUpdate(TrainerSteps):
         return contents
 
     def prepared(self, batch: Any = None, training: bool = True) -> None:
-        """Begin the micro-batch of ``batch``; the first one of a training step begins that, too.
+        """Begin the micro-batch of ``batch``; the first one of a training step begins that and its mini-batch, too.
 
         Do nothing if ``training`` is false: then it belongs to an evaluation.
         """
@@ -67,7 +67,8 @@ class TrainerUpdate(TrainerSteps):
     def computed(self) -> None:
         """End a micro-batch after its backward.
 
-        If micro-batches are counted, the last one before the optimizer's step ends the training step, too.
+        If micro-batches are counted, the last one before the optimizer's step ends the training step, too. After
+        others in the window, what follows is marked as uncounted.
         """
         self.stop("micro-batch")
         if self.UNIT == "micro-batch":
@@ -100,7 +101,10 @@ class LogProbs(WithoutProfiler, TrainerSteps):
         return "ref" if without else "actor"
 
     def exit(self) -> None:
-        """End the call because the process ends; if no log-probabilities were computed at all, report that."""
+        """End a recorded call that is still open because the process exits.
+
+        If no log-probabilities were computed at all, report that nothing was recorded.
+        """
         if self.step:
             super().exit()
         else:  # as that of the reference where beta is 0

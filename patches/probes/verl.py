@@ -35,10 +35,7 @@ class MegatronActor(TrainingSteps):
         return "actor"
 
     def framework_conflict(self) -> str:
-        """Return "verl's own torch profiler is switched on" if it keeps this recorder from recording.
-
-        "" otherwise.
-        """
+        """Return "verl's own torch profiler is switched on" if that keeps this recorder from recording; else ""."""
         profiler = getattr(self.worker, "prof", None)
         return "verl's own torch profiler is switched on" if profiler is not None and profiler.check() else ""
 

@@ -200,7 +200,10 @@ class AlignedOutputs(SchedulerOutputs):
     OTHERS = "requests of other ranks"
 
     def observe(self, batch: Any) -> str | None:
-        """Return the kind of an iteration. A ``batch`` of None is "dummy", and begins a rollout if none is live."""
+        """Return the kind of an iteration, and keep the rollout alive until all ranks have ended it.
+
+        A ``batch`` of None is "dummy". It begins a rollout if none is live, unless nothing more will be recorded.
+        """
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):
                 self.begin_rollout()
@@ -235,7 +238,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; an upper bound if that is below ``threshold`` or not ``exact``."""
+        """Return the longest context in tokens; a bound if below ``threshold`` or not ``exact``. Once a batch."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound

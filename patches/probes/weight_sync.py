@@ -241,7 +241,7 @@ class WeightSync(OneWorld):
                 return self.inner.send_pyobj(*args, **options)
 
             def recv(self, *args: Any, **options: Any) -> Any:
-                """Receive and return the answer, and end the range of the wait."""
+                """Return what the other side answers, and end the range of the wait, also on an error."""
                 try:
                     return self.inner.recv(*args, **options)
                 finally:

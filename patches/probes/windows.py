@@ -20,9 +20,9 @@ class SeveralWindows(MovedWindow):
     next_windows: Sequence[str] = ()
 
     def read_windows(self) -> None:
-        """Keep the list "A:B,C:D" of windows.
+        """Check the list of windows in ``window``, such as "A:B,C:D", and keep it as ``windows``.
 
-        Raise ValueError if one is empty, begins too early or is out of order.
+        Raise ValueError if one is empty, begins too early, or does not begin after the end of the one before.
         """
         self.windows = self.window
         ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
@@ -32,7 +32,10 @@ class SeveralWindows(MovedWindow):
             )
 
     def place_window(self) -> None:
-        """Place the next window of the list that can still be reached, if any, and drop those before it."""
+        """Place the next window of the list that can still be reached, if any, and drop those before it.
+
+        Begin with the whole list again if none is left.
+        """
         self.next_windows = self.next_windows or self.windows.split(",")
         self.open_at = None
         while self.open_at is None and self.next_windows:  # one that is over is left out

@@ -151,8 +151,8 @@ SCHEDULER = Recipe(
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
     needed_until=Text(
-        "the patch is needed until SGLang's own profiler can record a window of decode steps of a chosen rollout and"
-        " rank"
+        "the patch is no longer needed once SGLang's own profiler can record a window of decode steps of a chosen"
+        " rollout and rank"
     ),
     notes=(_WARM_UP,),
 )
@@ -197,7 +197,9 @@ FORWARD_THREAD = Recipe(
         " and stop commands from the queue and runs them"
     ),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
-    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.5.3.post1"),
+    needed_until=Text(
+        "the patch is no longer needed once nobody uses a release below {release} any more", "0.5.3.post1"
+    ),
     needs=(SCHEDULER.name,),
 )
 

@@ -65,7 +65,7 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             " sets VERL_REPLICA_RANK, as verl does for vLLM. In other processes the code does nothing"
         ),
         upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
-        needed_until=Text("the patch is needed until verl tells SGLang's schedulers their replica number"),
+        needed_until=Text("the patch is no longer needed once verl tells SGLang's schedulers their replica number"),
         needs=tuple(recipe.name for recipe in recorders),
     )
     configured = named._replace(
@@ -79,7 +79,7 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             " knows the replica number"
         ),
         upstream="slime/backends/sglang_utils/sglang_engine.py, from slime 0.2.1 on; the same file of miles",
-        needed_until=Text("the patch is needed until slime tells SGLang's schedulers their replica number"),
+        needed_until=Text("the patch is no longer needed once slime tells SGLang's schedulers their replica number"),
         needs=(named.name,),
     )
     return named, configured

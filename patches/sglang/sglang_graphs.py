@@ -51,7 +51,8 @@ FIRST = Recipe(
     ),
     upstream=_FILE,
     needed_until=Text(
-        "the patch is needed until SGLang's own profiler can write a trace of the graph capture for chosen ranks"
+        "the patch is no longer needed once SGLang's own profiler can write a trace of the graph capture for chosen"
+        " ranks"
     ),
     notes=(
         Note(

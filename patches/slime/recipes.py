@@ -160,11 +160,12 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
         ),
         how=Text(
             "inserts one line at the start and one at the end of the function, and lines around the calls that run a"
-            " mini-batch or micro-batch. The recorder is at the end of the module"
+            " mini-batch or micro-batch. The code of the recorder is at the end of the module"
         ),
         upstream=f"{file}, from {releases[0]} on",
         needed_until=Text(
-            "the patch is needed until {package}'s profiler can record a window of mini-batches or micro-batches",
+            "the patch is no longer needed once {package}'s profiler can record a window of mini-batches or"
+            " micro-batches",
             package,
         ),
         strategies=("megatron",),

@@ -45,7 +45,10 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
 
 
 def manager(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the rollout manager, in `file` of `package`, slime or a fork of it."""
+    """Return the timeline recipe for freeing and allocating the engines' memory, in `file` of `package`.
+
+    The functions are those of the rollout manager of slime or a fork of it.
+    """
     why = Text("the engines free their memory or allocate it again")
     methods = ("offload", "onload", "onload_weights", "onload_kv")
     heads = span_sites("RolloutManager", "sleep", why, *methods)
@@ -59,7 +62,7 @@ def sender(package: str, releases: Releases, file: str, owner: str) -> Recipe:
 
 
 def recipes(package: str, releases: Releases, *more: Recipe) -> tuple[Recipe, ...]:
-    """Return all timeline recipes of `package`, slime or a fork of it; `more` are those that other forks lack."""
+    """Return the timeline recipes that slime and its forks share, for `package`, then its own ones, `more`."""
     timeline = Timeline(package)
     return timeline.recipes(
         releases,

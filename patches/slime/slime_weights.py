@@ -32,7 +32,7 @@ def answers(package: str) -> Insertion:
 
 
 def recipes(package: str, releases: Releases, *senders: Recipe) -> tuple[Recipe, ...]:
-    """Return all weight-sync recipes of `package`, slime or a fork; those in `senders` are not for every fork."""
+    """Return the weight-sync recipes that slime and its forks share, for `package`, then its own `senders`."""
     weights, sync = Weights(package), "MegatronTrainRayActor.update_weights"
     return weights.recipes(
         releases,

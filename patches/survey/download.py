@@ -77,7 +77,7 @@ def _has_prefix(path: str, prefixes: Sequence[str]) -> bool:
 def _unpack_wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
     """Download a wheel into `scratch` and unpack the files that `keep` accepts into `folder`.
 
-    Return "", or pip's output ("no wheel" if it is empty) if there is no wheel.
+    Return "" on success, else pip's error output, or "no wheel" if pip wrote none.
     """
     done = _pip_download([*_WHEEL, "--dest", str(scratch), f"{name}=={version}"], scratch)
     wheels = list(scratch.glob("*.whl"))
@@ -92,9 +92,9 @@ def _unpack_wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wa
 
 
 def _fetch_members(name: str, version: str, folder: Path, prefixes: Sequence[str]) -> bool:
-    """Fetch only the files of a wheel below `prefixes` and up to 1 MB, if the index serves ranges.
+    """Fetch into `folder` only the files of a wheel below `prefixes` and up to 1 MB, if the index serves ranges.
 
-    Return whether that worked; if not, `folder` may have some of the files.
+    Return whether that worked; if not, `folder` may have some of the files. Without `prefixes`, nothing is fetched.
     """
     # A wheel is a zip archive: an index that serves ranges gives its directory and a few members in 1 MB of 400.
     words = [f"{name}=={version}", str(folder), " ".join(prefixes), _SITE, *_WHEEL]
@@ -127,7 +127,7 @@ with command.main_context():
 def _unpack_sdist(name: str, version: str, scratch: Path, folder: Path, keep: Wanted) -> str:
     """Download a source archive into `scratch` and copy the files that `keep` accepts into `folder`, building nothing.
 
-    Return "", or pip's output ("no source archive" if it is empty) if there is none.
+    Return "" on success, else pip's error output, or "no source archive" if pip wrote none.
     """
     # pip has no "download, but do not ask the project's build for its metadata", and that build wants torch.
     # A setuptools that refuses makes the step fail before upstream code runs; --no-clean leaves the unpacked

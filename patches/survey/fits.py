@@ -64,7 +64,8 @@ def fetch(project: Project, version: str, folder: Path) -> Path:
 def unknown_releases(project: Project) -> list[str]:
     """Return the unknown releases on the package index that are newer than the oldest known release, oldest first.
 
-    Development builds are left out. Raises Problem (ENVIRONMENT) if no index answers or has the project.
+    Development builds are left out. Raises Problem (ENVIRONMENT) if no index answers, or if none has a distribution
+    of the project.
     """
     known_versions = {Version(release) for release in project.releases}
     there = {Version(version): version for name in project.distributions for version in published_versions(name)}
@@ -152,7 +153,10 @@ def _check_places(recipe: Recipe, source: bytes, file: str) -> None:
 
 
 def _fit_line(fit: RecipeFit) -> str:
-    """Return the report's line on a recipe: how it fits the release; "" if it does not fit and need not."""
+    """Return the report's line on a recipe: how it fits the release.
+
+    Return "" if it does not fit, and none of its structures is for the release.
+    """
     recipe, structure = fit.recipe, fit.structure
     name = f"  {recipe.stage}: {recipe.name}"
     if fit.file:

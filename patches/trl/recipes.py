@@ -17,7 +17,7 @@ from patches.trl import PROJECT, RELEASES, trl_timeline, trl_weights
 from patches.trl.trl_switches import SWITCHES
 
 _REMOVE = Text(
-    "the patch is needed until TRL, or the training loop of transformers, can record a window of micro-batches"
+    "the patch is no longer needed once TRL, or the training loop of transformers, can record a window of micro-batches"
 )
 _WHY = Text(
     "callbacks with torch.profiler see only whole training steps. Generation runs in the first micro-batch and"

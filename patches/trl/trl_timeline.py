@@ -42,7 +42,11 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
             f"training_step(self, {micro})",
             Text("a training step begins with the first micro-batch after an optimizer step"),
         ),
-        ("log", "logged(self, logs)", Text("the last training step ends with the last call of this function in a run")),
+        (
+            "log",
+            "logged(self, logs)",
+            Text("the last training step of a run ends when the last call of this function ends"),
+        ),
         ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
         *_phases(),
     )

@@ -150,8 +150,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts a line at the start of the function, where the probe determines which role the call serves; the"
-            " probe is a nested class at the end of TrainingWorker"
+            "inserts a line at the start of the function. The line calls the probe, a nested class at the end of"
+            " TrainingWorker, which determines the role that the call serves"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         needed_until=REMOVE,
@@ -287,7 +287,7 @@ _MEGATRON = ("megatron", "mindspeed")
 
 
 def _recipes(stage: str) -> tuple[Recipe, ...]:
-    """Return all recipes of a training stage: legacy workers, engine workers, Tinker's worker, and engines."""
+    """Return all recipes of a training stage: legacy and engine workers, Tinker's (update-policy only), and engines."""
     units = (MINI, MICRO, CALL) if stage in UPDATES else (MICRO, CALL)
     tinker = map(_tinker, units) if stage == "update-policy" else ()
     engines = (*(_in_engine(engine, stage) for engine in _engines(stage)), _in_megatron(stage))

@@ -11,7 +11,7 @@ LEGACY = RELEASES.until("0.7.1")
 """The releases whose workers have the loops themselves."""
 
 REMOVE = Text(
-    "the patch is needed until verl's own profiler can record a window of micro-batches in every stage, and of"
+    "the patch is no longer needed once verl's own profiler can record a window of micro-batches in every stage, and of"
     " mini-batches on NPUs"
 )
 WHY = Text(

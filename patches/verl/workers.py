@@ -17,7 +17,7 @@ from patches.verl.stages import DYNAMIC, INTERLEAVED, ITERATED, LEGACY, WHY, lea
 _COUNTED = Text(
     "each call counts as a training step, because not every release of verl passes global_steps to this function"
 )
-_REMOVE = Text("the patch is needed until nobody uses a release below {release} any more", "0.8.0")
+_REMOVE = Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.8.0")
 
 
 class _Loops(NamedTuple):

@@ -22,8 +22,8 @@ _WHY = Text(
     " previous step"
 )
 _REMOVE = Text(
-    "the patch is needed until the engine's own profiler can record a window of decode steps of a chosen rollout and"
-    " rank, and mark the steps"
+    "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
+    " rollout and rank, and mark the steps"
 )
 
 _EXECUTE_MODEL = Insertion(
@@ -130,7 +130,7 @@ CPU_WORKER = Recipe(
         " inherits from Worker, and none in sleep(), which does nothing"
     ),
     upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
-    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.11.0"),
+    needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.11.0"),
 )
 
 CPU_PROFILE = Recipe(
@@ -153,7 +153,7 @@ CPU_PROFILE = Recipe(
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
     how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
-    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.31.0"),
+    needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
 )
 
@@ -181,7 +181,8 @@ _CAPTURE_NOTE = Note(
     Text("if the compilation config has no CUDA graphs, no trace is written"),
 )
 _CAPTURE_REMOVE = Text(
-    "the patch is needed until the worker's process can start the engine's own profiler before the graph capture"
+    "the patch is no longer needed once the worker's process can start the engine's own profiler before the graph"
+    " capture"
 )
 
 _CAPTURES = Text(
@@ -273,7 +274,7 @@ CPU_WARM_UP = Recipe(
     why=_CAPTURE_WHY,
     how=_COMPILE_HOW,
     upstream=f"{_CPU}, 0.9.1 to 0.19.1",
-    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.20.0"),
+    needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.20.0"),
     needs=(CAPTURE.name, INNER_CAPTURE.name),
 )
 

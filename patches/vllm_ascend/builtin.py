@@ -40,7 +40,7 @@ _V1_INIT = Recipe(
         " stays above the new line as a comment `# was:`; `rlpatch revert` restores it from there"
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.7.3.post1",
-    needed_until=Text("the patch is needed until the engine accepts these settings in --profiler-config"),
+    needed_until=Text("the patch is no longer needed once the engine accepts these settings in --profiler-config"),
 )
 
 _V0_INIT = _V1_INIT._replace(

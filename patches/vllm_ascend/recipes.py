@@ -111,8 +111,8 @@ V1 = Recipe(
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
     needed_until=Text(
-        "the patch is needed until the engine's own profiler can record a window of decode steps of a chosen rollout"
-        " and rank, and mark the steps"
+        "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
+        " rollout and rank, and mark the steps"
     ),
 )
 
@@ -168,7 +168,7 @@ V0 = Recipe(
     ),
     upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
     " vllm/worker/worker_base.py",
-    needed_until=Text("the patch is needed until nobody uses a release below {release} any more", "0.10.0rc1"),
+    needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.10.0rc1"),
 )
 
 CAPTURE = Recipe(
@@ -229,7 +229,8 @@ CAPTURE = Recipe(
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
     " capture in V0, nor in V1 before 0.8.4rc2",
     needed_until=Text(
-        "the patch is needed until the worker's process can start the engine's own profiler before the graph capture"
+        "the patch is no longer needed once the worker's process can start the engine's own profiler before the graph"
+    " capture"
     ),
     notes=(
         Note(

@@ -51,7 +51,7 @@ def command() -> CommandResult:
         *(f"  {word}" for word in configuration.targets),
         *(f"  {shlex.join(words)}" for words in configuration.options.values()),
         *(f"  --preset {name}: {shlex.join(chain(*words.values()))}" for name, words in configuration.presets.items()),
-        *(Text("not trusted yet: {interpreter}", interpreter) for interpreter in untrusted),
+        *(Text("interpreter not trusted yet: {interpreter}", interpreter) for interpreter in untrusted),
         *([Text("next: {command}", CommandLine("trust", str(configuration.file)))] if untrusted else []),
     ]
     return _result(configuration, untrusted, variables, *rows, *lines)

@@ -77,7 +77,10 @@ def _configuration_path(file: Path) -> Path:
 
 
 def _interpreter_line(interpreter: str) -> str:
-    """Return a line on an interpreter: the program that it starts, and where that leads if it is a link."""
+    """Return a line that rlpatch may start an interpreter, with its program, and where that leads if it is a link.
+
+    The line says so if the program does not exist.
+    """
     program = consent.program(interpreter)
     if program is None:
         return Text("  rlpatch is allowed to start {interpreter}, which does not exist on this machine", interpreter)

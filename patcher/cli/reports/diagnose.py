@@ -153,7 +153,7 @@ def command(
     from patcher.commands.diagnosis import asked, following, reading
 
     notes: tuple[str, ...] = ()
-    if not chosen.once and asked.has_live_worker(folder):
+    if not chosen.once and asked.has_live_on_demand_worker(folder):
         say = _progress_printer()
         follower = following.Follower(folder.resolve(), chosen.rounds, say)
         say(

@@ -31,9 +31,10 @@ TIMEOUT = Option(
 
 @contextlib.contextmanager
 def worker_display(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
-    """Yield a function that shows the workers on stderr: a redrawn table on a terminal, else a line for each change.
+    """Context manager whose value is a function that shows the workers on stderr.
 
-    The lines `head` are shown first. With `-q` nothing is shown.
+    On a terminal, the function redraws a table; else it prints a line for each change. The lines `head` are shown
+    first. With `-q` nothing is shown.
     """
     if options.quiet():
         yield lambda _data: None
@@ -46,9 +47,9 @@ def worker_display(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]
 
 @contextlib.contextmanager
 def line_display() -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
-    """Yield a function that shows (all lines, new lines) on stderr: a terminal redraws all, else the new are printed.
+    """Yield a function that shows (all lines, new lines) on stderr; with `-q` it shows nothing.
 
-    With `-q` nothing is shown.
+    A terminal that can be redrawn shows all lines that fit its height; otherwise the new lines are printed.
     """
     if options.quiet():
         yield lambda _lines, _news: None
@@ -88,14 +89,14 @@ def _print_news(_lines: Sequence[str], news: Sequence[str]) -> None:
 
 
 def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
-    """Print `head`, and return a function that prints each worker's state when it has changed since the last call."""
+    """Print `head` to stderr, and return a function that prints new states of workers there, and what is awaited."""
     states: dict[tuple[object, ...], str] = {}
     before = printed = ""
     for line in head:
         click.echo(translate(line), err=True)
 
     def show(data: WatchData) -> None:
-        """Print a line for each worker whose state differs from the last one printed.
+        """Print a line on stderr for each worker whose state differs from the last one printed.
 
         Also print what is waited for, if that is new and the same in two calls in a row.
         """

@@ -46,9 +46,9 @@ class Demonstration:
 def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool = False) -> CommandResult:
     """Apply, show and revert a patch in a scratch copy of a release, and return the output of each command.
 
-    The release is `RELEASE`, downloaded, or a copy of the installation below `path`. The diff shows only call sites
-    unless `every_line`. A failed command, or a tree that differs afterwards, is a problem of the result. Raises Problem
-    if `path` has no such installation, or if the download fails.
+    The release is `RELEASE`, downloaded after a line for `on_wait`, or the installation below `path`. The diff shows
+    only call sites unless `every_line`. A failed command, or a tree that differs afterwards, is a problem of the
+    result. Raises Problem if `path` has no such installation, or if the download fails.
     """
     steps: list[Step] = []
     problems: tuple[Problem, ...] = ()

@@ -24,7 +24,7 @@ def takes_requests(row: WorkerProgress) -> bool:
     return row.worker.on_demand and row.worker.stage == STAGE and row.worker.rank == 0
 
 
-def has_live_worker(folder: Path) -> bool:
+def has_live_on_demand_worker(folder: Path) -> bool:
     """Tell whether `folder` has the state of a live worker that records on demand; False if there is no such folder.
 
     Raises OSError if it cannot be read.

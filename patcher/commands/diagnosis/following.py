@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from patcher.commands.diagnosis import reading
-from patcher.commands.diagnosis.asked import STAGE, has_live_worker, takes_requests
+from patcher.commands.diagnosis.asked import STAGE, has_live_on_demand_worker, takes_requests
 from patcher.commands.diagnosis.training_requests import TrainingRequests
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
@@ -173,7 +173,7 @@ class Follower:
         """Request the windows that the diagnosis lacks, for the next rollout, and pass a line about it to `say`.
 
         `run_engines` are the engines of the run, `living` its live rollout workers. Nothing is requested if no
-        windows are lacking, or if no worker has counted a rollout yet.
+        windows are lacking, or if no worker has counted a rollout yet. Raises OSError if it cannot be written.
         """
         units = {row.worker.unit for row in living}
         planned = self._lacking_windows(run_engines, decode_only="iterations" not in units)
@@ -273,12 +273,15 @@ def start(follower: Follower) -> Callable[[], None]:
 
 
 def wait(follower: Follower) -> None:
-    """Follow a run until the follower is over, no live worker records on demand any more, or Ctrl-C is pressed."""
+    """Follow a run in this thread until it is over, no live worker records on demand, or Ctrl-C is pressed.
+
+    Return in all three cases, without an exception for Ctrl-C.
+    """
 
     def ended(seconds: float) -> bool:
         """Wait, and tell whether no worker is left that takes a request."""
         time.sleep(seconds)
-        return not has_live_worker(follower.folder)
+        return not has_live_on_demand_worker(follower.folder)
 
     with contextlib.suppress(KeyboardInterrupt):
         follow(follower, ended)

@@ -64,10 +64,10 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
 
 
 def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
-    """Yield the line on the kinds of kernels of a training stage or the weight sync, then the lines for -v.
+    """Yield where the time of a training stage or the weight sync went, if known, then details that only -v shows.
 
-    Those for -v count what was recorded, and have the micro-batches by length. Nothing is yielded for a stage without
-    iterations.
+    The details are the counts and seconds of calls and recorded micro-batches, and a line for the micro-batches of each
+    length. Nothing is yielded for a stage without iterations.
     """
     if not stage.iterations:
         return
@@ -177,7 +177,10 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
 
 
 def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
-    """Yield a line on the stages whose shares the recorded windows support, and one for each reason why others fail."""
+    """Yield terminal lines on the check of each stage's time shares: for which it passed, and why it failed for others.
+
+    The check is whether the recorded windows predict these times.
+    """
     supported = [stage for stage in stages if stage.supported and stage.by_load]  # a weight sync has no loads
     if supported:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.commands.diagnosis import lines
-from patcher.commands.diagnosis.asked import failure_notes, has_live_worker
+from patcher.commands.diagnosis.asked import failure_notes, has_live_on_demand_worker
 from patcher.commands.reports.csv_files import write_tables
 from patcher.commands.reports.reporting import ReadOptions, read_profiles
 from patcher.commands.reports.timelines import chosen_run
@@ -32,8 +32,8 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
     `number` is that of the run, None for the newest. `result` also gets a warning of each file that is left out, and a
-    note on each process that failed to record. Raises Problem: NO_TRACE without a timeline of an engine or a trainer,
-    TRACE if no file can be read, USAGE if there is no such run.
+    note on each process that failed to record. Raises Problem: NO_TRACE if the run has neither a trainer nor an
+    engine that recorded iterations, TRACE if no file can be read, USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
     return _diagnose_with_steps(folder, processes, display, result)
@@ -109,10 +109,10 @@ def diagnose(
     width: int | None = None,
     output: Output = NO_FILES,
 ) -> CommandResult:
-    """Return the result of `rlpatch diagnose` on the run `number` (None: the newest) in `folder`; write `output`.
+    """Return the result of `rlpatch diagnose` on run `number` (None: newest) in `folder`; write the files of `output`.
 
-    `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline of an engine
-    or a trainer, TRACE if no file can be read, USAGE if there is no such run.
+    `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE if the run has neither a trainer
+    nor an engine that recorded iterations, TRACE if no file can be read, USAGE if there is no such run.
     """
     result = CommandResult("diagnose")
     diagnosis = read(folder, number, display, result)
@@ -129,7 +129,8 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
 def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output) -> None:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since.
+    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since, or if the run has neither an engine
+    that recorded iterations nor a trainer.
     """
     processes = newest_since(folder, started)
     if not processes:
@@ -144,14 +145,14 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
 
 
 def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
-    """Return the command that records the windows of a rollout which the diagnosis lacks, None if it lacks none.
+    """Return the command that records the windows that the diagnosis still lacks; None if it lacks or proposes none.
 
     The command is `trigger` while a live worker in `folder` records on demand, else `run`.
     """
     if not diagnosis.planned or not diagnosis.next_windows:
         return None
     windows = ("--iterations", diagnosis.next_windows, *diagnosis.planned.conditions)
-    if has_live_worker(folder):
+    if has_live_on_demand_worker(folder):
         return CommandLine("trigger", *windows, "--save-path", str(folder))
     return CommandLine("run", diagnosis.package, "--timeline", *windows, "--rollout", "2", "--", "bash", "run.sh")
 

@@ -46,10 +46,10 @@ class Applied:
 def apply(
     words: Sequence[str], where: Where, request: ProfileRequest, launch: Launch, *, dry_run: bool, force: bool
 ) -> CommandResult:
-    """Patch every target of `words`, or none if any has a problem; with `dry_run` only plan and check.
+    """Patch every target of `words` on this machine or the nodes of `where`, or none if any has a problem.
 
-    `launch` will start the run: it is searched for other profilers. One that is on is a problem, with `force` a
-    warning. Interrupted commands are completed or rolled back first, except with `dry_run`.
+    With `dry_run` only plan and check; else interrupted commands are completed or rolled back first. `launch` will
+    start the run: it is searched for other profilers. One that is on is a problem, with `force` a warning.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find_candidates(words, search, request, "apply") for search in places]
@@ -67,7 +67,10 @@ def apply(
 
 
 def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
-    """Complete or roll back interrupted commands, if the root of any candidate has one, and report the outcome."""
+    """Complete or roll back all interrupted commands in the search, if a candidate's root has one; report the outcome.
+
+    Return an empty report if none has. Raises Problem like `end_interrupted`.
+    """
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()

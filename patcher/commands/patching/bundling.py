@@ -146,7 +146,7 @@ def _plan_unpatched(planned: Planned, place: SearchOptions) -> Plan:
 def _unpacked_wheel(place: SearchOptions) -> Iterator[SearchOptions]:
     """Yield `place`, or if it is a wheel, a search in a temporary folder with its Python files and metadata.
 
-    Raises Problem (ENVIRONMENT) if the wheel is damaged.
+    The folder is removed at the end of the ``with`` statement. Raises Problem (ENVIRONMENT) if the wheel is damaged.
     """
     wheels = [path for path in place.path if path.suffix == ".whl" and zipfile.is_zipfile(path)]
     if not wheels:

@@ -63,7 +63,7 @@ def _planned_files(names: Sequence[str], search: Search, request: ProfileRequest
 
 
 def _applied_files(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
-    """Return the patched files of the targets `names`, and a report, which is empty if there are any.
+    """Return the patched files of the targets `names`, and a report on why there are none (empty if there are any).
 
     The files are (path, pristine bytes, patched bytes) by root. Raises Problem (FOREIGN_EDIT), with the edited line if
     known, if somebody edited inserted lines.

@@ -145,7 +145,10 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
 
 
 def edits_by_root(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
-    """Return the edits of `plans`, merged into one per root, as (search that found the root, edit)."""
+    """Return the edits of `plans`, merged into one per root, as (search that found the root, edit).
+
+    Plans of the same search stand next to each other in `plans`.
+    """
     by_search = groupby(plans, key=lambda planned: planned.search)
     return [
         (search, edit)
@@ -193,7 +196,8 @@ def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Probl
 def _resolved_candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
     """Return the candidate for a target, with the configuration that follows from `request` and the target.
 
-    If torch or torch_npu can only be assumed, a note says so. Raises Problem (USAGE) as `_checked_config`.
+    If torch or torch_npu can only be assumed, a note says so. Raises Problem (USAGE) if the request does not fit the
+    target, or its folder for traces is unusable.
     """
     config, notes = _checked_config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on

@@ -19,11 +19,11 @@ _EXAMPLES = dict.fromkeys(RolloutStage.NAMES, ("--decode", "30:60")) | dict.from
 
 
 def redirect_problem(words: Sequence[str], search: Search, request: ProfileRequest) -> Problem | None:
-    """Return the problem that a target cannot record the request, although its engine or its trainer can.
+    """Return the problem that targets of `words` cannot record the request or a part of it, with a command that can.
 
-    Its hint is the command line with that engine or trainer. None if the targets `words` can record the request, if no
-    engine or trainer can, if several windows cannot be recorded, if a word names no project, or for the stages builtin
-    and timeline.
+    It adds their engine or trainer, or puts it in their place, or drops targets if the others record all. None if
+    nothing is wrong, if no engine or trainer can record the rest, if several windows are left over, if a word names no
+    project, or for the stages builtin and timeline.
     """
     part = request.parts()[0]
     upstreams = dict(_named(words))

@@ -48,9 +48,9 @@ def revert(
 def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Removal | None:
     """Return the planned removal of `patches` from `root`, None if the root has none of them.
 
-    With `restore`, a file whose inserted lines were edited is replaced by its backup, without any patch. Without
-    `restore`, or without a readable backup, it raises a Problem (FOREIGN_EDIT). The one without `restore` names the
-    edited line and suggests `--restore`, unless the root is a mirror.
+    With `restore`, a file whose inserted lines were edited is replaced by its backup, without any patch. Raises Problem
+    (FOREIGN_EDIT) for such a file without `restore` or a readable backup. Without `restore`, and except for a mirror,
+    the Problem names the edited line and suggests `--restore`.
     """
     try:
         return removal(root, patches, restore=restore)

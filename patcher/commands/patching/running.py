@@ -156,7 +156,7 @@ def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callabl
     def then(show: Show) -> int:
         """Run the command and return the exit code of `rlpatch run`; if it fails, end this process with its status.
 
-        `show` prints a problem.
+        `show` prints the problem if the command cannot be started; then what it returns is the exit code.
         """
         companion = meanwhile(show) if meanwhile else None
         try:

@@ -26,10 +26,10 @@ def explain_foreign_edit(problem: Problem, target: Target) -> Problem:
 
 
 def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Problem:
-    """Add to a FOREIGN_EDIT problem of a file in `root` its first edited line, as expected and as it is now.
+    """Add to `problem` the first edited line, as expected and as it is now, if it is a FOREIGN_EDIT in `root`.
 
-    A non-empty `hint` replaces that of the problem. A problem of another kind comes back unchanged, and so does one
-    whose edited line is unknown.
+    A non-empty `hint` then replaces that of the problem. Any other problem, and one whose edited line is unknown, is
+    returned unchanged.
     """
     place = Path(problem.where.rpartition(":")[0] if ":" in problem.where else problem.where)
     if problem.kind is not Kind.FOREIGN_EDIT or not place.is_relative_to(root.path) or root.mirror:

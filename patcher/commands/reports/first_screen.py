@@ -67,7 +67,7 @@ def unit_word(profile: model.RankProfile) -> str:
 def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     """Yield the ten to fifteen most important lines of a report on one stage, which are shown without -v.
 
-    ``command`` is the command as typed, "" if unknown; the last line extends it to write an HTML page.
+    ``command`` is the command as typed, "" if unknown; the last line may extend it to write an HTML page.
     """
     focus = focus_of(report)
     leading = _leading_finding(report)
@@ -135,7 +135,7 @@ def _indented(*lines: str) -> Iterator[str]:
 
 
 def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
-    """Yield a warning with the evidence of each failed check, if the failed checks rule out a verdict.
+    """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict.
 
     Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed.
     """
@@ -266,8 +266,8 @@ def _profiles_shown(
 def _breakdown(profile: model.RankProfile, name: str) -> str:
     """Return a line with the parts of a step that take at least 5 % of its time, largest first.
 
-    ``name`` is the name of the profile in the line; "" leaves name and median out. If no device is known, the line has
-    the median time on the host. Returns "" for a run on the CPU alone: the finding's evidence has its times.
+    ``name`` is the name of the profile in the line; "" leaves name and median out. Without device events, the line has
+    the median time on the host instead. Returns "" for a run on the CPU alone: the finding's evidence has its times.
     """
     if profile.on_host:
         return ""
@@ -413,7 +413,7 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
 def _next_command(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
     """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page.
 
-    ``command`` is the command as typed, "" if unknown.
+    ``focus`` is the profile that the first screen is on; ``command`` is the command as typed, "" if unknown.
     """
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):

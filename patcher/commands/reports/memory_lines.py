@@ -38,7 +38,7 @@ def report(snapshot: Snapshot) -> Iterator[str]:
 
 
 def device_lines(device: DeviceMemory) -> Iterator[str]:
-    """Yield lines on the memory of a device: peak, failed allocations, memory without a stack, and unused cache."""
+    """Yield indented lines on a device's memory: peak, failed allocations, memory without a stack, and unused cache."""
     yield from wrapped(memory_tables.peak_line(device), "  ")
     for failure in device.failures[:FAILURES]:
         free = Text("unknown") if failure.free is None else size(failure.free)

@@ -36,7 +36,7 @@ def report(trace_report: model.TraceReport, command: str = "") -> list[str]:
     """Return the lines of a report: the first screen, then as details profiles, diagnoses, ranks, and tables.
 
     A report on several stages has such a section for each stage. ``command`` is the command as typed, "" if unknown;
-    the first screen ends with a longer form of it, which writes the HTML page.
+    the first screen ends with the next command, which may be a longer form of it that writes the HTML page.
     """
     if trace_report.stages:
         stages = (
@@ -85,7 +85,7 @@ def _indented(*texts: str) -> Iterator[str]:
 
 
 def _verdict_lines(verdict: model.Verdict) -> Iterator[str]:
-    """Yield a warning with the verdicts that the data does not support, then the verdict of the vendor's guide.
+    """Yield the lines of a warning on verdicts that the data does not support, then the verdict of the vendor's guide.
 
     If that is another verdict than rlpatch's, the reason follows. Nothing if there is neither.
     """
@@ -154,7 +154,7 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
-    """Yield the breakdown of a profile's device time, then its rates (such as FLOP/s) and shares of kernel time.
+    """Yield lines on a profile's device time: its breakdown, shares of the kernel time, and rates (such as FLOP/s).
 
     The shares are by limiting resource, by static or dynamic shapes, and by phase (such as forward and backward). What
     is unknown is left out.

@@ -105,7 +105,7 @@ def _part_table(comparison: RunComparison) -> Iterator[str]:
 
 
 def _cause_lines(comparison: RunComparison) -> Iterator[str]:
-    """Yield a heading and a sentence on each cause of long steps that appeared or disappeared; nothing without any.
+    """Yield a heading and lines on each cause of long steps that appeared or disappeared; nothing without any.
 
     Causes whose change may be chance are shown only with -v.
     """
@@ -130,7 +130,7 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
 
 
 def _head_lines(comparison: RunComparison) -> Iterator[str]:
-    """Yield the warnings, the change of the mean step, a sentence on each side, other differences, and the notes."""
+    """Yield wrapped lines: why the runs are not comparable, all `sentences`, other differences, and the notes."""
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
     first, *more = sentences(comparison)

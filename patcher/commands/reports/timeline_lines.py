@@ -168,7 +168,7 @@ def _doing(reason: model.Cause | model.IdleReason) -> str:
 
 
 def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the six largest parts of the critical path with their shares; parts below 0.5 % are left out.
+    """Yield a heading, and the six largest parts of the critical path with their shares, except those below 0.5 %.
 
     Lines for -v say how the upper bound of each saving is estimated. Nothing without a critical path.
     """
@@ -204,7 +204,7 @@ def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _memory_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield what holds the memory at its peak, for the fullest devices and hosts, then how memory grows and changes.
+    """Yield lines on what holds the memory at its peak, on the fullest devices and hosts, then on growth and changes.
 
     Nothing if no memory was recorded. Of many devices, hosts and lines, some are shown only with -v.
     """
@@ -233,7 +233,7 @@ def _memory_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the causes of lost time with seconds, share of the run, steps and advice; nothing without causes."""
+    """Yield lines on the causes of lost time: seconds, share of the run, steps and advice; nothing without causes."""
     if not timeline.causes:
         return
     yield Text("largest costs")
@@ -255,7 +255,7 @@ def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the recording windows that are worth recording next, with their commands, then those that were recorded."""
+    """Yield lines on the windows that are worth recording next, with their commands, then on the recorded ones."""
     if timeline.windows:
         yield Text("windows to record next (for the `rlpatch trigger` commands, see --json)")
     for window in timeline.windows:

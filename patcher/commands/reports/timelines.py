@@ -61,8 +61,8 @@ def timeline(
     """Join the timelines of a run's processes in `folder`, and write the files that `options` ask for.
 
     The result has the joined run as data and as lines. `width` is the columns of the terminal, None without one. Raises
-    Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen or the
-    chosen steps don't exist.
+    Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen, or the
+    chosen run or steps don't exist.
     """
     result = CommandResult("timeline")
     joined_run = read(folder, options, display, result)
@@ -184,8 +184,8 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
     """Return the run that `options` choose, joined from its processes, with only the chosen steps.
 
     `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
-    without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen or the chosen steps don't
-    exist.
+    without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen, or the chosen run or
+    steps don't exist.
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
@@ -197,7 +197,8 @@ def read(folder: Path, options: TimelineOptions, display: Display, result: Comma
 def chosen_run(
     folder: Path, number: int | None, display: Display, result: CommandResult, *, newest: bool
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the run with this `number` in `folder` (None: the only run) and its processes; `newest` beats `number`.
+    """Return the run of `folder` with this `number` (None: the only run), or with `newest` the last; and its processes.
+
     `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
     without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if there are several for None.
     """
@@ -234,7 +235,7 @@ def _no_timeline_problem(folder: Path) -> Problem:
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (
         Text(
-            "timeline files are named {folder}/HOST_PID_STARTED.jsonl.gz; neither this folder nor a subfolder has any",
+            "this folder and its subfolders have no timeline files, which are named {folder}/HOST_PID_STARTED.jsonl.gz",
             files.FOLDER,
         ),
     )

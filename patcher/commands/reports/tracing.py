@@ -68,7 +68,10 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
 
 
 def _require_no_lost_trace(folder: Path) -> None:
-    """Raise Problem (NO_TRACE) with the reasons, if workers reported in their state files why they write no trace."""
+    """Raise Problem (NO_TRACE) with the reasons, if state files in ``folder`` tell why workers write no trace.
+
+    Do nothing if the state files cannot be read.
+    """
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
@@ -204,7 +207,7 @@ def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, A
 
 
 def _needs_parsing(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    """Tell whether to parse a trace: it lacks some of the requested ``exports``, and still has its raw data.
+    """Tell whether to parse a trace: it has raw data, and is not yet parsed, or lacks some of the ``exports``.
 
     If the trace needs no parsing or can't be parsed, `report` gets the reason.
     """
@@ -243,7 +246,7 @@ def _parsing_interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> s
 def _python_with_torch_npu(python: str | None) -> str:
     """Return the path of the interpreter `python`; for None that of the first environment that has torch_npu.
 
-    Raises Problem (ENVIRONMENT) if torch_npu is missing there, or in every environment.
+    Raises Problem: ENVIRONMENT if torch_npu is missing there, or in every environment; USAGE if `python` is no Python.
     """
     candidates: list[tuple[str, str]] = [(f"--python {python}", python)] if python else []
     searched = []
@@ -311,9 +314,10 @@ def _parsed(parsed: ParseResult) -> Text:
 
 
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
-    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and wrote not all of `exports`.
+    """Add to `report` a problem if parsing failed, or if torch_npu printed an error and some `exports` are missing.
 
-    Missing exports without an error are a warning: the recording did not ask for them.
+    `exports` are the wanted types, such as "db". If some are missing without an error, that is a warning: the recording
+    did not ask for them.
     """
     lacking = joined(OR, sorted(set(exports) - set(parsed.exports)))
     logs = Text("the output of torch_npu is in {path}", parsed.path / "logs")

@@ -201,9 +201,9 @@ def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[Wor
 
 
 def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
-    """Return the options of `trigger` that the workers `living` accept, or all workers `rows` if none is living.
+    """Return the options of `trigger` that the `living` workers accept, joined by "or".
 
-    The options are joined by "or". Without a living worker, advice to patch with `--on-demand` comes last.
+    If none is living, return those of all workers `rows`, then advice to patch with `--on-demand`.
     """
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
     choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})

@@ -101,8 +101,8 @@ OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchDa
 def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
     """Wait until all workers that were asked to record have saved or never will, and report the state of each.
 
-    `open_display` shows the wait. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file,
-    OSError if the folder cannot be read.
+    The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows it.
+    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -166,7 +166,7 @@ def _poll(
 
 @functools.cache  # a folder of torch_npu holds thousands of files
 def _trace_size(trace: SavedTrace) -> int | None:
-    """Return the size of a trace on disk, in bytes; None if it no longer exists."""
+    """Return the size of a trace on disk, in bytes; None if it is not written yet, or cannot be read any more."""
     try:
         return None if trace.written is None else states.size(trace.path)
     except OSError:
@@ -235,7 +235,10 @@ _CAUSES = {
 
 
 def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
-    """Return the problem that no worker (of `stages`) wrote a state into `folder`; the notes name skipped files."""
+    """Return the problem that no worker (of `stages`) wrote a state into `folder`, or that the save path is missing.
+
+    The notes name the first files that were skipped, with the reasons.
+    """
     cause = Text("no worker has reported its status in {path}", folder.path)
     if stages:
         cause = Text("no worker of {stages} has reported its status in {path}", ", ".join(stages), folder.path)
@@ -308,7 +311,7 @@ def _pending_request_lines(data: WatchData) -> Iterator[str]:
 def _summary(data: WatchData, options: WatchOptions) -> str:
     """Return the number of workers in each state: saved, recording, without a trace, not asked, or missing.
 
-    States without workers are left out; the others are joined by commas.
+    States without workers are left out; the others are joined by commas, with the awaited stages that have no worker.
     """
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)

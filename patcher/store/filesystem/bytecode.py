@@ -20,7 +20,7 @@ def beside(source: Path) -> list[Path]:
 
 
 def prefixed_bytecode(source: Path) -> list[Path]:
-    """Return the ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX; empty if that is not set."""
+    """Return the ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX, or this Python's prefix; [] without either."""
     prefix = os.environ.get("PYTHONPYCACHEPREFIX") or sys.pycache_prefix
     if not prefix:
         return []

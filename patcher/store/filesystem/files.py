@@ -86,7 +86,7 @@ def put(path: Path, state: PathState, content: bytes) -> None:
 
 
 def place(folder: Opened, name: str, state: PathState, content: bytes) -> None:
-    """Atomically replace ``name`` in an open folder by what ``state`` describes: a link, or a file with ``content``.
+    """Atomically create or replace ``name`` in an open folder: a link if ``state`` has one, or a file with ``content``.
 
     Owner, mode and times of ``state`` are set before the file gets its name. Raises OSError, and then leaves no
     temporary file behind.

@@ -204,8 +204,8 @@ def _flock_suffices(path: Path, descriptor: int) -> bool:
 def _claim(path: Path, signature: str) -> str:
     """Try to claim the lock by a link at ``path``; return "" on success, else the text of the present owner.
 
-    If that owner was dead, remove its claim and return ``signature``: another attempt is worthwhile. A link is created
-    atomically with its text, on NFS, too. Raises Problem (ENVIRONMENT) and OSError.
+    If that owner was dead, try to remove its claim, and return ``signature``: another attempt is worthwhile. A link is
+    created atomically with its text, on NFS, too. Raises Problem (ENVIRONMENT) and OSError.
     """
     there = _make_claim(path, signature)
     if there and _is_dead(there):
@@ -216,11 +216,11 @@ def _claim(path: Path, signature: str) -> str:
 
 
 def _may_remove_claim(path: Path, dead: str, signature: str) -> bool:
-    """Try to get the sole right to remove the stale claim whose text is ``dead``; return whether that worked.
+    """Try to get the sole right to remove the stale claim at ``path``, whose text is ``dead``; tell if that worked.
 
-    Removing a stale claim needs a claim of its own. Without that, the slower of two processes would remove a claim that
-    was made in the meantime. The second claim is a link beside ``path``, named after the dead one, and
-    removed in the same way if its owner dies, too. The next holder of the lock removes it.
+    That needs a second claim, with this process's text ``signature``: else the slower of two processes would remove a
+    claim that was made in the meantime. It is a link beside ``path``, named after the dead one, and removed in the same
+    way if its owner dies, too. The next holder of the lock removes it.
     """
     will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")
     other = _make_claim(will, signature)
@@ -228,7 +228,7 @@ def _may_remove_claim(path: Path, dead: str, signature: str) -> bool:
 
 
 def _make_claim(path: Path, signature: str) -> str:
-    """Create the link ``path`` with the text ``signature``; return "", or the text of a link that is already there.
+    """Create the link ``path`` with the text ``signature``; return "", or the text of somebody else's link there.
 
     Raises Problem (ENVIRONMENT) on a file system without symlinks, and OSError.
     """
@@ -290,7 +290,7 @@ def _owner_of(text: str | bytes) -> Owner | None:
 def _is_dead(text: str) -> bool:
     """Tell whether the process that signed a claim with ``text`` has surely ended.
 
-    Return False if that cannot be known: it ran under another kernel or in another container.
+    Return False if that cannot be known: ``text`` is damaged, or it ran under another kernel or in another container.
     """
     owner = _owner_of(text)
     if owner is None or not owner.boot or (owner.boot, owner.space) != (_boot(), _pid_namespace()):

@@ -86,7 +86,7 @@ class Opened:
     def set_times(self, atime_ns: int, mtime_ns: int, name: str = "") -> None:
         """Set the times of ``name``, or of the folder itself without a name.
 
-        Do nothing if it belongs to another user: `preflight` notes that.
+        Do nothing if it belongs to another user and this one may not set its times: `preflight` notes that.
         """
         try:
             if name:
@@ -108,7 +108,7 @@ class Opened:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[BinaryIO]:
-    """Yield the regular file to which ``path`` leads, links followed, as a binary stream.
+    """Open the regular file to which ``path`` leads, links followed, as a binary stream for a ``with`` statement.
 
     Raises OSError for anything else, and waits for no pipe.
     """
@@ -125,7 +125,7 @@ def require_regular(status: os.stat_result, path: Path) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """Return ``path`` with links followed; a part that does not exist stays as written.
+    """Return the absolute ``path`` with links followed; parts that do not exist stay as written.
 
     Raises Problem (ENVIRONMENT) if somebody changes a link meanwhile.
     """

@@ -120,7 +120,7 @@ def try_rights(path: Path, state: PathState) -> PathState | None:
     """Return ``state`` with the rights that a new file in the folder ``path`` gets from `give`, found by a test file.
 
     Return None if no test file can be made there. The test file has no name, so nobody sees it and the folder keeps its
-    times. Only the kernel knows which rights, down to the label, a new file may have. Raises OSError if `give` does.
+    times. Raises OSError if `give` does, or if the folder cannot be opened.
     """
     with opened(path) as folder:
         try:
@@ -141,8 +141,8 @@ def forget(descriptor: int, *names: str) -> None:
         os.removexattr(descriptor, name)
 
 
-def plain_folder(descriptor: int, model: int | None) -> None:
-    """Remove the access control lists that the new folder ``descriptor`` inherited.
+def replace_inherited_acl(descriptor: int, model: int | None) -> None:
+    """Remove the access control lists that a new folder, open as ``descriptor``, inherited from its parent.
 
     Unless ``model`` is None, copy the list of that open folder instead, also as the default for everything created in
     the new one. Raises OSError.
@@ -320,9 +320,9 @@ def shared(root: os.stat_result) -> bool:
 
 
 def distrust_reason(store: os.stat_result, root: os.stat_result) -> str:
-    """Return the reason not to trust a store; "" if only users who may change the root can have written it.
+    """Return the reason not to trust a store, a folder in ``root``; "" if no stranger can have written it.
 
-    ``store`` and ``root`` are the status of the two folders.
+    Trusted are this user, the superuser, the owner of ``root``, and the members of a group that may write to it.
     """
     of_shared_group = shared(root) and store.st_gid == root.st_gid
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not of_shared_group):

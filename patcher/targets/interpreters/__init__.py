@@ -108,7 +108,7 @@ def _packages(specs: dict[str, dict[str, Any]]) -> dict[str, Package]:
 def executable(exe: str) -> str:
     """Return the path of an interpreter given by its path, its environment's folder or its name on PATH.
 
-    Raises Problem (USAGE) if there is no such program.
+    Raises Problem (USAGE) if there is no such program, or if it cannot be executed.
     """
     from shutil import which  # noqa: PLC0415
 

@@ -46,7 +46,7 @@ def _spec(name: str, path: list[str]) -> Any:
 def main() -> None:
     """Locate the packages named on the command line; print `MARKER` and JSON on a line of stdout.
 
-    The JSON has "prefix" (`sys.prefix`), "path" (existing folders of `sys.path`) and "found" (the answer of `locate`).
+    The JSON has "prefix" (`sys.prefix`), "path" (existing entries of `sys.path`) and "found" (the answer of `locate`).
     """
     import json  # noqa: PLC0415  (rlpatch itself, which calls `locate`, needs none)
 

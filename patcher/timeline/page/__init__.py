@@ -53,9 +53,9 @@ def page(timeline: RunTimeline) -> str:
 
 
 def _shortened(timeline: RunTimeline) -> RunTimeline:
-    """Return the run with at most 200 entries in each list of notes, windows and clocks.
+    """Return the run with each list of notes, windows and clocks cut to its first 200 entries.
 
-    New notes say which lists were cut.
+    ``missing`` begins with a new note for each list that was cut.
     """
     most = MOST_LISTED
     lists = (
@@ -106,7 +106,7 @@ def _body(timeline: RunTimeline, bars_across: int) -> Content:
         sections.trend(timeline),
         drawn and section(Text("The run"), drawn),
         sections.steps(timeline),
-        sections.measured(timeline),
+        sections.table_sections(timeline),
         sections.windows(timeline),
         sections.recorded(timeline),
         sections.rest(timeline),

@@ -27,7 +27,7 @@ def places(timeline: RunTimeline) -> list[MemoryPlace]:
     return [place for place in ordered if place is not None][:MOST]
 
 
-def names(place: MemoryPlace, top: int) -> Iterator[Markup]:
+def labels(place: MemoryPlace, top: int) -> Iterator[Markup]:
     """Yield the SVG texts beside a memory lane: name of the device or host, and its peak; ``top`` is in pixels."""
     label = Text("host {host}", place.place) if place.of == "host" else Text("device {device}", place.place)
     yield tag("text", label, tag("title", label), x=0, y=top + 14)

@@ -136,7 +136,7 @@ def picture(timeline: RunTimeline, bars_across: int) -> Content:
     names.append(tag("text", Text("peak: {count} requests", most), x=0, y=curve + 28, class_="less"))
     if timeline.windows or timeline.recorded:
         names.append(tag("text", Text("recording windows"), x=0, y=_HEAD + 9))
-    names += itertools.chain.from_iterable(memory.names(place, top) for place, top in lanes)
+    names += itertools.chain.from_iterable(memory.labels(place, top) for place, top in lanes)
     over = (
         _step_heads(timeline, frame, height),
         _axis(frame, height),
@@ -199,7 +199,7 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
 def _row_bars(placed: Placed, frame: Frame) -> tuple[list[Markup], int]:
     """Return the bars of a row within the frame as SVG paths, paler first, and how many bars merging removed.
 
-    Bars shorter than ``frame.shortest`` are merged with their neighbours.
+    Bars shorter than ``frame.shortest`` seconds are merged with neighbours that are closer than that.
     """
     paths, merged_count = list[Markup](), 0
     for bars in sorted(placed.row.bars, key=lambda bars: not bars.pale):

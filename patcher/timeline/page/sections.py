@@ -99,7 +99,7 @@ def _saving_text(cause: RunCause) -> Content:
 def trend(timeline: RunTimeline) -> Content:
     """Return a section on how the length of the steps changes over the run: in which activities, and what else changes.
 
-    Empty if the steps stay about as long.
+    Empty if the steps stay about as long, or are too few to tell.
     """
     if timeline.trend is None:
         return ()
@@ -165,8 +165,8 @@ def _uncompared_phases(step: TrainingStep) -> Content:
     ]
 
 
-def measured(timeline: RunTimeline) -> Iterator[Content]:
-    """Yield the tables of possible savings, busy roles, weight sync, imbalance and memory."""
+def table_sections(timeline: RunTimeline) -> Iterator[Content]:
+    """Yield the page's sections with the tables of possible savings, busy roles, weight sync, imbalance and memory."""
     bounds = tables.bounds(timeline)
     yield table_section(bounds, contents={"step": [_link(row[4]) for row in bounds.rows]})
     for table in (tables.roles, tables.sync, tables.imbalance):

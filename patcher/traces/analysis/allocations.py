@@ -44,8 +44,8 @@ def device_allocations(
 def join_pieces(pieces: Iterable[Sequence[DeviceAllocations]]) -> Iterator[DeviceAllocations]:
     """Yield one `DeviceAllocations` for each device of a window that was saved in several traces (pieces).
 
-    ``pieces`` has the devices of each piece, in order. The steps are concatenated, the peak is the highest of all
-    pieces, and the bytes and numbers of allocations of the same code are added up.
+    ``pieces`` has the devices of each piece, in order. The steps are concatenated, and the peak is the highest of all
+    pieces. Allocations of the same code are added up, and the 200 rows with the most bytes are kept.
     """
     by_device = defaultdict[int, list[DeviceAllocations]](list)
     for memory in chain.from_iterable(pieces):

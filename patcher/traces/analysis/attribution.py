@@ -239,10 +239,10 @@ def _sum_kernels(
 
 
 def _share_in_graphs(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
-    """Return the share (0 to 1) of kernels in the ``chosen`` segments that a replayed CUDA or HIP graph launched.
+    """Return the share (0 to 1) of tasks in the ``chosen`` segments that a replayed CUDA or HIP graph launched.
 
-    Kernels of one graph launch have its correlation id in common. ``owner`` has the segment of each task. None if
-    no kernel has a launch, and for traces of other devices.
+    Tasks of one graph launch have its correlation id in common; those without a known launch are left out. ``owner``
+    has the segment of each task. None if no task has a launch, and for traces of other devices.
     """
     if trace.form not in ("torch", "nsys"):
         return None

@@ -92,10 +92,10 @@ def _upper_bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence
 
 
 def slow_collectives(profile: RankProfile) -> Diagnosis | None:
-    """Diagnose collectives that took over twice their usual time; None if they cost under 5 % of the time.
+    """Diagnose collectives that took over twice their usual time; None if they cost under 5 % of the steps' time.
 
-    The evidence describes the collective with the largest excess. The saving in ns is per step; in a step it is at most
-    the step's exposed communication.
+    Waiting for other ranks does not count, as far as it is known. The evidence describes the collective with the
+    largest excess. The saving in ns is per step; in a step it is at most the step's exposed communication.
     """
     slow = [
         collective
@@ -184,9 +184,9 @@ def is_unaligned(collective: Collective) -> bool:
 
 
 def link_transfer(collective: Collective) -> tuple[int, int, int]:
-    """Return what a collective moved over links within the node: bytes, ns, and ns of unaligned pieces.
+    """Return three sums over a collective's pieces on links within the node: bytes, ns, and ns of unaligned pieces.
 
-    A piece is unaligned if it has over 512 bytes, and no multiple of 512.
+    A piece is unaligned if its messages have over 512 bytes, and no multiple of 512. Without pieces, all are 0.
     """
     odd = sum(piece.ns for piece in collective.pieces if _is_odd(piece))
     return (

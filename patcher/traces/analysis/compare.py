@@ -147,7 +147,8 @@ def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]
 def _setting_differences(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield a sentence for each profiler setting that differs between the sides; versions of software are left out.
 
-    A profiler records a switch only if it is on. So a missing switch counts as off, unless the capture has no settings.
+    A profiler records a switch only if it is on. So a missing switch counts as off, unless the capture has no settings
+    or the captures are from different profilers.
     """
     every = [*before, *after]
     names = dict.fromkeys(name for profile in every for name in profile.settings if name not in RELEASES)
@@ -413,11 +414,11 @@ def _load_difference(before: Profiles, after: Profiles) -> Iterator[str]:
 
 
 def _median_change(captures_by_side: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
-    """Return (low, change, high) in ns: the change of the median step in its 95 % interval; None for too few steps.
+    """Return (low, change, high) in ns: the median step of the second side less that of the first, in a 95 % interval.
 
-    Too few is one step on a side, unless there are enough captures. ``captures_by_side`` has for each side the steps of
-    each capture. A bootstrap with a fixed seed draws captures, then steps within them. With enough captures the
-    interval is at least as wide as Student's for the medians of the captures.
+    None if a side has less than two steps, unless there are enough captures. ``captures_by_side`` has for each of two
+    sides the steps of each capture. A bootstrap with a fixed seed draws captures, then steps within them. With enough
+    captures the interval is at least as wide as Student's for the medians of the captures.
     """
     first, second = ([[*map(time, steps)] for steps in captures] for captures in captures_by_side)
     counts = [sum(map(len, side)) for side in (first, second)]

@@ -197,12 +197,12 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _severity_of_slow_steps(profile: model.RankProfile, lost: int, whole: int) -> str:
-    """Return "warning" if slow steps ``lost`` much of the ``whole`` time of all (both ns), else "note".
+    """Return "warning" if slow steps ``lost`` much of the ``whole`` time (both ns) or most idle time, else "note".
 
     A few slow steps among many lose little: that is worth knowing, and no verdict.
     """
     loss = HOST_LOSS if profile.on_host else LOSS
-    return "warning" if lost >= loss * whole or host_only.is_most_idle_time(profile, lost) else "note"
+    return "warning" if lost >= loss * whole or host_only.is_most_of_idle_time(profile, lost) else "note"
 
 
 def _part_of_slow_step(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
@@ -399,7 +399,8 @@ def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:
 def _withdrawals(profiles: Sequence[model.RankProfile], labels: Mapping[str, str]) -> Iterator[str]:
     """Yield for each failed check a sentence with its evidence and the diagnoses that it withdraws.
 
-    ``labels`` maps the source of a profile to the label that begins the sentence.
+    The check for kernels is skipped for a profile without a device. ``labels`` maps the source of a profile to the
+    label that begins the sentence.
     """
     for profile in profiles:
         for check in profile.failed:

@@ -206,10 +206,10 @@ class GapSums:
     def gaps(
         self, units: Mapping[int, model.RecordedUnit], drawn_numbers: Collection[int]
     ) -> tuple[model.FreeGap, ...]:
-        """Return the 100 places with the most free time of the device, longest first.
+        """Return the up to 100 places with the most free time of the device, longest first.
 
-        ``units`` maps segments to steps. ``drawn_numbers`` has the numbers of the steps that the page draws: for these,
-        each place has the begin and length of its longest gap.
+        A place is mostly a pair of kernels on a stream. ``units`` maps segments to steps. ``drawn_numbers`` has the
+        numbers of the steps that the page draws: for these, each place has the begin and length of its longest gap.
         """
         gaps = [self._free_gap(key, gap_sum, units, drawn_numbers) for key, gap_sum in self.sums.items()]
         gaps.sort(key=lambda gap: (-gap.ns, gap.before, gap.after, gap.stream))

@@ -103,8 +103,8 @@ def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diag
 def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
-    None unless the others spend at least 1.5 times as long there, and longer by at least 10 % of their step; None, too,
-    if several profiles are of one rank. The saving in ns is per step.
+    None unless the typical other rank spends at least 1.5 times as long there, and longer by 10 % of its step. None,
+    too, for fewer than two ranks, and if several profiles are of one rank. The saving in ns is per step.
     """
     if len({profile.rank for profile in profiles}) < len(profiles):
         return None  # they did not meet
@@ -135,10 +135,11 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     )  # fmt: skip
 
 
-def is_most_idle_time(profile: model.RankProfile, ns: int) -> bool:
-    """Tell whether ``ns`` is at least half of the time without operators, and that at least half of all steps' time.
+def is_most_of_idle_time(profile: model.RankProfile, ns: int) -> bool:
+    """Tell whether ``ns`` is at least half of the idle time of all steps, and this at least half of their time.
 
-    False if the idle time of a typical step is a warning by itself, or if the steps ran on a device.
+    The host is idle while it runs no operator. False if the idle time of a typical step is a warning by itself, or if
+    the steps ran on a device.
     """
     typical = _idle_host(profile) if profile.host_steps else None
     if typical is not None and typical.severity == "warning":
@@ -151,7 +152,7 @@ def is_most_idle_time(profile: model.RankProfile, ns: int) -> bool:
 def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
     """Tell whether collectives take most of the time by which the step ``slowest`` is longer than ``usual``.
 
-    Both are numbers of steps. False for steps that ran on a device.
+    Both are numbers of steps. False for steps that ran on a device, and for unknown numbers.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -363,8 +364,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, saving), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence: str = Text(
-        "No operator ran on the host for {time} of a typical step of {step_time} ({share}). The longest part:"
-        " {place}, {longest}.",
+        "No operator ran on the host for {time} of the {step_time} that a typical step takes ({share}). The longest"
+        " such gap: {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     advice = advice_on(first)

@@ -85,7 +85,7 @@ def host_steps(
 
 
 def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
-    """Yield the operators of a thread that lie in no other operator, by begin.
+    """Yield (begin, end, name, shapes) of each operator of a thread that lies in no other operator, by begin in ns.
 
     Ranges that only surround operators, such as modules, are no operators.
     """
@@ -245,9 +245,10 @@ def _place_of_gap(
 
 
 def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Sequence[str]) -> str:
-    """Return the innermost frame of a program's own code that covers most of ``stretch``; "" if ``name`` is such code.
+    """Return the innermost frame of a program's own code that covers most of ``stretch`` (begin and end in ns).
 
-    ``stretch`` is begin and end in ns, ``name`` the frame or range that covers it, ``texts`` the names by number.
+    Return "" if there is none, or if ``name`` is such code itself: the frame or range that covers the stretch.
+    ``texts`` are the names by number.
     """
     if not is_library(name):
         return ""

@@ -126,7 +126,7 @@ class HostSums:
         }
 
     def _tasks_by_thread(self) -> list[array[int]]:
-        """Return for each thread the indices of the tasks that it enqueued in the chosen segments, by enqueue time."""
+        """Return for each thread of the trace the indices of its tasks in the segments to sum up, by enqueue time."""
         tasks = self.trace.tasks
         threads = [array("i") for _ in self.trace.threads]
         for task, (segment, thread) in enumerate(zip(self.owner, tasks.thread, strict=True)):
@@ -135,7 +135,7 @@ class HostSums:
         return [array("i", sorted(enqueued, key=tasks.enqueued.__getitem__)) for enqueued in threads]
 
     def _begin_in_chosen(self, ranges: NestedRanges) -> bytearray:
-        """Return a byte for each range: 1 if it began in a chosen segment, else 0."""
+        """Return a byte for each of ``ranges``, in order of begin: 1 if it began in a segment to sum up, else 0."""
         counted = bytearray(len(ranges.begin))
         for window in self.windows:
             first, end = (bisect_left(ranges.begin, time) for time in (window.begin, window.end))

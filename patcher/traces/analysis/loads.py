@@ -99,9 +99,9 @@ def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()
     """Return the half-width of a 98 % interval of the difference of two sides' means, from how their captures differ.
 
     ``first`` and ``second`` have one value for each capture of a side. The variance is pooled, so a single capture is
-    judged by how those of the other side differ. 0 with fewer than four captures. The interval is not one of 95 %,
-    because a busy machine slows captures by turns: at most one comparison in twenty of a program with itself may see a
-    difference.
+    judged by how those of the other side differ. 0 with fewer than four captures, or none on a side. 95 % would be too
+    few, because a busy machine slows captures by turns: at most one comparison in twenty of a program with itself may
+    see a difference.
     """
     if not first or not second or len(first) + len(second) < ENOUGH_CAPTURES:
         return 0.0
@@ -112,9 +112,9 @@ def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()
 
 
 def student_half_width(degrees: float, z: float) -> float:
-    """Return the half-width of an interval in standard errors, by Student's t with that many ``degrees`` of freedom.
+    """Approximate the half-width of a confidence interval, in standard errors, by Student's t distribution.
 
-    ``z`` is the half-width for infinitely many degrees of freedom.
+    ``degrees`` are the degrees of freedom, and ``z`` is the half-width for infinitely many.
     """
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 

@@ -67,9 +67,9 @@ class Replays:
         return ReplayJoin(self.count, self.joined, whys) if self.count else None
 
     def add_replay(self, tasks: Sequence[int], graph: Sequence[CapturedCall]) -> None:
-        """Add the tasks of a replay to the sums of the operators and modules that launched them in the captured graph.
+        """Add a replay's calls and tasks to the sums of the operators and modules that launched them at the capture.
 
-        ``tasks`` and ``graph`` are equally long.
+        ``tasks`` has the indices of the tasks, ``graph`` the captured launch of each, in the same order.
         """
         columns, names = self.trace.tasks, self.trace.names
         for operator, _ in {(call.operator, call.call) for call in graph if call.operator}:

@@ -157,7 +157,7 @@ def _uncounted_between(marks: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield the marks that lie in no other mark; ``marks`` are sorted by begin, the outer before the inner one."""
+    """Yield the marks that begin within no mark yielded before; ``marks`` are by begin, the outer before the inner."""
     end = -_NEVER
     for mark in marks:
         if mark.begin >= end:
@@ -166,10 +166,10 @@ def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
 
 
 def _with_numbers(marks: Sequence[Mark], engine_marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield the marks of the steps, each with a number and, if known, with contents such as requests.
+    """Yield the ``marks`` of steps, each with a number and, if known, with contents such as requests.
 
-    A mark without a number gets its place in ``marks``, from 0. Contents are those of the engine's mark within the
-    step, if there is exactly one.
+    A mark without a number gets its position in ``marks``, from 0. If exactly one of ``engine_marks`` begins within
+    the step, its contents replace those of the mark.
     """
     for number, mark in enumerate(marks):
         within = [other for other in engine_marks if mark.begin <= other.begin < mark.end]
@@ -188,8 +188,8 @@ def _mark_of_trace(trace: RankTrace) -> list[Mark]:
 def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
     """Set the ``owner`` of tasks whose launch is unknown (``unlinked``), in place, to the segment in which they begin.
 
-    A segment's stretch on the device counts, or if no task at all has a launch, that on the host. A task outside of all
-    segments gets UNKNOWN.
+    A segment's stretch on the device counts, or if no task at all has a launch, that on the host. A task between two
+    stretches belongs to the first of them; before the first or after the last stretch, it gets UNKNOWN.
     """
     begin = trace.tasks.begin
     stretches = [
@@ -204,7 +204,7 @@ def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array
 
 
 def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
-    """Set in place from when to when each segment ran on the device, and the number of its tasks.
+    """Set the begin and end of each of ``segments`` on the device, and the number of its tasks.
 
     A segment starts at its first computing task on the busiest stream; without one, at its first other computing task,
     else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. A

@@ -58,7 +58,7 @@ def classes_by_segment(
 
 
 def _classes_on_device(trace: RankTrace, cuts: Split, units: Mapping[int, RecordedUnit]) -> dict[int, dict[str, int]]:
-    """Return the ns on the device of each step in ``units``, by number of its segment and class of work.
+    """Return number of a step's segment → class of work → ns on the device, for each step in ``units``.
 
     Classes are the kernel families, collectives, copies, host-bound time, time outside of the forward pass, and the
     rest. Host-bound time after the last kernel of a step counts as outside of the forward pass.
@@ -126,7 +126,7 @@ def _classes_on_host(
     """Return class of work → ns of a step that ran on the host.
 
     The forward pass, with its backward, reaches from the first to the last operator that multiplies matrices, before
-    any sampling. Time between its operators is host-bound; before it and after sampling is outside of it.
+    any sampling. Time between its operators is host-bound; time before it and after the sampling is "outside".
     ``has_sampling`` is False for a micro-batch, where what follows the forward is elementwise instead of sampling.
     """
     begin, end = segment.begin, segment.step.end

@@ -26,7 +26,8 @@ _KINETO = re.compile(
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     """Return the state, step numbers, rank and world of a torch.profiler trace, by its name and one pass over the file.
 
-    A file in another format gets ``form`` "other". ``progress`` gets the number of bytes of each read.
+    A file in another format gets ``form`` "other", and one that cannot be read counts as cut off. ``progress`` gets the
+    number of bytes of each read. Raises OSError if there is no file.
     """
     name = names.of(path)
     size, written = path.stat().st_size, changed(path)

@@ -168,9 +168,9 @@ def common(paths: Iterable[Path]) -> Path:
 def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
     """Return the groups of the traces below ``folder``, oldest first; ``folder`` may also be a trace itself.
 
-    Several traces are read at a time; ``display`` shows the progress. Raises OSError.
+    Several traces are read at a time; ``display`` shows the progress. Raises OSError if ``folder`` cannot be listed.
     """
-    paths = walk.recorded(folder)
+    paths = walk.traces_below(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         # Threads, for zlib, which does most of the work, lets the others run.
         return grouped(pool.map(lambda path: walk.inspect(path, progress), paths))

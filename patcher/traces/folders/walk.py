@@ -66,11 +66,11 @@ def _file_kind(file: Path) -> str:
 # ---------------------------------------------------------------- everything that was recorded
 
 
-def recorded(folder: Path) -> list[Path]:
-    """Return the traces of any tool below ``folder``, sorted, or only ``folder`` if it is a trace itself.
+def traces_below(folder: Path) -> list[Path]:
+    """Return the traces of any tool below ``folder``, sorted, or only ``folder`` if it is a trace or a file.
 
-    A parsed database inside another folder is left out. Raises OSError if ``folder`` cannot be listed; folders below it
-    that cannot be listed are skipped.
+    For a file of step metadata, its trace counts. A parsed database inside another folder is left out. Raises OSError
+    if ``folder`` cannot be listed; folders below it that cannot be listed are skipped.
     """
     folder = sidecar.trace_of(folder)
     if not folder.is_dir() or _folder_kind(folder) == NPU:

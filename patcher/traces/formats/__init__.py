@@ -42,7 +42,7 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
     """Return the trace of each rank in a file, with its metadata: one, unless SGLang or nsys put several into it.
 
     A range of the host whose name matches ``mark_pattern`` marks a step. ``progress`` gets the number of bytes of each
-    read of a text; a database reports none. Raises Problem (TRACE) for a file that is no trace.
+    read of a text; a database reports none. Raises Problem (TRACE) for a file that is no trace, and OSError.
     """
     with reading(path) as file:
         head = file.read(16)

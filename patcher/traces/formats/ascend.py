@@ -241,7 +241,7 @@ def _pieces(links: Mapping[str, Any]) -> Iterator[LinkPiece]:
 def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
     """Build the `LinkPiece` of ``count`` messages of ``megabytes`` (10**6 bytes) each, sent in ``milliseconds`` in all.
 
-    Raises ValueError if a value is no valid number.
+    Raises ValueError if a value is no number, the size is 0, or ``count`` is no integer of at least 1.
     """
     size, ns = bytes_of(megabytes), _milliseconds(milliseconds)
     if not size or ns is None or not isinstance(count, int) or count < 1:
@@ -250,9 +250,9 @@ def piece(megabytes: object, count: object, milliseconds: object) -> LinkPiece:
 
 
 def measures_by_name(output: Path) -> Transits:
-    """Return name of a collective, without ``@…`` → times and bytes of its executions, by begin.
+    """Return name of a collective, without ``@…`` → times and bytes of its executions, in order of their begins.
 
-    They are those in ``communication.json``; empty without the file.
+    They are read from ``communication.json`` in the profiler's folder ``output``; {} without this file.
     """
     by_name: Transits = {}
     for collective in sorted(

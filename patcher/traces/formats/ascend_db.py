@@ -198,7 +198,7 @@ class DatabaseTrace(RankTrace):
             self.alike.add(computed, tuple(alike))
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
-        """Add the collectives in order of begin, each with its message's size, and its times in ``analysis.db``."""
+        """Add the collectives by begin, with their message sizes, and their times if ``analysis.db`` tells them."""
         transits, types = _transits(self.analysis), {}
         columns = "NULL, NULL"
         if {"count", "dataType"} <= self.tables["COMMUNICATION_OP"] and "ENUM_HCCL_DATA_TYPE" in self.tables:
@@ -271,7 +271,10 @@ def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
 
 
 def _transits(analysis: Path) -> ascend.Transits:
-    """Return name of a collective, without ``@…`` → times and bytes of its executions in ``analysis.db``, by begin."""
+    """Return name of a collective, without ``@…`` → times (ns) and bytes of its executions, in order of their begin.
+
+    ``analysis`` is the path of ``analysis.db``; {} if it cannot be read.
+    """
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
     by_name: ascend.Transits = {}
     sent, pieces = _sent_bytes(analysis), _pieces(analysis)

@@ -130,10 +130,10 @@ class KernelTable:
                 self._add_measures(row, columns, kernel, step)
 
     def _add_measures(self, row: Sequence[str], columns: _Columns, kernel: str, step: str) -> None:
-        """Add one row to the sums of its type and of its shapes.
+        """Add one row to the sums of its type, and to those of its shapes in its step; leave out collectives.
 
-        ``kernel`` is the kernel's name, ``step`` its step id. Collectives are left out. Beyond 20,000 different shapes,
-        only type and core tell rows apart.
+        ``kernel`` is the kernel's name, ``step`` its step id. Beyond 20,000 different shapes, rows with new shapes are
+        told apart only by type and core.
         """
         ns = nanoseconds_in(row[columns.took])
         name, core, shapes, types, state, blocks = (_cell(row, place)[:_LONGEST] for place in columns.alike)

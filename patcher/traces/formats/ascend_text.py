@@ -44,8 +44,8 @@ class TextTrace(RankTrace):
     def kernel_uses(self, _segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return calls, time and pipeline ratios of the kernels in the steps of ``units``, for each type and shape.
 
-        ``units`` maps segments to step numbers. All steps of the trace count if the marks are not the profiler's own
-        steps. The segments of the tasks are not needed.
+        ``units`` maps segments to step numbers. If not all marks are the profiler's own steps, the kernels of the whole
+        trace are counted. The segments of the tasks are not needed.
         """
         families = {mark.family for _, mark in self.marks} - {UNCOUNTED, NAMED}
         return self.table.uses(units.values() if families == {NUMBERED} else None)

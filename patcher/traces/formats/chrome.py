@@ -178,9 +178,9 @@ def _values(
 
 
 def nanoseconds(microseconds: bytes | str) -> int:
-    """Convert a text of microseconds, quoted or not, to whole nanoseconds. Raises ValueError for no number.
+    """Convert a text of microseconds, quoted or not, to whole nanoseconds.
 
-    A time of 2**63 ns or more raises ValueError, too.
+    Raises ValueError if the text is no number, or its absolute value is 2**63 ns or more.
     """
     text = microseconds.encode() if isinstance(microseconds, str) else bytes(microseconds)
     if text[:1] == b'"':

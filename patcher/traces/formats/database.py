@@ -79,7 +79,7 @@ class _Budget:
 
 @contextmanager
 def opened(file: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a read-only connection that can only read stored columns of tables.
+    """Open a database, for a ``with`` statement, with a connection that can only read stored columns of tables.
 
     No files are created beside the database, unless it has a write-ahead log with content, which is part of the data.
     Raises sqlite3.Error for a file that is no database, a query that reads anything else, or reading that takes too

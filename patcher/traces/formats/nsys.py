@@ -74,9 +74,10 @@ def is_export(file: Path) -> bool:
 
 
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> list[NsysTrace]:
-    """Return the trace of each process on each GPU in an export. Raises Problem (TRACE), which names the table.
+    """Return the trace of each process on each GPU in an SQLite export of nsys.
 
-    A range whose name matches ``mark_pattern`` marks a step.
+    A range whose name matches ``mark_pattern`` marks a step. Raises Problem (TRACE), which names the table that cannot
+    be read.
     """
     export = _Export(file, mark_pattern)
     with _as_trace_problem(file, Text("the database schema")), database.opened(file) as db:
@@ -113,7 +114,10 @@ class _Export:
         self.by_place: dict[tuple[int, int | None], NsysTrace] = {}
 
     def fill(self, db: sqlite3.Connection) -> None:
-        """Read all tables into traces. Raises Problem (TRACE) for a missing column, or values of another type."""
+        """Read the tasks, calls, ranges and devices in an export of Nsight Systems into the traces of its processes.
+
+        Raises Problem (TRACE) for a missing column, or values of another type.
+        """
         self.tables = database.columns(db)
         self._check(db)
         for table in _TASKS:
@@ -131,9 +135,9 @@ class _Export:
                 add(db, table)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) if a table is computed (a view, say) or lacks a column, or if no table has the texts.
+        """Raise Problem (TRACE) if a table that rlpatch reads is computed (a view, say) or lacks a column.
 
-        Any other table may be missing.
+        Tables may be missing, except the one with the texts beside any table that refers to it.
         """
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if computed := sorted((_COLUMNS.keys() & there) - self.tables.keys()):
@@ -251,7 +255,7 @@ class _Export:
         return [*self.by_place.values()]
 
     def _notes(self) -> Iterator[str]:
-        """Yield sentences that say which tables are missing, and that graphs were recorded whole."""
+        """Yield a sentence on each table that is missing, and one if graphs were recorded whole, not by kernel."""
         for table, what in _WITHOUT.items():
             if table not in self.tables and (table != _KERNELS or _GRAPHS not in self.tables):
                 yield Text("the table {table} is missing: {consequence}", table, what)
@@ -308,7 +312,10 @@ def _check_whole(*values: object) -> None:
 
 @contextmanager
 def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
-    """Turn errors of SQLite and values of another type in the block into a Problem (TRACE) about the part ``what``."""
+    """Context manager that turns errors of SQLite, and unusable values, into a Problem (TRACE) about ``file``.
+
+    ``what`` names the part of the file that the block reads.
+    """
     import sqlite3
 
     try:

@@ -78,7 +78,10 @@ class _Loader:
         self.memo: dict[int, Any] = {}
 
     def load(self) -> Any:
-        """Return the value that the pickle holds, applying opcodes up to the final ``.``."""
+        """Apply the opcodes up to the final ``.``, and return the value that the pickle holds. Call it once.
+
+        Raises _RefusedError for an opcode that is not for plain values, and errors such as IndexError for damaged data.
+        """
         told = 0
         while True:
             if self.at - told >= _STEP:
@@ -91,7 +94,10 @@ class _Loader:
             self.apply_opcode(code)
 
     def apply_opcode(self, code: int) -> None:
-        """Apply one opcode to the stack or the memo. Raises _RefusedError if it is not for plain values."""
+        """Apply an opcode of the pickle, with the operands that follow it, to the stack or the memo.
+
+        Raises _RefusedError if the opcode is not for plain values.
+        """
         if code == 0x94:
             self.memo[len(self.memo)] = self.stack[-1]
         elif code in _SIZED:
@@ -157,7 +163,8 @@ class _Loader:
     def read_sized(self, form: str, kind: str) -> Any:
         """Read a value with its size before it, a number in the format ``form`` of `struct`.
 
-        ``kind`` is "text", "bytes" or "long", an integer of at most 64 bytes. Raises ValueError if it is too long.
+        ``kind`` is "text", "bytes" or "long" (an integer). Raises ValueError for a negative size, one beyond the end of
+        the data, or over 64 bytes for an integer.
         """
         size = self.number(struct.Struct(form))
         data = self.data[self.at : self.at + size]

@@ -270,9 +270,9 @@ class _Reader:
         self._add_call(event)
 
     def _add_captured(self, graph: CapturedLaunches, name: str, kernel: object, time: int) -> None:
-        """Add a launch to the captured graph if it is a kernel or a copy; HIP names the kernel, CUDA does not.
+        """Add a launch to the captured graph if it is a kernel or a copy.
 
-        ``name`` is that of the call, ``time`` its begin in ns.
+        ``name`` is that of the call, ``time`` its begin in ns. ``kernel`` is HIP's name of the kernel; CUDA gives None.
         """
         copy = _COPIES.search(name) is not None
         if copy or "launch" in name.lower():

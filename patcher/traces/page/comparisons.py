@@ -37,7 +37,10 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         tag("p", baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
         if comparison.baseline
         else None,
-        [tag("p", Text("The sides differ: {difference}.", difference)) for difference in comparison.differs],
+        [
+            tag("p", Text("The two sides of the comparison differ: {difference}.", difference))
+            for difference in comparison.differs
+        ],
         [tag("p", note) for note in comparison.notes],
         tiled(_tiles(comparison)),
         waterfall(comparison),
@@ -52,9 +55,9 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of the tiles: both medians, the change with its interval, and the change at equal load.
+    """Yield (value, caption) of the tiles on the step time of both sides.
 
-    What is unknown is left out.
+    They are both medians; if known, the change, its interval and its percentage, and the change at equal load.
     """
     first, second = comparison.median_ns
     median = Text("median step (host time)") if comparison.clock == "host" else Text("median step")
@@ -77,7 +80,7 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Return the verdict as a sentence with the change of the median step, or that a side has too few steps for it."""
+    """Return the verdict in words: by how much steps became slower or faster, or why that is not certain."""
     if not comparison.change:
         return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change

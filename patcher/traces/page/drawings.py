@@ -166,9 +166,9 @@ def _regression_line(points: Sequence[tuple[int, int, int]], across: Scale, up: 
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
-    """Draw ``points`` (value, time in ns, step number) as dots, at most about 600, with the regression line.
+    """Draw ``points`` (value, time in ns, step number; at least one) as dots, with their regression line, if any.
 
-    ``about`` names the value, such as requests.
+    Of more than 600 points, only every nth is drawn. ``about`` names the value, such as requests.
     """
     bottom = 160
     values = [value for value, _, _ in points]

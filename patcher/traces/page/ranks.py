@@ -84,7 +84,7 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield what the heat maps show of each step: its device time, and its computing time if ranks communicate.
+    """Yield what each heat map shows of a step: its device time, then its computing time if ranks communicate.
 
     If no step has device time, they show host time only.
     """

@@ -158,7 +158,7 @@ def _analyze_viewer(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
 
 
 def _perfetto_limits(trace: RecordedTrace) -> Iterator[str]:
-    """Yield sentences on what keeps Perfetto from showing a trace: it is incomplete, or larger than 2 GB."""
+    """Yield sentences on what keeps Perfetto from showing a trace: it is not whole, or over 2 GB without gzip."""
     if trace.state not in (WHOLE, FOREIGN):
         yield Text("the trace is {state}: {reason}", trace.state, trace.why)
     if trace.size > PERFETTO_BYTES and trace.path.suffix != ".gz":

@@ -97,7 +97,7 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
         (
             ("vllm-ascend", "--builtin", "--level", "level1", "--path", "site"),
             2,
-            "already has all settings that this bundle would change",
+            "already those that this bundle would set",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from fixtures.rollouts import OUTSIDE_US, Iteration, SimulatedEngine, requests
 from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import reading
 from patcher.diagnosis.composition import RecordedIterations
-from patcher.diagnosis.engines import Engine, engine, engines
+from patcher.diagnosis.engines import Engine, engines, read_engine
 from patcher.diagnosis.iterations import concatenated
 from patcher.diagnosis.loads import LoadCheck, by_load
 from patcher.diagnosis.model import CLASSES, LoadPart, RunDiagnosis, StageDiagnosis
@@ -49,7 +49,7 @@ def simulated(folder: Path, seed: int = 0, *, count: int = 48, **engine: int | f
     return simulation
 
 
-def read_engine(folder: Path) -> Engine:
+def engine_in(folder: Path) -> Engine:
     ((_, processes),) = runs.survey(files.paths(folder)).runs
     (engine,) = engines(processes)
     return engine
@@ -63,7 +63,7 @@ def diagnosed(
     ``recording`` is how they are recorded, as in ``SimulatedEngine.write_window``.
     """
     if windows is None:
-        windows = choose_windows(read_engine(folder).whole_rollouts[-1], first=1)
+        windows = choose_windows(engine_in(folder).whole_rollouts[-1], first=1)
     for first, end in windows:
         simulation.write_window(folder, 2, first, end, **recording)
     result = CommandResult("diagnose")
@@ -85,7 +85,7 @@ def test_classes_are_the_families_of_kernels() -> None:
 @pytest.mark.parametrize(("count", "at_once"), [(48, 16), (20, 8), (60, 32)])
 def test_the_chosen_windows_tell_the_classes(seed: int, count: int, at_once: int, tmp_path: Path) -> None:
     simulation = simulated(tmp_path, seed, count=count, at_once=at_once)
-    rollout = read_engine(tmp_path).whole_rollouts[-1]
+    rollout = engine_in(tmp_path).whole_rollouts[-1]
     windows = choose_windows(rollout, first=1)
     (stage,) = diagnosed(tmp_path, simulation, windows).stages
     ends_rollout = windows[-1][1] == len(rollout)  # its iteration is left out, because it holds the pause behind it
@@ -143,7 +143,7 @@ def test_windows_that_tell_too_little_are_noticed(where: str, device: bool, tmp_
     assert withheld
     assert not any(part.classes for part in withheld)
     assert diagnosis.planned
-    of = read_engine(tmp_path).whole_rollouts[-1]
+    of = engine_in(tmp_path).whole_rollouts[-1]
     masks = by_load(of)
     lacking = np.logical_or.reduce([masks[part.load] for part in withheld])
     hits = [2 * lacking[first:end].sum() >= end - first for first, end in diagnosis.planned.windows]
@@ -165,7 +165,7 @@ def test_where_rollouts_differ_in_length_windows_count_from_a_state(tmp_path: Pa
     for of in (requests(99, 4), requests(0, 48), [request._replace(output=30) for request in requests(1)], requests(2)):
         simulation.run(of)
     simulation.write_timeline(tmp_path)
-    first = planned_windows([read_engine(tmp_path)])
+    first = planned_windows([engine_in(tmp_path)])
     assert first
     assert not first.conditions
     prefills = [(at, at + 1) for at, row in enumerate(simulation.rollouts[2]) if at and row.tokens > 100]
@@ -192,7 +192,7 @@ def test_without_a_window_the_timeline_is_told_and_windows_are_chosen(tmp_path: 
 def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
     simulation = simulated(tmp_path)
     undisturbed = diagnosed(tmp_path, simulation).stages[0]
-    rollout = read_engine(tmp_path).whole_rollouts[-1]
+    rollout = engine_in(tmp_path).whole_rollouts[-1]
     windows = [window for window in choose_windows(rollout, first=1) if window[1] < len(rollout)]
     for begins in simulation.begins[2:]:
         for _, end in windows:  # saving takes a second
@@ -281,7 +281,7 @@ def test_an_engine_in_a_trainer_is_taken_for_vllm(package: str, target: str, tmp
     writer.iterate(4_000_000, 5_000_000, 2, 2, 22)
     writer.close((6_000_000, 16_000_000))
     ((_, (process,)),) = runs.survey(files.paths(tmp_path)).runs
-    read = engine(process)
+    read = read_engine(process)
     assert (read.package, read.pid) == (target, 7)
     assert (read.iterations.start.tolist(), read.iterations.seconds.tolist()) == ([11, 14], [3, 1])
     assert (read.between.tolist(), read.between_seconds, read.iterations.context.tolist()) == ([1, 0], 1, [20, 22])

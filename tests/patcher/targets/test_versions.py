@@ -95,7 +95,7 @@ def test_of_two_dist_infos(
     right = dist_info(tmp_path, "0.9.0", **true)
     for folder in (right, wrong):
         os.utime(folder, (1, 2 if younger in folder.name else 1))
-    best, notes = versions.choose(versions.distributions(tmp_path, NAMES, "vllm_ascend"), literal)
+    best, notes = versions.choose_distribution(versions.distributions(tmp_path, NAMES, "vllm_ascend"), literal)
     assert best is not None
     assert best.folder == right
     assert [note.detail for note in notes] == [f"rlpatch uses the metadata in {right.name}, not in {wrong.name}"]
@@ -103,10 +103,10 @@ def test_of_two_dist_infos(
 
 
 def test_one_or_no_dist_info(tmp_path: Path) -> None:
-    assert versions.choose([], None) == (None, ())
+    assert versions.choose_distribution([], None) == (None, ())
     dist_info(tmp_path, "1", name="vllm")
     dist_info(tmp_path, "0.9.0")
-    best, notes = versions.choose(versions.distributions(tmp_path, NAMES, "vllm_ascend"), None)
+    best, notes = versions.choose_distribution(versions.distributions(tmp_path, NAMES, "vllm_ascend"), None)
     assert best is not None
     assert (best.source, notes) == (Source("0.9.0", "vllm_ascend-0.9.0.dist-info"), ())
 

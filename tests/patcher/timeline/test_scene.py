@@ -76,7 +76,7 @@ def test_a_step_in_which_no_cpu_was_free_accuses_nobody(tmp_path: Path) -> None:
     assert "trainer, rank" in run.steps[5].why
     (cost,) = (cause for cause in run.causes if cause.cause and cause.cause.role == "host")
     assert (cost.steps, cost.advice) == ((6, 9, 14), costs.ADVICE["host"])
-    assert any("but got no CPU core" in note for note in run.notes)
+    assert any("waiting for a CPU core" in note for note in run.notes)
 
 
 def test_answers_that_grow_are_a_trend_and_no_cause(tmp_path: Path) -> None:

@@ -185,12 +185,13 @@ def test_the_work_of_a_rollout_is_counted_without_prefills_and_validation() -> N
     made = Made()
     made.iterate(ENGINE, (9.9, 10, 4, 4), (10, 11, 4, 400), (11, 12, 4, 4), (12, 13, 4, 4), (20, 21, 4, 4))
     made.iterate(OTHER_ENGINE, (11, 12, 2, 2), (18, 18.1, 9, 9), (18.5, 18.6, 9, 9))
-    assert amounts(made.records) == Amounts(3, 4 * 3 + 2 + 9 + 9)
+    assert amounts(made.records, [ENGINE, OTHER_ENGINE]) == Amounts(3, 4 * 3 + 2 + 9 + 9)
+    assert amounts(made.records, [ENGINE]) == Amounts(2, 4 * 3)  # the other one is another rank of its replica
     made.add(DRIVER, "phase", 18, 18.4, "testing")
     made.add(FIRST, "phase", 10, 20, "testing")
-    assert amounts(made.records) == Amounts(2, 4 * 3 + 2 + 9)
-    assert amounts(Made().records) == Amounts(0, 0)
-    assert amounts(replace(Made().records, iterations={})) == Amounts(0, 0)
+    assert amounts(made.records, [ENGINE, OTHER_ENGINE]) == Amounts(2, 4 * 3 + 2 + 9)
+    assert amounts(Made().records, [ENGINE]) == Amounts(0, 0)
+    assert amounts(replace(Made().records, iterations={}), [ENGINE]) == Amounts(0, 0)
 
 
 @pytest.mark.parametrize(

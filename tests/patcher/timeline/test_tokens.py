@@ -4,7 +4,7 @@ import pytest
 
 from patcher.timeline.files import IterationColumns
 from patcher.timeline.path import StepRecords
-from patcher.timeline.tokens import prefill_and_decode_tokens
+from patcher.timeline.tokens import lowest_ranks, prefill_and_decode_tokens
 
 S = 1_000_000
 
@@ -35,4 +35,5 @@ def test_tokens_of_a_step_are_counted_once(
         iterations.extend([S * start for start in starts], [S * end for end in ends], [4] * 6, [4, 20, *decoded, 4])
     replicas = [replica for replica, _ in engines.values()]
     records = StepRecords(1 * S, 10 * S, 9, [], columns, [], replicas)
-    assert prefill_and_decode_tokens(records, {at: rank for at, (_, rank) in engines.items()}) == expected
+    counted = lowest_ranks(replicas, {at: rank for at, (_, rank) in engines.items()})
+    assert prefill_and_decode_tokens(records, counted) == expected

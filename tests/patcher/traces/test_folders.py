@@ -414,7 +414,7 @@ def test_report_takes_the_same_for_a_trace(
     """But for a database alone, which `traces` knows by its folder."""
     path = tmp_path / name
     os.mkfifo(path) if content is None else path.write_bytes(content)
-    assert walk.recorded(tmp_path) == ([path] if taken else [])
+    assert walk.traces_below(tmp_path) == ([path] if taken else [])
     if taken is False:
         with pytest.raises(Problem, match="no traces found in"):
             folders.traces_to_read(tmp_path)

@@ -377,7 +377,7 @@ def test_what_a_comparison_says(change, verdict):
     }
     fitted = EqualLoad((1 * MS, 2 * MS, 3 * MS), 0.97, ("requests", "context"))
     text = Seen(page.page(comparison("x", change=change, refused=("another window",), equal_load=fitted, **known))).text
-    assert "The sides differ: level: Level0 before, Level1 after." in text
+    assert "The two sides of the comparison differ: level: Level0 before, Level1 after." in text
     assert (
         "at equal load (requests and context), by a linear fit that explains 97 % of the variation" in text
     ) == bool(change)

@@ -155,8 +155,8 @@ def test_a_thread_follows_until_it_is_told_to_end(live: LiveRun, monkeypatch: py
     assert said.wait(20)
     end()
     assert not [thread for thread in threading.enumerate() if thread.name == "rlpatch-diagnose"]
-    assert asked.has_live_worker(live.folder)
-    assert not asked.has_live_worker(live.folder / "nothing")
+    assert asked.has_live_on_demand_worker(live.folder)
+    assert not asked.has_live_on_demand_worker(live.folder / "nothing")
 
 
 def test_it_waits_until_no_worker_is_left(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_it_waits_until_no_worker_is_left(live: LiveRun, monkeypatch: pytest.Mon
 
     threading.Timer(0.2, leave).start()
     following.wait(Follower(live.folder, 3, lambda _text: None))
-    assert not asked.has_live_worker(live.folder)
+    assert not asked.has_live_on_demand_worker(live.folder)
 
 
 def test_ctrl_c_ends_the_diagnosis_alone(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_ctrl_c_ends_the_diagnosis_alone(live: LiveRun, monkeypatch: pytest.Monk
     monkeypatch.setattr("time.sleep", interrupted)
     live.state(rollout=0)
     following.wait(Follower(live.folder, 3, lambda _text: None))
-    assert asked.has_live_worker(live.folder)
+    assert asked.has_live_on_demand_worker(live.folder)
 
 
 def test_an_unexpected_fault_ends_the_diagnosis_with_its_place(live: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:

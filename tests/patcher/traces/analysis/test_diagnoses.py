@@ -493,7 +493,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "a place that nothing covers, with stacks": (
         {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40),), "settings": {"stacks": "True"}}, "dispatch", 20,
-        "25.0 5.0 7 20.00 2 2", "20.00 ms, begins at 1234.567", "before fresh on stream 7",
+        "25.0 5.0 7 20.00 2 2", "20.00 ms and begins at ts 1234.567", "before fresh on stream 7",
     ),
     "a kernel that starts late": (
         {"units": of_units(2, compute=70, free_latency=30), "gaps": (gap(LATENCY, 60),)}, "dispatch", 30,
