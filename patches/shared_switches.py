@@ -89,7 +89,7 @@ KINETO_DAEMON = DAEMON._replace(
     name="KINETO_USE_DAEMON",
     why=Text(
         "this is the older name of MSMONITOR_USE_DAEMON; if both are set, MSMONITOR_USE_DAEMON takes precedence. On"
-        " GPUs, this variable makes libkineto connect to dynolog"
+        " GPUs, the older name makes libkineto connect to dynolog"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
     off="unset KINETO_USE_DAEMON",

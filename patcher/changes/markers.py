@@ -159,9 +159,7 @@ def _paired(
             if opened and opened.patch == patch:
                 blocks[patch], opened = opened._replace(last=index), None
             elif opened or patch in {*expected, *blocks} or _named(data, patch):
-                raise _unpaired(
-                    index, Text("an rlpatch marker comment ends a block of inserted lines that never began")
-                )
+                raise _unpaired(index, Text("an end marker of rlpatch has no start marker before it"))
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):

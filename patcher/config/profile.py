@@ -197,8 +197,8 @@ class ProfileConfig(Options, Generic[StageT_co]):
         if self.stage.window.none or self.profiler.light:
             return
         detail = Text(
-            "the time for saving the trace is estimated from torch.profiler on a CPU, scaled to a model of 32 layers;"
-            " in training, all ranks wait for the rank that takes longest to save"
+            "the time for saving the trace is an estimate, measured with torch.profiler on a CPU and scaled to a model"
+            " of 32 layers; in training, all ranks wait for the rank that takes longest to save"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
             seconds = self.unit_stall_ms / 1000

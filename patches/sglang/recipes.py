@@ -77,7 +77,9 @@ SCHEDULER = Recipe(
             "check_memory",
             where=Head(),
             line='self._rlpatch_stage("idle")',
-            why=Text("{reason}. Up to SGLang 0.4.7, no other function is called when the engine is idle", _IDLE),
+            why=Text(
+                "{reason}. Up to SGLang 0.4.7, this is the only function that is called when the engine is idle", _IDLE
+            ),
             optional=True,
         ),
         Insertion(
@@ -205,8 +207,8 @@ FORWARD_THREAD = Recipe(
 
 _ALL_RANKS = Text("This profiler records on every rank, includes prefill and idle batches, and does not mark the steps")
 _BY_STAGE = Text(
-    "profile_by_stage=True records the first num_steps prefill batches and the first num_steps decode batches; a"
-    " prefill batch in between interrupts the recorded decode steps"
+    "profile_by_stage=True records the first num_steps prefill batches and the first num_steps decode batches; if a"
+    " prefill batch comes in between, the recorded decode batches are not consecutive"
 )
 _ABSOLUTE = Text(
     "start_step counts all batches since the server's start, including warm-up and earlier rollouts. From the"

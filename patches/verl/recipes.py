@@ -204,7 +204,7 @@ def _tinker(unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts two lines: one where forward and backward begin, and one after the optimizer step; this worker"
+            "inserts two lines: one before forward and backward, and one after the optimizer step; this worker"
             " inherits the probe from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",

@@ -121,8 +121,8 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
     evidence: str = Text(
-        "Per step, {rank} spends only {least} in collectives, but a typical other rank {usual}. {rank} waits least, so"
-        " it arrives last.",
+        "Per step, {rank} spends only {least} in collectives, and a typical other rank spends {usual}. So {rank} waits"
+        " least, because it arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
