@@ -113,7 +113,8 @@ def probe(
 
     `recorder_class` is the recorder, which tells the role of a call from `roles`. `members` go into the target class.
     `shared`, a base of the recorder, is inserted once for all stages of a target class. `logged` returns the class to
-    merge into the recorder for a release whose worker knows the training step of the log (None for other releases).
+    merge into the recorder for a release whose worker knows the training step of the log, else None; for "" a class if
+    there is such a release.
     `between` is the log's word for what runs between two units ("": that of the stage).
     """
 

@@ -110,8 +110,9 @@ def fit(recorded: RecordedIterations) -> Floats:
 
 
 def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
-    """Refine ``coefficients``, of shape (features, classes), so that they also fit the timeline's iterations.
+    """Refine ``coefficients``, of shape (features, classes), fitted to ``recorded``, by the timeline's iterations.
 
+    They still predict seconds under a profiler, since only the proportions of the timeline's seconds count.
     ``features`` and ``seconds`` are the timeline's, of which at most 2,000 iterations are used. The timeline has no
     classes: in each of three rounds, its seconds are divided among them as the coefficients so far predict.
     Coefficients that predict no time for any iteration come back as they are. So do those of iterations recorded on a

@@ -49,12 +49,12 @@ class _StageTime:
 
 
 def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
-    """Add to each stage of a diagnosis its seconds on the critical paths of the timeline's steps.
+    """Add to each stage of a diagnosis its ``step_seconds`` on the critical paths of all steps, and what limits it.
 
+    The number of steps and their length are set, too, and the ``step_seconds`` add up to that length.
     The stages are sorted by when they first come in a step. Stages of which nothing was recorded are added; the small
     ones of these, below 0.5 % of the steps, become ``other``. A recorded weight sync is scaled to all syncs. The first
-    step is a warm-up and left out if there are others. The seconds add up to the steps. Without steps the diagnosis
-    comes back as it is.
+    step is a warm-up and left out if there are others. Without steps the diagnosis comes back as it is.
     """
     steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
     if not steps:

@@ -594,7 +594,7 @@ class Reader:
     def _add_notes(self, block: Block, now: int) -> None:
         """Add the notes on memory, host, KV cache and device in a block that was written at ``now`` (microseconds).
 
-        Each invalid part is counted as one loss.
+        Each part that cannot be decoded is counted as one loss.
         """
         rows = _decode_columns(block.memory) if block.memory else []
         host = _decode_host(block.host) if block.host else None

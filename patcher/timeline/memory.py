@@ -56,7 +56,7 @@ ALL_HELD, HELD = 64, 12
 
 
 class MemoryHome(NamedTuple):
-    """Device or host; equal for all processes on it."""
+    """Device or host; ``identity`` is equal for all processes on it."""
 
     of: str
     name: str
@@ -64,11 +64,11 @@ class MemoryHome(NamedTuple):
     identity: str
 
 
-def shared_device(process: Process, device: ProcessDevice) -> MemoryHome:
-    """Return the ``device`` of a process as a value that is equal for all processes on it, named "host:number".
+def device_home(process: Process, device: ProcessDevice) -> MemoryHome:
+    """Return the ``device`` of a process, named "host:number"; its ``identity`` is equal for all processes on it.
 
-    Devices are equal if their uuid is, or without one their name. The number is the entry for the device's index in the
-    process's list of visible devices, or the index if the list has no such entry.
+    That is the uuid, or without one the name. Names of a device can differ between processes. The number is the entry
+    for the device's index in the process's list of visible devices, or the index if the list has no such entry.
     """
     visible = [text.strip() for text in device.visible.split(",")]
     number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
@@ -166,7 +166,7 @@ class MemoryCollector:
         step that ended.
         """
         for at, device in devices.items():
-            self.devices[at] = self._known_or_renamed(shared_device(self.processes[at], device))
+            self.devices[at] = self._known_or_renamed(device_home(self.processes[at], device))
             self.names[self.devices[at]] = device.name
             self.curves[self.devices[at]].total = device.total << 20
         by_process = defaultdict[int, list[KeptSpan]](list)

@@ -64,7 +64,7 @@ class KernelSums(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Places of the columns in a table; -1 for a missing column."""
+    """Places of the columns in a table; -1 for a missing column, which ``measures`` lacks."""
 
     alike: tuple[int, ...]
     name: int
@@ -152,7 +152,10 @@ class KernelTable:
 
 
 def _column_places(heads: Sequence[str]) -> _Columns:
-    """Return the index of each column that rlpatch reads in a table with these ``heads``; -1 for a missing column."""
+    """Return the index of each column that rlpatch reads in a table with these ``heads``; -1 for a missing column.
+
+    ``measures`` has only the columns that are there, by name.
+    """
     places = {head: place for place, head in enumerate(heads)}
     *alike, name, step, took = (
         next((places[head] for head in names if head in places), -1) for names in (*_ALIKE, _NAME, _STEP, _TOOK)

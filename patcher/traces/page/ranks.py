@@ -65,9 +65,9 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
 
 
 def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: float) -> Iterator[Content]:
-    """Yield the bars of one rank by kind of work, in the row whose top is ``top`` pixels.
+    """Yield the bars of one rank in the step of ``lanes``, an element per kind of work, in a row below ``top`` pixels.
 
-    ``longest`` is the length of the whole row in ns. Bars at most ``near`` ticks apart are merged.
+    ``longest`` is the length in ns that fills a row, equal for all ranks. Bars at most ``near`` ticks apart are merged.
     """
     each = TICKS / longest
     for kind, below in ((COMPUTE, 0), (COPY, 6), (COMMUNICATION, 6)):

@@ -26,7 +26,7 @@ from patcher.timeline.memory import (
     _Held,
     _memory_freed_by_sleeps,
     _Moment,
-    shared_device,
+    device_home,
 )
 from patcher.timeline.model import (
     CacheUse,
@@ -548,8 +548,8 @@ def test_steps_in_which_nothing_new_was_noted_are_one_with_the_step_before() -> 
 )
 def test_a_device_has_the_number_that_the_process_was_given(index: int, visible: str, name: str) -> None:
     process = collector().processes[0]
-    assert shared_device(process, ProcessDevice(index, visible)) == ("device", name, "index", name)
-    assert shared_device(process, ProcessDevice(index, visible, uuid="GPU-1")) == ("device", name, "uuid", "GPU-1")
+    assert device_home(process, ProcessDevice(index, visible)) == ("device", name, "index", name)
+    assert device_home(process, ProcessDevice(index, visible, uuid="GPU-1")) == ("device", name, "uuid", "GPU-1")
 
 
 @pytest.mark.parametrize(
@@ -567,7 +567,7 @@ def test_what_goes_on_is_the_innermost_of_those_that_have_a_name(at: int, doing:
 )
 def test_a_weight_sync_needs_what_it_has_beyond_its_start_and_end(used: list[int], needed: list[int]) -> None:
     memory = collector()
-    device = memory.devices[0] = shared_device(memory.processes[0], ProcessDevice(0))
+    device = memory.devices[0] = device_home(memory.processes[0], ProcessDevice(0))
     memory.curves[device].total = 100
     notes = [MemoryNote(10 + at, 1, 100 - size) for at, size in enumerate([50, *used, 60], -1)]
     sync = KeptSpan(10, 9 + len(used), "sync", "send", None, 1, 0, 0)
@@ -597,7 +597,7 @@ def test_a_process_holds_on_a_device_what_its_sleep_did_not_take(
 def test_a_process_holds_memory_on_its_host_and_device_until_it_ends() -> None:
     memory = collector()
     memory.ends, memory.held = {0: 10}, {0: _Held(MemoryNote(0, 7, 1, 1, 5))}
-    device = memory.devices[0] = shared_device(memory.processes[0], ProcessDevice(0))
+    device = memory.devices[0] = device_home(memory.processes[0], ProcessDevice(0))
     other = device._replace(name="another")
     for place, held in ((memory.hosts[0], 7), (device, 5), (other, None), (memory.hosts[0]._replace(name="b"), None)):
         assert [*memory._holders(place, 10)] == ([] if held is None else [(0, held)])
@@ -630,7 +630,7 @@ def test_growth_is_of_the_steps_behind_the_first_and_tells_when_nothing_is_left(
     memory.held = {0: _Held(MemoryNote(0, 1, 900 * MB, 1, 1))}
     steps: dict[int | None, int] = {1: 9_000 * MB, **{at: at * 50 * MB for at in range(2, 10)}, None: 0}
     memory.series[0].private = memory.series[0].allocated = memory.series[0].unused = steps
-    memory.devices[0] = shared_device(memory.processes[0], ProcessDevice(0))
+    memory.devices[0] = device_home(memory.processes[0], ProcessDevice(0))
     memory.host_notes[memory.hosts[0]] = HostNote(0, 499 * MB, 10**12)
     grown = [
         MemoryGrowth(of, "trainer, rank 0", 0, 100 * MB, 450 * MB, 50 * MB, 8, left)
