@@ -198,20 +198,8 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     most.update({place_words(place): ns for place, ns in outside.items()})
     named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
     sentence = Text("Largest parts of the additional time: {names}.", joined(COMMA, named)) if named else ""
-    calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
-    if calls != usual_calls:
-        counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
-        advice: str = ""
-        if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
-            advice = Text(
-                "this step does more than the median step, for example validation, or another model: check whether it"
-                " has to, and how often"
-            )
-        if within := _excess_in_range(slow, typical):
-            return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
-        (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
-        cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
-        return HostExcess(sentences(sentence, counts), cause, advice)
+    if sum(slow.calls.values()) != sum(typical.calls.values()):
+        return _excess_by_calls(slow, typical, longer_by_operator, sentence)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
     if not more.evidence:
         unknown = Text(
@@ -221,6 +209,29 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
         more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
+
+
+def _excess_by_calls(
+    slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str], largest_parts: str
+) -> HostExcess:
+    """Return why a ``slow`` step with more or fewer operators takes longer than ``typical``: a range, or an operator.
+
+    ``longer_by_operator`` maps the name of an operator to the ns by which it took longer. ``largest_parts`` is a
+    sentence on what took most of the additional time, told where no range did.
+    """
+    whole, calls, usual_calls = slow.ns - typical.ns, sum(slow.calls.values()), sum(typical.calls.values())
+    counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
+    advice: str = ""
+    if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
+        advice = Text(
+            "this step does more than the median step, for example validation, or another model: check whether it"
+            " has to, and how often"
+        )
+    if within := _excess_in_range(slow, typical):
+        return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
+    (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
+    cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
+    return HostExcess(sentences(largest_parts, counts), cause, advice)
 
 
 def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExcess | None:
