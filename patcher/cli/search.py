@@ -31,7 +31,7 @@ class ClusterOptions(Options):
         AnyText("LIST"),
         PLACE,
         (
-            "With --ray, use only these nodes, separated by commas: names or addresses (* matches anything),"
+            "With --ray, use only the nodes in this list, separated by commas: names or addresses (* matches anything),"
             " NPU>0 for nodes with this Ray resource, has-target for nodes with a target installed."
         ),
         default=None,

@@ -231,7 +231,7 @@ class TorchNpuSettings(ProfilerSettings):
                 "torch_npu cannot parse a trace in a daemon process, such as a worker of vLLM. Leave --analysis out,"
                 " and parse the trace later with `rlpatch analyse`"
             )
-            yield Note(Text("--analysis blocks the run after the window, and fails in vLLM's workers"), detail)
+            yield Note(Text("--analysis makes the run wait after the window, and fails in vLLM's workers"), detail)
 
 
 class TorchSettings(ProfilerSettings):

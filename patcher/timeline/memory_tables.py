@@ -180,9 +180,9 @@ def changes(run: RunTimeline) -> Table:
         for change in run.memory.changes
     ]  # fmt: skip
     about = Text(
-        "Freed memory is the increase of the free device memory; a negative size means that memory was taken. Memory"
-        " needed for a weight sync: the peak during the sync, minus the memory in use at its start or its end,"
-        " whichever is higher."
+        "Freed memory is the increase of the free device memory; a negative size means that memory was taken. The"
+        " memory that a weight sync needs is its peak, minus the memory in use at its start or at its end, whichever is"
+        " more."
     )
     return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 

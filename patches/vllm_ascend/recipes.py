@@ -256,10 +256,11 @@ UPSTREAM = Upstream(
             " step N is already past, msMonitor refuses the request with a warning, and nothing is recorded."
         ),
         ">=0.20.2rc1": Text(
-            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). If"
-            " both options are 30, this profiler records iterations 29 to 58, counted from 0; prefill iterations count,"
-            " too. It writes no ProfilerStep marks, cannot choose a rank or rollout, and needs an HTTP or RPC call at"
-            " the right moment. It works without a patch and can be switched on and off while the engine runs."
+            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). With 30"
+            " for both, the first recorded iteration is 29 and the last 58 (the first of all is 0); prefill iterations"
+            " are included. This profiler writes no ProfilerStep marks, cannot choose a rank or rollout, and needs an"
+            " HTTP or RPC call at the right moment. But it works without a patch and can be switched on and off while"
+            " the engine runs."
         ),
     },
 )

@@ -83,8 +83,8 @@ def command(
     """Show what changed between two recordings (traces or timelines), how sure the change is, and where it
     comes from.
 
-    To compare several recordings on each side, type `--` between the sides. A timeline is a folder that `rlpatch
-    timeline` reads; one folder is enough if --steps is given twice.
+    To compare several recordings on each side, type `--` between the sides. For timelines, type
+    the folders that `rlpatch timeline` reads; one folder is enough if --steps is given twice.
 
     \b
     Examples:

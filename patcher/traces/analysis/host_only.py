@@ -682,7 +682,7 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
     share = percent(idle / whole, 0)
     places = ((ns, step.number, place) for step in profile.host_steps for place, ns in step.places.items())
     longest, number, place = max(places, default=(0, 0, None))
-    evidence: str = Text("No operator ran on the host for {share} of the time.", share)
+    evidence: str = Text("For {share} of the time, no operator ran on the host.", share)
     if place is not None:
         stretch = Text(
             "The longest time without an operator: {place}, {time} in step {number}.",
