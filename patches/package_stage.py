@@ -68,9 +68,9 @@ class PackageStage:
     ) -> Recipe:
         """Return the recipe called `name` for the lines in a file of the package.
 
-        Functions that a release lacks are left out. `heads` are lines at the head of functions, `more` all other
-        insertions. The function `needed` must exist ("": none): without it the file belongs to something else, such as
-        an older engine.
+        `heads` are lines at the head of functions; those of functions that a release lacks are left out. `more` are all
+        other insertions, optional only if they say so. Of the heads, the function `needed` must exist ("": none):
+        without it the file belongs to something else, such as an older engine.
         """
         calls = ((path, f"{self.AT_HEAD} = {self.recorder} and _rlpatch.{call}", why) for path, call, why in heads)
         insertions = (*(line(*call)._replace(optional=call[0] != needed) for call in calls), *more)

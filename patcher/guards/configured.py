@@ -91,10 +91,11 @@ def _needs_composing(application: Application, runs: Sequence[_Run], reading: Re
 
 
 def _find_runs(application: Application, root: Path | None, config: Path | None, reading: Reading) -> Iterator[_Run]:
-    """Yield each run of ``application`` that the launch starts; without a command, a run with ``config`` alone.
+    """Yield each run of ``application`` that the launch starts with a known configuration.
 
-    ``root`` holds the installed project (None: it is not here), ``config`` is the file of `--config` (None: no such
-    option). Lines of configurations are added to ``reading.texts``; what hides one, to ``reading.hidden``.
+    Without a command, it is a run with ``config`` alone. ``root`` holds the installed project (None: it is not here),
+    ``config`` is the file of `--config` (None: no such option). Lines of configurations are added to
+    ``reading.texts``; why one is unknown, to ``reading.hidden``.
     """
     if config is not None and reading.starts[0].where == ENVIRONMENT:
         _read_configuration(config, application, root, reading)

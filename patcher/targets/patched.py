@@ -37,7 +37,10 @@ class PatchedRoot(NamedTuple):
         return within(self.mirror, self.path)
 
     def read(self, path: PurePosixPath) -> bytes | None:
-        """Return the bytes of a file below the root, None if it does not exist. Raises Problem for other errors."""
+        """Return the bytes that a file in `folder` has now, patched or not; None if it does not exist.
+
+        Raises Problem for other errors.
+        """
         try:
             return store_files.read_resolved(self.folder / path)
         except (FileNotFoundError, NotADirectoryError):

@@ -592,10 +592,11 @@ class _Walk:
     def add_piece(
         self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
-        """Append one piece of the path: from ``low`` to ``high`` (microseconds), the step waited for ``span``.
+        """Append a piece of the path, the latest first: from ``low`` to ``high``, the step waited for ``span``.
 
-        ``phase`` is the driver's, ``late`` the delay of the span's process in microseconds. With ``all_ranks``,
-        and for a trainer if the files of some ranks are missing, the piece names no process.
+        ``phase`` is the driver's. ``late`` is by how much the span's process came after the others. All times are in
+        microseconds. With ``all_ranks``, and for a trainer if the files of some ranks are missing, the piece names no
+        process.
         """
         role = self.records.roles[span.process]
         of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
@@ -678,9 +679,9 @@ class _Walk:
 
         Time in which engines sync is attributed to them, and so is a trainer's wait until they begin to receive. A
         server also waits for the iterations of its engines. What remains is attributed to the span, and everything if
-        it is an engine's. ``low`` and ``high`` are in microseconds, ``phase`` is the driver's. ``late`` is the delay of
-        the span's process in microseconds, which is noted on the span's own pieces, the latest first. With
-        ``all_ranks`` the span's pieces name no process.
+        it is an engine's. Times are in microseconds, ``phase`` is the driver's. ``late`` is by how much the span's
+        process came after the others; it is noted on the span's own pieces, the latest first. With ``all_ranks`` these
+        name no process.
         """
         records, role = self.records, self.records.roles[span.process]
         parts = list[KeptSpan | PathPiece]()

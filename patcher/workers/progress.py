@@ -197,7 +197,8 @@ def _why_incomplete(worker: Worker) -> str:
 def _missing_ranks(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
     """Yield the ranks, by target, stage and replica, that were requested at apply and have written no state.
 
-    Workers on demand do not count. The ranks are marked as lost if all workers that did write have ended.
+    Groups of which no worker has written, and workers on demand, do not count. The ranks are marked as
+    lost if all workers that did write have ended.
     """
     groups: dict[tuple[str, str, str], list[WorkerProgress]] = {}
     for row in rows:
