@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 from patcher.timeline.files import HostNote, KeptSpan, MemoryNote, Notes, ProcessDevice
@@ -401,11 +401,12 @@ class MemoryCollector:
             ("cached", series.unused, on_device),
             ("host", series.private, host.available if host else None),
         ):
-            values = [value for number, value in by_step.items() if number is not None][1:]
+            values = [(number, value) for number, value in by_step.items() if number is not None][1:]
             slope = _growth_rate(values)
             if slope is not None:
+                (begin, first), (end, last) = values[0], values[-1]
                 yield MemoryGrowth(
-                    of, self._label(process), self.lane_of[process], values[0], values[-1], round(slope), len(values),
+                    of, self._label(process), self.lane_of[process], first, last, round(slope), end - begin + 1,
                     None if left is None else int(left // slope),
                 )  # fmt: skip
 
@@ -420,7 +421,10 @@ class MemoryCollector:
         if len(steps) < FEWEST:
             return
         slope = grown.get((self.lane_of[process], "host"), 0)
-        levels = [most - slope * order for order, (_, (most, *_)) in enumerate(steps)]
+        numbers = [number for number, _ in steps if number is not None]
+        numbers += [numbers[-1] + 1] * (len(steps) - len(numbers))  # what follows the last step that ended
+        grown_by = [slope * (number - numbers[0]) for number in numbers]
+        levels = [most - growth for growth, (_, (most, *_)) in zip(grown_by, steps, strict=True)]
         usual = statistics.median(levels)
         spread = statistics.median(abs(level - usual) for level in levels)
         host = self.host_notes.get(self.hosts[process])
@@ -436,7 +440,7 @@ class MemoryCollector:
                 yield lasting
             lasting = MemoryExcess(
                 self._label(process), self.lane_of[process], number, seconds(moment), seconds(above),
-                round(levels[order] - usual), round(usual + slope * order), doing,
+                round(levels[order] - usual), round(usual + grown_by[order]), doing,
             )  # fmt: skip
         if lasting:
             yield lasting
@@ -489,21 +493,26 @@ def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("ph
     return around[-1].name if around else ""
 
 
-def _growth_rate(values: Sequence[int]) -> float | None:
-    """Return by how many bytes ``values`` (bytes, one per step) grow per step: the median slope over all pairs.
+def _growth_rate(values: Sequence[tuple[int, int]]) -> float | None:
+    """Return by how many bytes memory grows per step: the median slope over all pairs of ``values``, (step, bytes).
 
-    None for too few values, and unless they surely grow: at least 85 % of the pairs must not fall, and the whole growth
-    must be large and beyond chance. So a single jump is no growth. Many values are first merged into medians.
+    Steps may be missing. None for too few values, and unless they surely grow: at least 85 % of the pairs must not
+    fall, and the whole growth must be large and beyond chance. So a single jump is no growth. Many values are first
+    merged into medians.
     """
     if len(values) < FEWEST:
         return None
     every = -(-len(values) // _COMPARED)
-    values = [round(statistics.median(values[at : at + every])) for at in range(0, len(values), every)]
-    pairs = [(b - a) / (j - i) for i, a in enumerate(values) for j, b in enumerate(values[i + 1 :], i + 1)]
+    merged = [values[at : at + every] for at in range(0, len(values), every)]
+    points = [
+        (statistics.mean(at for at, _ in some) - values[0][0], statistics.median(value for _, value in some))
+        for some in merged
+    ]
+    pairs = [(b - a) / (j - i) for (i, a), (j, b) in combinations(points, 2)]
     slope = statistics.median(pairs)
-    level = statistics.median(value - slope * at for at, value in enumerate(values))
-    spread = statistics.median(abs(value - slope * at - level) for at, value in enumerate(values))
-    grown = slope * (len(values) - 1)
+    level = statistics.median(value - slope * at for at, value in points)
+    spread = statistics.median(abs(value - slope * at - level) for at, value in points)
+    grown = slope * (points[-1][0] - points[0][0])
     rising = sum(pair >= 0 for pair in pairs) / len(pairs)
     enough = grown > max(LEAST, SHARE * level, ERRORS * spread)
-    return slope / every if enough and rising >= RISING else None
+    return slope if enough and rising >= RISING else None

@@ -316,8 +316,21 @@ def _noise(seed: int, count: int, spread: int) -> list[int]:
     ],
 )
 def test_growth_is_what_goes_on(values: Sequence[int], slope: int | None) -> None:
-    found = _growth_rate(values)
+    found = _growth_rate([*enumerate(values)])
     assert found is None if slope is None else found == pytest.approx(slope, rel=0.1)
+
+
+def test_growth_is_per_step_where_some_steps_have_no_note() -> None:
+    assert _growth_rate([(step, 50 * MB * step) for step in (2, 3, 4, 6, 8)]) == 50 * MB
+    assert _growth_rate([(step + 500, MB * (10_000 + 50 * step)) for step in range(5)]) is None  # a fiftieth
+    assert _growth_rate([(step, 50 * MB * step) for step in range(0, 2000, 2)]) == pytest.approx(50 * MB)
+    memory = collector()
+    steps: dict[int | None, int] = {step: step * 50 * MB for step in (1, 2, 3, 4, 6, 8)}
+    memory.series[0].private, memory.held = steps, {0: _Held(MemoryNote(0, 1, 1, 1, 1))}
+    (grown,) = memory._growth(0)
+    assert (grown.first, grown.last, grown.per_step, grown.steps) == (100 * MB, 400 * MB, 50 * MB, 7)
+    memory.series[0].most = {step: (size, step or 0, 1, "gen") for step, size in steps.items()}
+    assert [*memory._excesses(0, {(grown.lane, "host"): grown.per_step})] == []
 
 
 @pytest.mark.parametrize(
