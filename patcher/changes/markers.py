@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from hashlib import sha256
 from typing import NamedTuple
 
 from patcher.changes import lines as lines_of
 from patcher.changes.change import PatchId
+from patcher.digests import sha256
 from patcher.messages import Kind, Problem, Text
 
 _ID = rb"(?P<id>[\w.-]+ [\w.-]+(?: [\w.-]+)?)"

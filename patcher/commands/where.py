@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from patcher import processes
 from patcher.changes.change import Edit
 from patcher.commands import elsewhere
 from patcher.commands.finding import Search, SearchOptions
+from patcher.digests import sha256
 from patcher.guards.result import Launch
 from patcher.messages import StepResult
 from patcher.recipe import Upstream
@@ -101,7 +101,7 @@ def remember(roots: Iterable[Path]) -> None:
         with opened(path) as place:
             for root in map(os.fsencode, map(os.path.realpath, roots)):
                 with suppress(OSError):  # the others are kept
-                    files.place(place, hashlib.sha256(root).hexdigest()[:16], PathState("", None, 0o600, -1, -1), root)
+                    files.place(place, sha256(root).hexdigest()[:16], PathState("", None, 0o600, -1, -1), root)
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:

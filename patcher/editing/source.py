@@ -9,11 +9,11 @@ import symtable
 import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 from typing import NamedTuple
 
 from patcher.changes import lines, markers
 from patcher.changes.change import PatchId
+from patcher.digests import sha256
 from patcher.messages import Kind, Problem, Text
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

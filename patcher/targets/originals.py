@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import binascii
-import hashlib
 from pathlib import PurePosixPath
 
+from patcher.digests import sha256
 from patcher.messages import Note, Text
 from patcher.targets import checkout, sources
 from patcher.targets.target import Target
@@ -19,7 +19,7 @@ def difference_note(target: Target, path: PurePosixPath, pristine: bytes) -> Not
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
         # Not by base64, which nothing else of `apply` loads.
-        code = binascii.b2a_base64(hashlib.sha256(pristine).digest(), newline=False).decode().rstrip("=")
+        code = binascii.b2a_base64(sha256(pristine).digest(), newline=False).decode().rstrip("=")
         if recorded and recorded != f"sha256={code.replace('+', '-').replace('/', '_')}":
             detail = Text("the hash of {path} differs from its hash in {metadata}/RECORD", path, target.version_from)
             return Note(Text("{file} was changed after the installation", path.name), detail)

@@ -10,12 +10,12 @@ pip (``adjacent_tmp_file``) and quilt (``backup-files -L``) do the same for the 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.digests import sha256
 from patcher.store import STORE
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.opened import Opened, opened, reading
@@ -38,7 +38,7 @@ class FolderState(NamedTuple):
 
 def digest(content: bytes) -> str:
     """Return the sha256 of ``content`` in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content).hexdigest()
 
 
 def same(state: PathState | None, other: PathState | None) -> bool:

@@ -909,6 +909,13 @@ def test_status_loads_no_store_where_nothing_is_patched(site: Path) -> None:
     assert {"patcher.commands.applied", "patcher.store.folder"} <= loaded("status", "--path", str(site))
 
 
+def test_apply_and_revert_load_no_openssl(site: Path) -> None:
+    for words in (APPLY[:-2], ("revert",)):
+        modules = loaded(*words, "--path", str(site))
+        assert "patcher.store.folder" in modules
+        assert "hashlib" not in modules
+
+
 def test_several_paths_are_all_looked_at(run, site: Path, tmp_path: Path) -> None:
     other = release(tmp_path / "other", "0.11.0rc1")
     both = ("--path", site, "--path", other)
