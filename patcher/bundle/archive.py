@@ -38,7 +38,8 @@ def _members(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
     root = Path(patcher.__file__).parent
     yield "__main__.py", (root / "bundle" / "start.py").read_bytes()
     yield f"patcher/bundle/{NAME}", text_of(bundle)
-    modules = [root / f"{name}.py" for name in ("__init__", "interrupts", "commands/__init__", "commands/applied")]
+    names = ("__init__", "digests", "interrupts", "commands/__init__", "commands/applied")
+    modules = [root / f"{name}.py" for name in names]
     modules += [path for room in _ROOMS for path in sorted((root / room).rglob("*.py")) if path.stem not in _HERE]
     for path in modules:
         yield f"patcher/{path.relative_to(root).as_posix()}", path.read_bytes()
