@@ -89,9 +89,10 @@ def _fitted_plan(plan: BundledPlan, target: Target, changes: Sequence[Change], t
 
 
 def _no_fit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
-    """Return the problem that explains why none of ``plans`` fits: another patch, another release, or a changed file.
+    """Return the problem that explains why none of ``plans`` fits.
 
-    ``same`` are the plans for the release of the target.
+    Causes are another patch, another release, or a file that differs or is missing. ``same`` are the plans for the
+    release of the target.
     """
     name, made_for = target.project.name, " and ".join(plan.version for plan in plans)
     unfit = [(plan, file) for plan in same or plans for file in plan.files if not _change(file, plan.patch, target)]

@@ -41,8 +41,8 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
 
     A profiler that is on is a problem. `words` are the targets to check; without any, all installed targets are
     checked, and all others, too, if `launch` has a command or a script. A target that is not installed is checked by
-    the switches of its releases. But if `search` has a path or an interpreter, and `words` names a target that is not
-    installed there, that is a problem.
+    the switches of its releases. But if `search` has a path or an interpreter, only targets installed there are
+    checked. Then it is a problem if one of `words` is not installed there, or without `words`, if no target is.
     """
     placed = bool(search.path) or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
@@ -169,8 +169,8 @@ def _recorder_problem(recorder: str) -> Problem:
 def _external_recorder(target: Target | None) -> str:
     """Return the program that records from outside of the run for the applied patches, such as "Nsight Systems".
 
-    Returns "" if no applied patch needs one, because the recorded process records itself. Also for `target` None, and
-    if its store cannot be read.
+    Returns "" if no applied patch needs one, because the recorded process records itself; "" also for `target` None,
+    or if its store cannot be read.
     """
     records: Sequence[Record] = ()
     with suppress(Problem):  # a store that cannot be read, as `status` says

@@ -79,7 +79,7 @@ def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committe
     """Write all edits of `work` or none, and report each file after a `verb` such as "patched".
 
     With `dry_run` only check whether they can be written. Roots that get inserted lines are remembered for
-    `status --everywhere`. Raises Problem as the store does.
+    `status --everywhere`. Raises Problem if a file is not as planned, or the edits fail.
     """
     if where.nodes:
         return where.nodes.carry_out(work, verb, dry_run=dry_run)

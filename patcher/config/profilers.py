@@ -196,7 +196,7 @@ class TorchNpuSettings(ProfilerSettings):
         return self.export_type or (("db",) if ranges.module_ranges else ("text",))
 
     def notes(self, ranges: RangeOptions) -> Iterator[Note]:
-        """Yield notes for the report on the effects of these settings and `ranges` in some releases of torch_npu."""
+        """Yield notes on what torch_npu, in some releases, needs, ignores or fails on with these settings."""
         if "npu" not in self.contents:
             yield Note(Text("without npu in --contents, torch_npu ignores level, metrics, L2 and mstx"))
         if "db" in self.exports(ranges):

@@ -151,7 +151,7 @@ class Window:
 
 
 def _merged(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
-    """Return a window of all `windows` (first, end) in ascending order.
+    """Return a window of all `windows`, half-open ranges (first, end) in any order; at least one.
 
     Ranges without a free step between them, in which the profiler could warm up, are merged.
     """

@@ -81,7 +81,7 @@ def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
 
 
 def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iterations: Iterations) -> Iterator[Action]:
-    """Yield an action for the first what-if of each kind, as far as it has bounds and is estimated to save 2 %.
+    """Yield an action for the first what-if of each kind that has bounds, if it is estimated to save at least 2 %.
 
     A what-if on ``max_num_seqs`` counts only if its setting is above the peak of requests. ``stage_seconds`` is how
     long the rollouts took, ``iterations`` are all of theirs.

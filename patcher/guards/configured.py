@@ -44,9 +44,9 @@ def judge_configured(
 ) -> tuple[list[GuardResult], list[LaunchText]]:
     """Return a result per profiler for each run that Hydra configures, and the texts that cannot be read.
 
-    With such a text only profilers that are ON have a result. ``config`` replaces the file that the launch names (None:
-    it does not). The lines of configurations that the user wrote are added to ``reading.texts``. Raises Problem (USAGE)
-    if ``config`` is no YAML file.
+    There are no results if nothing that the launch names can turn a profiler on; with an unreadable text, only for
+    profilers that are ON. ``config`` replaces the file that the launch names (None: it does not). The lines of the
+    user's configurations are added to ``reading.texts``. Raises Problem (USAGE) if ``config`` is no YAML file.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = (

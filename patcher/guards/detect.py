@@ -97,7 +97,8 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
 def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Return a list with the one result that counts for ``switch``; [] if nothing in the launch can set the switch.
 
-    ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts.
+    ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts. But a text
+    that sets a variable or option in a form that cannot be read makes the result UNKNOWN.
     """
     judge = _JUDGES.get(switch.form)  # none for a key of a runtime environment, in which Ray may start nothing
     results = [*judge(switch, reading)] if judge else []
@@ -113,9 +114,9 @@ def _build_result(
 ) -> GuardResult:
     """Build the result for ``switch``, which ``text`` at ``where`` sets to ``state``, with how to switch it off there.
 
-    ``start`` is the command that gets the setting; None if none is concerned. ON and ARMED become UNKNOWN if the launch
-    may not run this command, or if it should start Python, but does not surely. ``reason`` tells why ``state`` is
-    UNKNOWN; with a ``start`` it is replaced.
+    ``start`` is the command that gets the setting; None if none is concerned. ON and ARMED become UNKNOWN if
+    it is not certain that the launch runs this command or, where that matters, that the command starts Python.
+    ``reason`` tells why ``state`` is UNKNOWN; with a ``start`` it is replaced.
     """
     if start and state is State.UNKNOWN:
         reason = _VALUE

@@ -367,7 +367,8 @@ class _Reader:
     def read_words(self, command: ShellCommand, start: Start) -> None:
         """Read the code in the words of a command, and the files and modules that they name, into ``result``.
 
-        It is Python code if the command starts a program that is no profiler, else shell code.
+        The words are searched as Python code if the command starts a program that is no profiler, else as shell code.
+        What a Python program or a launcher runs is noted in ``result`` as hidden, if the words do not tell it.
         """
         self.read_code(command, is_python=start.program != "" and not re.fullmatch(programs.PROFILERS, start.name))
         if "/" in start.name:

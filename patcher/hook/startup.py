@@ -227,7 +227,7 @@ def _with_run_hook(constants: bytes) -> "bytes | None":
 def hook(runtime_env: "Any") -> "dict[str, Any]":
     """Return ``runtime_env`` of a Ray job with rlpatch's packages in ``py_modules``, which Ray copies to every node.
 
-    Call the hook that RAY_RUNTIME_ENV_HOOK names first. Note in each run folder that Ray got the package.
+    If RAY_RUNTIME_ENV_HOOK names another hook, call that one first. Note in each run folder that Ray got the package.
     """
     module, _, function = os.environ.get(HOOK, "").rpartition(".")
     if module:

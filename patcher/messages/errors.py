@@ -130,9 +130,9 @@ def failed(error: BaseException) -> Problem:
 
 
 def refused(error: PermissionError) -> Problem:
-    """Return the Problem (ENVIRONMENT) that a path may not be read, or the first folder above it that is not open.
+    """Return the Problem (ENVIRONMENT) for a path that this user may not read.
 
-    Its hint names the owner of that path or folder.
+    Its place is the first folder above the path that the user may not enter, else the path; the hint names the owner.
     """
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))

@@ -139,7 +139,10 @@ def _progress_in_window(row: Any) -> str:
 
 
 def _traces(traces: Sequence[Any]) -> str:
-    """Return the number and total size of a worker's traces; "moved" if no file exists any more, "" without any."""
+    """Return the total size of a worker's traces, with their number if there are several.
+
+    Traces that no longer exist are left out. Return "moved" if none exists any more, "" without any.
+    """
     sizes = [trace.size for trace in traces if trace.size is not None]
     if not sizes:
         return Text("moved") if traces else ""

@@ -115,7 +115,7 @@ def distribution_name(entry: str) -> str:
 def distributions(folder: Path, names: Iterable[str], package: str) -> list[Distribution]:
     """Return the dist-info folders in `folder` of any of the distributions `names`, sorted by name.
 
-    `package` is looked up in the RECORD of each.
+    Each tells whether its RECORD lists `package`.
     """
     normalised = {normalise(name) for name in names}
     infos = sorted(entry for entry in sources.entries(folder) if entry.endswith(".dist-info"))

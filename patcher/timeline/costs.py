@@ -71,9 +71,9 @@ ADVICE = {
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> tuple[RunCause, ...]:
     """Return the up to five costliest causes of a run, the costliest first.
 
-    The first step is a warm-up and left out if there are others.
-    They are excesses of single steps, possible savings, imbalances, and long activities; those below 1 % of the run are
-    left out. ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
+    Causes are excesses of single steps, possible savings, imbalances, and long activities; those below 1 % of the run
+    are left out. The first step is a warm-up and left out if there are others. ``paths`` has the full critical
+    path of each step; long runs keep it coarser in ``steps``.
     """
     counted, paths = steps[1:] or steps, paths[1:] or paths
     whole = sum(step.seconds for step in counted)

@@ -451,7 +451,7 @@ def _texts(header: Header) -> dict[str, str]:
 def _first_start(block: Block) -> int:
     """Return the start of the earliest record in a block by the monotonic clock, in microseconds.
 
-    If no record began before the block was written, return the time of writing; 0 if the block has none.
+    If no record began before the block was written, return the time of writing; 0 if the block has no such time.
     """
     reader = Reader((), 0)
     reader.add_block(block)
@@ -610,9 +610,10 @@ class Reader:
             self.notes.cache.extend(_cache_notes(*cache, now))
 
     def _add_cpu_waits(self, rows: list[list[int]] | None, now: int) -> None:
-        """Add the waits for a CPU in ``rows`` of a block that was written at ``now`` (microseconds).
+        """Add the waits for a CPU in ``rows`` of a block that was written at ``now``, all in microseconds.
 
-        Invalid rows, and rows that could not be decoded (None), are counted as lost.
+        A row is (end of the range relative to ``now``, its length, the wait in it). Invalid rows, and rows that could
+        not be decoded (None), are counted as lost.
         """
         for row in [[]] if rows is None else rows:
             if len(row) == 3 and -_EARLY_US < row[0] < _LATE_US and 0 < row[2] <= row[1] < _EARLY_US:

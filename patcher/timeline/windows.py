@@ -116,7 +116,10 @@ class _Engine:
     counted: int = -ENDLESS
 
     def enter_busy_range(self, busy: TimeRange) -> None:
-        """Begin a new rollout, unless the range ``busy`` begins before or just when an earlier busy range ends."""
+        """Count a new rollout, unless the range ``busy`` begins before or just when an earlier busy range ends.
+
+        Call it for each busy range, in order of start.
+        """
         if busy.start > self.busy_until:
             self.rollout += 1
             self.decoded = 0

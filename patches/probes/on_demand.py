@@ -102,8 +102,8 @@ class OnDemandRollouts(OnDemand, RelativeWindow):
     def read_settings(self) -> None:
         """Read the settings and the capture request.
 
-        Raises ValueError if the request chooses this rank and no condition to start counting, but its window begins
-        before the first unit of a rollout.
+        Raises ValueError for an invalid value. Raises it also if the request chooses this rank and no condition to
+        start counting, but its window begins before the first unit of a rollout.
         """
         super().read_settings()
         if self.is_addressed and int(self.window.partition(":")[0]) < self.FIRST and not any(self.at.values()):

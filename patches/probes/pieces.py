@@ -183,7 +183,8 @@ class LimitedPieces(SizeLimit, Pieces):
     def open_window(self, unit: int) -> None:
         """Start the tool before unit number ``unit``.
 
-        First lower ``length`` to the units that still fit into ``most_bytes`` of the window, but at least to one.
+        First lower ``length``, the units of a piece, to what still fits into ``most_bytes`` of the window, but at
+        least to one.
         """
         if self.bytes_of_unit:
             units = int((self.most_bytes - self.bytes_saved) / self.bytes_of_unit)

@@ -115,7 +115,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         return kind in ("decode", "prefill")
 
     def context_lengths(self, batch: Any) -> list[int]:  # docstring goes in
-        """Return each request's context in tokens, with this batch's and those that the scheduler gets late."""
+        """Return each request's context in tokens, with those of this batch and those that arrive late."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
             return list(lengths.tolist())

@@ -39,7 +39,7 @@ def probe(summary: Callable[[Any], str]) -> Probe:
 def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
     """Return the two recipes, for verl and for slime, that tell SGLang's processes the number of their replica.
 
-    They are only patched together with all of `recorders`, which are of one stage.
+    They are patched only if at least one of `recorders`, which are of one stage, is patched, too.
     """
     recorder = recorders[0]
     summary = recorder.probe.summary

@@ -264,7 +264,7 @@ _SERVER_SWITCHES = (
 
 
 def _memory(role: str) -> ConfigSwitch:
-    """Return the switch for verl's memory history in a role, from verl 0.6.0 on.
+    """Return the switch for verl's memory history in a role, from verl 0.6.0 on (the reward model's: before 0.7.1).
 
     It is ON if the role has workers and their tool is "torch_memory".
     """

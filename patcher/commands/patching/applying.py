@@ -82,7 +82,7 @@ def _check_profilers(
 ) -> StepResult:
     """Return the report on other profilers that are on or may be; empty if a candidate already has a problem.
 
-    A profiler that is on is a problem, with `force` a warning.
+    A profiler that is on is a problem, with `force` a warning. A timeline uses no profiler and is not checked.
     """
     step = StepResult()
     if any(tried.problems for tried in candidates):  # which the reader mends first

@@ -154,9 +154,10 @@ def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callabl
     """
 
     def then(show: Show) -> int:
-        """Run the command and return the exit code of `rlpatch run`; if it fails, end this process with its status.
+        """Run the command and return the exit code of `rlpatch run`.
 
-        `show` prints the problem if the command cannot be started; then what it returns is the exit code.
+        If the command fails by itself, end this process with the command's status instead. `show` prints the
+        problem if the command cannot be started; then what it returns is the exit code.
         """
         companion = meanwhile(show) if meanwhile else None
         try:

@@ -92,7 +92,7 @@ def compare_runs(
 ) -> CommandResult:  # fmt: skip
     """Return the comparison of two timelines, and write the CSV files and the page that `options` ask for.
 
-    Each side is one folder. Runs that are not comparable are a problem of the result, unless `force`; then no file is
+    Each side is one folder. Unless `force`, runs that are not comparable are a problem of the result, and no file is
     written. Raises Problem: NOT_COMPARABLE for a run without steps; USAGE for several folders on a side, a range
     without steps, or an option for traces alone, such as `fail_above`. NO_TRACE or TRACE without a readable timeline.
     """

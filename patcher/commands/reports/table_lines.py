@@ -17,7 +17,7 @@ INDENT = "  "
 
 
 def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
-    """Yield the header and rows of `table`, at most 80 columns wide; nothing if it has no rows.
+    """Yield the header and rows of `table`, with names shortened to fit 80 columns; nothing if it has no rows.
 
     `hidden` has the keys of columns to leave out. A column of names, such as those of kernels, comes last. A table with
     names shows at most `SHOWN` rows, then a line with the number of the others.

@@ -188,7 +188,7 @@ def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield how the seconds of a step change over the run, by part of the step, and what changes with them.
+    """Yield lines on how the seconds of a step change over the run, by part of the step, and what changes with them.
 
     Nothing if that is unknown.
     """

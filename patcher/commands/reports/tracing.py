@@ -293,7 +293,11 @@ def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int
 def _parse(
     report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, open_display: OpenDisplay
 ) -> list[ParseResult]:
-    """Parse the traces `todo` in parallel with the interpreter `program`; report and return the results as they end."""
+    """Parse the traces `todo` in parallel with the interpreter `program`; report the results, and return them.
+
+    They are in the order in which the traces were done. Raises Problem: INTERRUPTED on Ctrl-C, ENVIRONMENT for a
+    folder that is locked or read-only.
+    """
     # A parser is one process that starts others for a while: half of the cores keep all of them busy.
     jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
     with _reporting_work(report, open_display, len(todo)) as work:

@@ -99,7 +99,7 @@ OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchDa
 
 
 def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
-    """Wait until all workers that were asked to record have saved or never will, and report the state of each.
+    """Wait until all workers of `options` that were asked to record have saved or never will; report each one's state.
 
     The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows it.
     A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read.
@@ -309,7 +309,7 @@ def _pending_request_lines(data: WatchData) -> Iterator[str]:
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    """Return the number of workers in each state: saved, recording, without a trace, not asked, or missing.
+    """Return in words how many workers are in each state: saved, recording, without a trace, not asked, or missing.
 
     States without workers are left out; the others are joined by commas, with the awaited stages that have no worker.
     """

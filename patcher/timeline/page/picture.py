@@ -164,8 +164,8 @@ def picture(timeline: RunTimeline, bars_across: int) -> Content:
 def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], int, int]:
     """Return the rows with their positions, the top of the curve of requests, and the total height, in pixels.
 
-    The curve is below the last engine, server, agent or reward row. ``most_names`` limits the names of bars at
-    each nesting level; the shortest-lived names are merged.
+    The curve is below the last engine, server, agent or reward row, else below the first row.
+    ``most_names`` limits the names of bars at each nesting level; the shortest-lived names are merged.
     """
     y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
     built_rows = rows(timeline, most_names)

@@ -104,7 +104,8 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
     None unless the typical other rank spends at least 1.5 times as long there, and longer by 10 % of its step. None,
-    too, for fewer than two ranks, and if several profiles are of one rank. The saving in ns is per step.
+    too, for fewer than two ranks without a device, and if several profiles are of one rank. The saving in ns is per
+    step.
     """
     if len({profile.rank for profile in profiles}) < len(profiles):
         return None  # they did not meet

@@ -85,9 +85,9 @@ def host_steps(
 
 
 def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
-    """Yield (begin, end, name, shapes) of each operator of a thread that lies in no other operator, by begin in ns.
+    """Yield (begin, end, name, shapes) of each operator of a thread that lies in no other operator, in order of time.
 
-    Ranges that only surround operators, such as modules, are no operators.
+    Begin and end are in ns. Ranges that only surround operators, such as modules, are no operators.
     """
     texts, until = trace.names.texts, -(1 << 63)
     for begin, end, name in zip(operators.begin, operators.end, operators.name, strict=True):

@@ -28,8 +28,8 @@ SNAPSHOT = "snapshot"
 def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, str]]:
     """Yield every trace below the folder ``top`` with its kind, a constant of this module such as `NPU` or `CHROME`.
 
-    Folders that are traces are not entered, nor are rlpatch's own. A file next to its compressed copy is left out.
-    ``failed`` is called with the OSError of each folder that cannot be listed.
+    Folders that are traces are not entered, nor are rlpatch's own. A trace of torch.profiler next to its
+    compressed copy is left out. ``failed`` is called with the OSError of each folder that cannot be listed.
     """
     for place, folders, files in os.walk(top, onerror=failed):
         kinds = {name: _folder_kind(Path(place, name)) for name in folders}

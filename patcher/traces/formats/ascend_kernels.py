@@ -154,7 +154,7 @@ class KernelTable:
 def _column_places(heads: Sequence[str]) -> _Columns:
     """Return the index of each column that rlpatch reads in a table with these ``heads``; -1 for a missing column.
 
-    ``measures`` has only the columns that are there, by name.
+    The field ``measures`` maps the measures that the table has to their columns.
     """
     places = {head: place for place, head in enumerate(heads)}
     *alike, name, step, took = (

@@ -44,7 +44,7 @@ class TextTrace(RankTrace):
     def kernel_uses(self, _segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return calls, time and pipeline ratios of the kernels in the steps of ``units``, for each type and shape.
 
-        ``units`` maps segments to step numbers. If not all marks are the profiler's own steps, the kernels of the whole
+        ``units`` maps segments to step numbers. Unless the profiler itself marked the steps, the kernels of the whole
         trace are counted. The segments of the tasks are not needed.
         """
         families = {mark.family for _, mark in self.marks} - {UNCOUNTED, NAMED}

@@ -461,7 +461,7 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
 
 
 def is_closed(path: Path) -> bool:
-    """Tell whether a plain trace ends as JSON should, by its first bytes and last 64 KiB alone. Raises OSError."""
+    """Tell by its first bytes and last 64 KiB whether an uncompressed trace ends as JSON should. Raises OSError."""
     with reading(path) as file:
         head = file.read(64)
         file.seek(max(path.stat().st_size - _ENDS, 0))

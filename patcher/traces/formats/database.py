@@ -145,7 +145,7 @@ def _allow_tables(db: sqlite3.Connection) -> None:
     plain = {*columns(db), *_SCHEMA}
 
     def authorize(action: int, name: str | None, _column: str | None, _base: str | None, view: str | None) -> int:
-        """Return SQLITE_OK for SELECT, functions, table_xinfo, and stored columns not of a view; else SQLITE_DENY."""
+        """Return SQLITE_OK for SELECT, functions, table_xinfo, and stored columns of tables; else SQLITE_DENY."""
         reads = action == sqlite3.SQLITE_READ and name in plain and view is None
         harmless = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION)
         inspects = action == sqlite3.SQLITE_PRAGMA and name == "table_xinfo"

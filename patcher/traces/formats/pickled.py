@@ -44,7 +44,9 @@ _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 
 
 def load(data: bytes, name: str, progress: Progress = ignore) -> Any:
-    """Return the value of a pickle of protocol 2 to 5. Raises Problem (TRACE) for anything but plain containers.
+    """Return the value of a pickle of protocol 2 to 5, which may have only plain containers and values.
+
+    Raises Problem (TRACE) for any other object, and if the data is damaged.
 
     ``name`` is the file's name for messages; ``progress`` is called with the number of bytes read since the last call.
     """

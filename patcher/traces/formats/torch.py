@@ -326,7 +326,7 @@ class _Reader:
         self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
 
     def _add_task(self, event: Event, kind: str = COPY) -> None:
-        """Add a task of the device of ``kind``, with its group and message if it is a collective."""
+        """Add a task of the kind ``kind`` on the device, with its group and message if it is a collective."""
         args = event.args or _NO_ARGS
         trace, name = self._rank(event.pid).trace, self.names[event.name]
         stream = self.stream_of(event.tid if args.stream is None else args.stream)
