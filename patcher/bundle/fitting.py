@@ -92,7 +92,7 @@ def _no_fit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: T
     """Return the problem that explains why none of ``plans`` fits.
 
     Causes are another patch, another release, or a file that differs or is missing. ``same`` are the plans for the
-    release of the target.
+    release of the target. Raises Problem if a file cannot be read, or if somebody edited lines of rlpatch.
     """
     name, made_for = target.project.name, " and ".join(plan.version for plan in plans)
     unfit = [(plan, file) for plan in same or plans for file in plan.files if not _change(file, plan.patch, target)]

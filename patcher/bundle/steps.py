@@ -102,7 +102,8 @@ def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
 def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
     """Complete or roll back interrupted commands, then patch all targets or, if one has a problem, none.
 
-    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile. With `dry_run` nothing is written.
+    Raises Problem (FOREIGN_EDIT if a file changes meanwhile) if the change itself fails; earlier problems are in the
+    result. With `dry_run` nothing is written.
     """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
@@ -127,7 +128,8 @@ def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
 def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
     """Complete or roll back interrupted commands, then remove all the bundle's patches or, if there is a problem, none.
 
-    Raises Problem (FOREIGN_EDIT) if a file changes meanwhile. With `dry_run` nothing is written.
+    Raises Problem (FOREIGN_EDIT if a file changes meanwhile) if the change itself fails; earlier problems are in the
+    result. With `dry_run` nothing is written.
     """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)

@@ -68,7 +68,7 @@ class Nodes:
 
         A node that does not answer is a problem; if `command` is "apply" or "diff", also one with another release of a
         target. `words` are the targets. If the command `writes` files, interrupted commands on the nodes are ended
-        first.
+        first. Raises the Problem of a node whose files cannot be read.
         """
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
@@ -260,7 +260,7 @@ class Nodes:
     def _edits(self, work: Work) -> dict[str, list[NodeEdit]]:
         """Return the edits of each node with that node's paths, from pairs of search and edit.
 
-        Edits that change nothing are left out.
+        Edits that change nothing are left out. Raises Problem if a copied file is not as planned, or unreadable.
         """
         edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:

@@ -39,10 +39,10 @@ _UNSEEN = Text(
 def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> CommandResult:
     """Return the result of `rlpatch check`: every profiler that is, or could be, on besides rlpatch's own.
 
-    A profiler that is on is a problem. `words` are the targets to check; without any, all installed targets are
-    checked, and all others, too, if `launch` has a command or a script. A target that is not installed is checked by
-    the switches of its releases. But if `search` has a path or an interpreter, only targets installed there are
-    checked. Then it is a problem if one of `words` is not installed there, or without `words`, if no target is.
+    A profiler that is on is a problem. `words` are the targets (none: all installed ones, and all others, too, if
+    `launch` has a command or a script). A target that is not installed is checked by the switches of its releases. But
+    with a path or an interpreter in `search`, only targets there are checked; it is a problem if one of `words`, or
+    without `words` every target, is missing. Raises Problem for a word that is no target, or an unreadable script.
     """
     placed = bool(search.path) or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()

@@ -135,7 +135,8 @@ def _read_configuration(file: Path, application: Application, root: Path | None,
 def _find_program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
     """Return the index of the first word of ``start`` after the application's program, and the program's file.
 
-    The index is 0 if ``start`` does not run that program, the file None if it is not on this machine.
+    The index is 0 if ``start`` does not run that program, the file None if it is not on this machine. Raises Problem
+    (USAGE) if a file cannot be read.
     """
     folders = (*start.folders, *([root] if root else []))
     for at, (before, word) in enumerate(pairwise(("", *start.words)), 1):

@@ -188,7 +188,7 @@ class _Reader:
     def read_python(self, text: str, line: int) -> None:
         """Note Python code or settings as a text, and again with adjacent strings joined; read ``.sh`` files they name.
 
-        What only the run of the code can tell is noted as hidden.
+        What only the run of the code can tell is noted as hidden. Raises Problem (USAGE) if a file cannot be read.
         """
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
@@ -368,7 +368,8 @@ class _Reader:
         """Read the code in the words of a command, and the files and modules that they name, into ``result``.
 
         The words are searched as Python code if the command starts a program that is no profiler, else as shell code.
-        What a Python program or a launcher runs is noted in ``result`` as hidden, if the words do not tell it.
+        What Python or a launcher such as torchrun runs is noted as hidden if the words do not tell it. Raises Problem
+        (USAGE) if a file cannot be read.
         """
         self.read_code(command, is_python=start.program != "" and not re.fullmatch(programs.PROFILERS, start.name))
         if "/" in start.name:

@@ -122,7 +122,8 @@ def discover(
     `python` is an interpreter; `environment` is its answer if it was asked before. Without `paths` and `python`, the
     running interpreter, the shell's environment and PATH are searched. A project counts in each of `paths`, else only
     in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s, is skipped. Raises
-    Problem if one of `paths` or `python` does not exist; a problem with a single target is returned.
+    Problem if `paths` and `python` are both given, or if one does not exist or answer. A problem with a single target
+    is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []

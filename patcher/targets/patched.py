@@ -60,7 +60,8 @@ class PatchedRoot(NamedTuple):
     def states(self, record: Record) -> list[FileState]:
         """Return whether each file that `record` lists is intact, edited, tampered, lost or missing, and why.
 
-        The present bytes and marks are compared with what the store has.
+        The present bytes and marks are compared with what the store has. Raises Problem (ENVIRONMENT) for a damaged
+        store, or a file that cannot be read.
         """
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
@@ -84,7 +85,8 @@ def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRo
 def _root(path: Path, discovery: Discovery, names: Collection[str]) -> PatchedRoot:
     """Return the root at `path` with its patches of the targets `names` (empty: any).
 
-    These are the patches in the store, then those known only by the marks in the files.
+    These are the patches in the store, then those known only by the marks in the files. Raises Problem (ENVIRONMENT)
+    for a damaged store, or a file that cannot be read.
     """
     targets = tuple(target for target in discovery.targets if target.root == path)
     folder = within(discovery.mirror, path)

@@ -468,7 +468,10 @@ class EngineTimeline(TimelineRecorder):
     iterating: Any  # row of the newest iteration
 
     def records_rank(self, rank: int, dp: int) -> bool:
-        """Note ``rank`` and data-parallel rank ``dp``, and tell whether iterations of that rank are recorded."""
+        """Note ``rank`` and data-parallel rank ``dp``, and tell whether iterations of that rank are recorded.
+
+        Raises ValueError if RLPATCH_RANKS is invalid.
+        """
         import time
 
         self.cpu_clock = time.thread_time_ns

@@ -75,7 +75,7 @@ class Follower:
         """Look at the run once: read the windows that have been saved, and request those that the diagnosis lacks.
 
         Updates `diagnosis`, `rollouts` (how many have begun), `finished` (no more windows will be requested) and
-        `reached` (the number of steps that the user typed has ended).
+        `reached` (the number of steps that the user typed has ended). Raises OSError.
         """
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:
@@ -275,7 +275,7 @@ def start(follower: Follower) -> Callable[[], None]:
 def wait(follower: Follower) -> None:
     """Follow a run in this thread until it is over, no live worker records on demand, or Ctrl-C is pressed.
 
-    Return in all three cases, without an exception for Ctrl-C.
+    Return in all three cases, without an exception for Ctrl-C. Raises OSError if the folder cannot be read.
     """
 
     def ended(seconds: float) -> bool:

@@ -25,8 +25,9 @@ def revert(
     """Remove the patches of the targets `words` (none: all) from every patched root, from all roots or from none.
 
     With `restore`, a file whose inserted lines were edited is replaced by its backup. `stage` and `role` select patches
-    (None: any). Interrupted commands are completed or rolled back first, except with `dry_run`. Raises Problem (USAGE)
-    if patches are applied, but none has this stage and role; other problems are in the result.
+    (None: any). Interrupted commands are completed or rolled back first, except with `dry_run`. Raises Problem: USAGE
+    if patches are applied, but none has this stage and role; others if the removal itself fails. Problems that are
+    found before it are in the result.
     """
     patched, nothing, step = _patched_roots(words, where, dry_run=dry_run)
     roots = [root for attempted in patched for root in attempted.values]

@@ -230,8 +230,8 @@ def _needs_parsing(report: CommandResult, trace: RecordedTrace, exports: tuple[s
 def _parsing_interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
     """Return the path of the Python that parses the traces `todo`: `python` if given, else the first with torch_npu.
 
-    Returns "" if there is nothing to parse and `python` is None. Raises Problem (ENVIRONMENT) without torch_npu, or
-    without msprof on PATH if a trace needs it.
+    Returns "" if there is nothing to parse and `python` is None. Raises Problem: ENVIRONMENT without torch_npu, or
+    without msprof on PATH if a trace needs it; USAGE if `python` is no Python.
     """
     if not todo:
         return interpreters.executable(python) if python else ""

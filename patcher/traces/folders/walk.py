@@ -136,7 +136,8 @@ def traces_to_read(path: Path) -> list[Path]:
 
     A folder of torch_npu is one trace: its db export, which is exact, else its text. For a missing file, its compressed
     copy (.gz) is returned, and for step metadata their trace. Raises Problem: TRACE for a format that rlpatch does not
-    read, NO_TRACE if there is nothing, or only raw data to parse. Raises OSError for a folder that cannot be listed.
+    read, or a folder with several databases; NO_TRACE if there is nothing, or only raw data to parse. Raises OSError
+    for a folder that cannot be listed.
     """
     if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
         return [packed]

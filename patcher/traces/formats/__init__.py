@@ -74,7 +74,7 @@ def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
     """Return the profile of a rank from its ``step_trace_time.csv``, and doubts; None for a file of another name.
 
     Doubts are sentences on contradictions between the table and the step metadata beside it. Raises Problem (TRACE) if
-    the table has no step.
+    the table has no step, or if two ranks share the folder.
     """
     if path.name != ascend_tables.STEPS:
         return None

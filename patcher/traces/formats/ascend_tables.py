@@ -24,7 +24,7 @@ STEPS = "step_trace_time.csv"
 def read(file: Path) -> RankProfile:
     """Return the profile of a rank from its ``step_trace_time.csv`` and the tables beside it.
 
-    Raises Problem (TRACE) if the table has no step.
+    Raises Problem (TRACE) if the table has no step, or if two ranks share the folder.
     """
     output = file.parent
     folder = output.parent
