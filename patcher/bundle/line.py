@@ -16,7 +16,7 @@ from typing import NoReturn, Sequence
 
 from patcher.bundle import plans, steps
 from patcher.bundle.steps import Machine
-from patcher.messages import CommandResult, Kind, Problem, command_line, failed
+from patcher.messages import CommandResult, Kind, Problem, command_line, problem_of
 
 _COMMANDS = {
     "apply": "patch the targets on this machine, all of them or none",
@@ -49,7 +49,7 @@ def main(words: Sequence[str] | None = None) -> int:
         with command_line.started_as(_words()):
             report = _run(bundle, options)
     except (Exception, KeyboardInterrupt) as error:
-        problem = failed(error)
+        problem = problem_of(error)
         if problem.kind is Kind.UNEXPECTED and options.verbose:
             raise
         report = CommandResult(options.command, problems=[problem])

@@ -13,7 +13,7 @@ from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.commands import applied
 from patcher.commands.applied import Diff, Files, PatchPayload, Removal, Reverted
-from patcher.messages import CommandLine, Kind, Problem, failed
+from patcher.messages import CommandLine, Kind, Problem, problem_of
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
@@ -61,7 +61,7 @@ class Machine(NamedTuple):
                 elif not discovery.problems:
                     problems.append(_absent(project, discovery))
             except (Problem, PermissionError) as error:
-                problems.append(failed(error))
+                problems.append(problem_of(error))
         return plans, tuple(problems)
 
 
@@ -237,7 +237,7 @@ def _state(machine: Machine, target: Target) -> tuple[str, str]:
     try:
         plan = fit(machine.bundle, target)
     except (Problem, PermissionError) as error:
-        return "other", failed(error).cause
+        return "other", problem_of(error).cause
     if not plan.changed:
         return "patched", ""
     return ("patched otherwise", " ".join(plan.replaces.options)) if plan.replaces else ("as released", "")

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from patcher.cli import reported, spoken
 from patcher.cli.candidates import candidates
-from patcher.messages import CommandResult, Kind, Text, failed, usage
+from patcher.messages import CommandResult, Kind, Text, problem_of, usage
 from patcher.messages.language import translate
 from patcher.messages.notes import wrapped
 from patcher.options import Options, OptionSpec, flag, options_of
@@ -151,7 +151,7 @@ class Command(click.Command):
             ctx.params |= {group.name: group.taken(ctx.params) for group in self.groups}
             report = super().invoke(ctx)
         except (Exception, KeyboardInterrupt) as error:
-            problem = failed(error)
+            problem = problem_of(error)
             if output.verbose and problem.kind is Kind.UNEXPECTED:
                 raise
             report = CommandResult(str(self.name), problems=[problem])

@@ -10,7 +10,7 @@ import click
 
 from patcher.cli import mistakes
 from patcher.cli.options import COLORS, OutputOptions, print_and_exit
-from patcher.messages import CommandLine, CommandResult, Message, Problem, Text, Warned, failed, usage
+from patcher.messages import CommandLine, CommandResult, Message, Problem, Text, Warned, problem_of, usage
 
 
 def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> None:
@@ -26,7 +26,7 @@ def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> N
             return
         problem = usage(_cause(error, typed), _meant(error, command, typed))
     elif isinstance(error, (Problem, KeyboardInterrupt)):
-        problem = failed(error)
+        problem = problem_of(error)
         word = problem.cause.split(" ")[0]
         added = [note.detail for note in notes if note.level == "note" and word in note.text.split()]
         if added and not problem.where:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from patcher.changes.change import Change, Edit, Record
 from patcher.cluster.node_group import NodeEdit, NodeStatus, NodeSurvey, NodeTarget
 from patcher.commands.finding import SearchOptions
-from patcher.messages import COMMA, Kind, Note, Problem, Text, failed, joined
+from patcher.messages import COMMA, Kind, Note, Problem, Text, joined, problem_of
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import digest, read_resolved
@@ -207,7 +207,7 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
     except Problem as problem:
         return None, problem.replace()
     except OSError as error:
-        return None, failed(error)
+        return None, problem_of(error)
     except Exception as error:
         cause, hint = f"{type(error).__name__}: {error}", Text("please report this as a bug of rlpatch")
         return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)

@@ -138,8 +138,9 @@ def _newest_rollouts(iterations: Iterations) -> list[Iterations]:
 def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
     """Yield the time of rollouts with other ``max_num_seqs`` (0.5, 2 and 4 times the peak), and with outputs cut.
 
-    Outputs are cut at the 95th percentile of their lengths. If the rollouts cannot be replayed, each result has a
-    reason instead of a time. Nothing is yielded without iterations.
+    Outputs are cut at the 95th percentile of their lengths. The newest rollouts are replayed, and their times scaled to
+    all rollouts. If they cannot be replayed, each result has a reason instead of a time. Nothing is yielded without
+    iterations.
     """
     replayed = replay(iterations)
     if replayed is None:

@@ -108,7 +108,7 @@ def usage(cause: str, hint: str, where: str = "", notes: tuple[str, ...] = ()) -
     return Problem(Kind.USAGE, cause, where, hint, notes)
 
 
-def failed(error: BaseException) -> Problem:
+def problem_of(error: BaseException) -> Problem:
     """Return the Problem that describes an exception which ended a command; a Problem is returned unchanged.
 
     Its kind is INTERRUPTED for Ctrl-C, ENVIRONMENT for an OSError, else UNEXPECTED.
@@ -120,7 +120,7 @@ def failed(error: BaseException) -> Problem:
             Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=Text("run the same command again to start over")
         )
     if isinstance(error, PermissionError):
-        return refused(error)
+        return permission_problem(error)
     if isinstance(error, OSError):
         where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
         hint = Text("check {path}, then run the same command again", where or Text("the current folder"))
@@ -129,7 +129,7 @@ def failed(error: BaseException) -> Problem:
     return Problem(Kind.UNEXPECTED, f"{type(error).__name__}: {error}", hint=hint)
 
 
-def refused(error: PermissionError) -> Problem:
+def permission_problem(error: PermissionError) -> Problem:
     """Return the Problem (ENVIRONMENT) for a path that this user may not read.
 
     Its place is the first folder above the path that the user may not enter, else the path; the hint names the owner.

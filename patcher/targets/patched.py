@@ -9,7 +9,7 @@ from typing import NamedTuple
 from patcher.changes import markers
 from patcher.changes.change import PatchId, Record
 from patcher.changes.state import FileState, file_state
-from patcher.messages import Problem, failed
+from patcher.messages import Problem, problem_of
 from patcher.store.filesystem import files as store_files
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Discovery, Target, within
@@ -46,7 +46,7 @@ class PatchedRoot(NamedTuple):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise failed(error) from None
+            raise problem_of(error) from None
 
     def backup(self, path: PurePosixPath) -> bytes | None:
         """Return the bytes of a file from before the first patch, None without a good backup."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from patcher.messages import Kind, Problem, Text, failed, refused
+from patcher.messages import Kind, Problem, Text, permission_problem, problem_of
 
 _EXTENSIONS = (".so", ".pyd")
 _AGAIN = Text("install the project again: this release should contain the file")
@@ -19,7 +19,7 @@ def module_exists(file: Path) -> bool:
     try:
         os.lstat(file)
     except PermissionError as error:
-        raise refused(error) from None
+        raise permission_problem(error) from None
     except OSError:
         return bool(_compiled(file))
     return True
@@ -44,7 +44,7 @@ def read(file: Path) -> bytes:
     except FileNotFoundError:
         raise Problem(Kind.STRUCTURE, Text("{file} does not exist", file.name), str(file), _AGAIN) from None
     except OSError as error:
-        raise failed(error) from None
+        raise problem_of(error) from None
 
 
 def refuse_other_forms(file: Path) -> None:

@@ -137,7 +137,7 @@ class RankTrace:
                 self.backward.add(thread)
 
     def add_range(self, name: str, begin: int, end: int, thread: int, *, module: bool) -> None:
-        """Add a range of the user or the probe as the mark of a step if its name is one, else as a module or frame.
+        """Add a range of the user or the probe as the mark of a step if it is named as one, else as a module or frame.
 
         Begin and end are in ns. A frame shorter than 20 µs is left out.
         """

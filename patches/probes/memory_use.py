@@ -34,7 +34,7 @@ class MemoryUse(Steerable):
         self.device, self.debt, self.private, self.changed = None, 0, 0, False
 
     def note_memory(self, is_frequent: bool) -> None:  # docstring goes in
-        """Append this process's memory to ``notes``; if ``is_frequent``, skip some, so that calls average 20 us."""
+        """Append this process's memory to ``notes``; if ``is_frequent``, skip calls, to take 20 us on average."""
         if is_frequent and self.debt > 0:
             self.debt -= 20000
             return

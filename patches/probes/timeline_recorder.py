@@ -128,7 +128,7 @@ class TimelineRecorder(MemoryUse):
             self.first.stop(e)
 
     def waited(self) -> int | None:  # docstring goes in
-        """Return ns that collectives blocked this thread since it began to be measured; None if unknown."""
+        """Measure from the first call on; return ns that collectives blocked this thread, None if unknown."""
         first = self.first
         if first.measured is None:
             first.measure_waits()

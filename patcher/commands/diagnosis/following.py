@@ -17,7 +17,7 @@ from patcher.commands.diagnosis.training_requests import TrainingRequests
 from patcher.diagnosis.engines import Engine, engines
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
 from patcher.diagnosis.run import planned_windows
-from patcher.messages import CommandResult, Kind, Problem, Text, failed
+from patcher.messages import CommandResult, Kind, Problem, Text, problem_of
 from patcher.progress import silent
 from patcher.timeline.files import Reader
 from patcher.timeline.runs import Process
@@ -225,7 +225,7 @@ def _count_marked_steps(process: Process) -> int:
 
 def problem_with_place(error: BaseException) -> Problem:
     """Return the problem that describes an exception; that of an unexpected one names the line that raised it."""
-    problem = failed(error)
+    problem = problem_of(error)
     if problem.kind is not Kind.UNEXPECTED:
         return problem
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -16,7 +16,7 @@ from patcher.commands.finding import Search
 from patcher.commands.patching.redirecting import redirect_problem
 from patcher.commands.patching.tampering import explain_foreign_edit
 from patcher.config import ProfileConfig, Stage
-from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, refused, usage
+from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, permission_problem, usage
 from patcher.plan import Plan
 from patcher.recipe import Upstream
 from patcher.request import ProfileRequest, has_stage, resolve, stage_problem, supports_any
@@ -52,7 +52,7 @@ class Attempted(Generic[T]):
                 nodes = self.search.nodes if problem.where or problem.notes else ()
                 problems.append(problem.replace(node=", ".join(nodes)))
             except PermissionError as error:
-                problems.append(refused(error))
+                problems.append(permission_problem(error))
         return Attempted(self.search, done, tuple(problems))
 
 

@@ -17,7 +17,7 @@ from patcher.commands.reports import memory_lines
 from patcher.commands.reports import report_lines as lines
 from patcher.commands.reports.csv_files import Tables, write_tables
 from patcher.commands.reports.writing import write
-from patcher.messages import CommandLine, CommandResult, Kind, Problem, StepResult, Text, failed
+from patcher.messages import CommandLine, CommandResult, Kind, Problem, StepResult, Text, problem_of
 from patcher.progress import Display, Progress, fixed_total, silent
 from patcher.traces import analysis, folders, formats, memory_tables, model, page, snapshots, tables
 from patcher.traces.marks import WANTED
@@ -236,7 +236,7 @@ def read_each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path
             result.add(StepResult(problems=(problem,)))
         except OSError as error:
             error.filename = error.filename or str(path)
-            result.problems.append(failed(error))
+            result.problems.append(problem_of(error))
 
 
 def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: Graphs) -> list[model.RankProfile]:

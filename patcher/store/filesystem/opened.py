@@ -143,7 +143,7 @@ def opened(path: Path) -> Iterator[Opened]:
     Raises FileNotFoundError if a part does not exist, NotADirectoryError if a part is a link or a file. An OSError of
     the body gets the absolute path of its file.
     """
-    descriptor = _reach(path)
+    descriptor = _open_folder(path)
     try:
         yield Opened(path, descriptor)
     except OSError as error:
@@ -154,7 +154,7 @@ def opened(path: Path) -> Iterator[Opened]:
         os.close(descriptor)
 
 
-def _reach(path: Path) -> int:
+def _open_folder(path: Path) -> int:
     """Open the folder at the absolute ``path``, following no link; return the descriptor. Raises OSError."""
     above, last = [path.anchor, *path.parts[1:-1]], path.name or path.anchor
     descriptor = None

@@ -34,7 +34,7 @@ class Environment(NamedTuple):
     packages: dict[str, Package]
 
 
-def running(packages: Sequence[str]) -> Environment:
+def running_environment(packages: Sequence[str]) -> Environment:
     """Return the environment of the running interpreter, with those of `packages` that it would import."""
     path = [entry for entry in sys.path if entry]
     as_module = getattr(sys.modules.get("__main__"), "__spec__", None)
@@ -74,7 +74,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
 
     A text on each interpreter that does not answer is added to `searched`.
     """
-    yield running(packages)
+    yield running_environment(packages)
     for name, exe in more_interpreters():
         try:
             yield ask(exe, packages, name)

@@ -91,9 +91,10 @@ class DatabaseTrace(RankTrace):
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
 
-        Ratios are means of the first eight kernels of a type and shape. ``segments`` has the index of each task's
-        segment (a step, or the time between two steps). ``units`` maps the segments that count to the numbers of their
-        steps. Empty if the database does not tell types and shapes. Raises Problem (TRACE) if it cannot be read.
+        Ratios are means of the first eight kernels of a type and shape, of only the 2000 that take longest.
+        ``segments`` has the index of each task's segment (a step, or the time between two steps). ``units`` maps the
+        segments that count to the numbers of their steps. Empty if the database does not tell
+        types and shapes. Raises Problem (TRACE) if it cannot be read.
         """
         if not self.alike.kinds:
             return ()

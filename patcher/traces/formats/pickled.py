@@ -118,9 +118,10 @@ class _Loader:
             self.build_container(code)
 
     def build_container(self, code: int) -> None:
-        """Apply an opcode that builds a container; skip PROTO and FRAME. Raises _RefusedError for any other opcode.
+        """Apply an opcode that builds a container; skip PROTO and FRAME.
 
-        Raises IndexError, TypeError, ValueError or StopIteration if the stack does not fit.
+        Raises _RefusedError for any other opcode; IndexError, TypeError, ValueError or StopIteration if the stack does
+        not fit it.
         """
         if code == ord("("):
             self.stack.append(_MARK)

@@ -45,9 +45,9 @@ def _nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(interpreters, "more_interpreters", lambda: iter(()))
-    real = interpreters.running
+    real = interpreters.running_environment
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    monkeypatch.setattr(interpreters, "running", lambda names: real(names))
+    monkeypatch.setattr(interpreters, "running_environment", lambda names: real(names))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     yield
     importlib.invalidate_caches()

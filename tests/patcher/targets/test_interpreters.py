@@ -95,7 +95,7 @@ def test_the_running_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     package(other, "verl")
     monkeypatch.setattr(sys, "path", ["", str(other), *sys.path])
     monkeypatch.chdir(tmp_path)
-    environment = interpreters.running(["vllm_ascend", "verl"])
+    environment = interpreters.running_environment(["vllm_ascend", "verl"])
     assert set(environment.packages) == {"verl"}
     assert sys.executable in environment.name
     assert str(other) in environment.path
@@ -111,7 +111,7 @@ def test_python_dash_m_does_not_shadow(
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.chdir(tmp_path)
-    assert set(interpreters.running(["vllm_ascend"]).packages) == found
+    assert set(interpreters.running_environment(["vllm_ascend"]).packages) == found
 
 
 def test_names_of_an_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
