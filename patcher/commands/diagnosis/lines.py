@@ -41,7 +41,7 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
 def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     """Yield a heading and the table of the stages of a training step; nothing if no process marks steps.
 
-    Stages below 0.5 % of the steps are left out.
+    Stages below 0.5 % of the steps are left out. `width` is the columns of the terminal, None without one.
     """
     if not diagnosis.steps:
         return
@@ -158,7 +158,7 @@ def _action(number: int, action: Action) -> Text:
 
 
 def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
-    """Yield for each stage whether the recorded iterations support its shares, then the command to type next.
+    """Yield for each stage whether the recorded iterations support its shares, then the command to type next, if any.
 
     Lines for -v tell which loads (groups of iterations) lack windows, and the command for a report on each window.
     """

@@ -62,7 +62,8 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
 def _read_nsys(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[RankTrace]:
     """Yield the traces in an SQLite export of nsys, each with the step metadata of its window.
 
-    Tables that the export lacks are added to the ``doubts`` of each trace.
+    Tables that the export lacks are added to the ``doubts`` of each trace. ``mark_pattern`` matches further names of
+    ranges that mark steps, beside the known ones (None: no others).
     """
     for trace in nsys.read(path, mark_pattern):
         _add_metadata(trace, path.with_name(f"{trace.window}{nsys.SUFFIX}"))

@@ -50,9 +50,10 @@ _HOST = f"""SELECT CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, 
 
 
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> RankTrace:
-    """Return the trace in a database of torch_npu; ``mark_pattern`` matches the names of ranges that mark steps.
+    """Return the trace in a database of torch_npu.
 
-    Raises Problem (TRACE) if the database is unreadable, or of another schema.
+    ``mark_pattern`` matches further names of ranges that mark steps, beside the known ones (None: no others). Raises
+    Problem (TRACE) if the database is unreadable, or of another schema.
     """
     trace = DatabaseTrace(file, mark_pattern)
     with trace.opened() as db:
@@ -164,7 +165,7 @@ class DatabaseTrace(RankTrace):
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
     def _rank(self, db: sqlite3.Connection) -> int | None:
-        """Return the rank in the database, else the rank known so far. Raises Problem (TRACE) for several ranks."""
+        """Return the rank in the database, else that known so far or None. Raises Problem (TRACE) for several ranks."""
         has_map = "RANK_DEVICE_MAP" in self.tables
         ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if has_map else []
         if len(ranks) > 1:
