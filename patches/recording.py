@@ -128,10 +128,10 @@ def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]
     return (*joined, *ranks, *files)
 
 
-def several_traces(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
-    """Return the probe's part that lists several traces in the metadata, a class in a tuple.
+def saved_traces_layer(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
+    """Return a tuple with the subclass of the recorder that lists several traces in the step metadata.
 
-    () if a worker writes only one trace, or no metadata.
+    Return () if a worker writes only one trace, or no metadata.
     """
     stage = config.stage
     on_demand = isinstance(stage, WindowedStage) and stage.on_demand
@@ -153,7 +153,7 @@ def layers(config: ProfileConfig[WindowedStage | WholeStage], markers: type | No
     recorded = (tool(config).ranges, *modules, *marks) if modules or marks else ()
     with_stacks = config.profiler.TOOL == "torch" and "stack" in config.profiler.contents
     collections = (GarbageCollections,) if with_stacks else ()
-    return (*several_traces(config), *pieced, *recorded, *collections)
+    return (*saved_traces_layer(config), *pieced, *recorded, *collections)
 
 
 def probe(

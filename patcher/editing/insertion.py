@@ -34,7 +34,7 @@ def insert(
     search = AnchorSearch(recipe, sources.read(source, where))
     target, patch = search.only_owner(), blocks[-1][0]
     new_names = {name for _, text in blocks for name in _defined(text)}
-    if clash := sorted(new_names.intersection(sources.names(target))):
+    if clash := sorted(new_names.intersection(sources.defined_names(target))):
         present = ", ".join(clash)
         if recipe.class_name:
             raise search.mismatch(

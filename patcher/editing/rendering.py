@@ -306,7 +306,10 @@ class _Recorder:
         return list(order)
 
     def _shared_entry_points(self) -> list[str]:
-        """Return the methods of layers shared with other patches to which no other method of these layers refers."""
+        """Return the methods of layers shared with other patches to which no other method of these layers refers.
+
+        They are generated even if this patch does not call them, because another patch may.
+        """
         shared = {
             name: {other for definition in definitions for other in _referred(definition.text)} - {name}
             for name, layers in self.defined.items()

@@ -175,7 +175,7 @@ def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.Clas
         yield from methods(node, method)
 
 
-def names(node: Owner) -> Iterator[str]:
+def defined_names(node: Owner) -> Iterator[str]:
     """Yield the names of functions, classes and plain assignments directly in the body of a class or module."""
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
