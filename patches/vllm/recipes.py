@@ -300,8 +300,8 @@ CPU_COMPILE = CPU_WARM_UP._replace(
 )
 
 _BY_HAND = Text(
-    "This profiler also counts prefill iterations, cannot choose a rollout, and needs an HTTP or RPC call at the"
-    " right moment. It works without a patch and can be switched on and off while the engine runs."
+    "vLLM's own profiler also counts prefill iterations, cannot choose a rollout, and needs an HTTP or RPC call at the"
+    " right moment. But it works without a patch and can be switched on and off while the engine runs."
 )
 _DELAYED = Text(
     "{profiler} records max_iterations iterations, beginning delay_iterations iterations after start_profile(), and"
@@ -325,7 +325,7 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     neighbours={
         "vllm_ascend": Note(
-            Text("on NPUs the worker of vllm-ascend runs: use rlpatch apply vllm-ascend"),
+            Text("on NPUs, use `rlpatch apply vllm-ascend`: vLLM's worker does not run there"),
             Text(
                 "vllm-ascend is installed, too: on NPUs vllm-ascend's NPUWorker runs instead of the worker that"
                 " is patched here"

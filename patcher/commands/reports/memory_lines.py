@@ -30,7 +30,7 @@ def report(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.cut:
         yield from wrapped(
             Text(
-                "the allocation history was full and lost its oldest entries: step and stack of earlier"
+                "the allocation history was full and lost its oldest entries, so the step and stack of the oldest"
                 " allocations are unknown"
             ),
             "  ",
