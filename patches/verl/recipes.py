@@ -204,8 +204,8 @@ def _tinker(unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts two lines: one before forward and backward, and one after the optimizer step; this worker"
-            " inherits the probe from TrainingWorker"
+            "inserts two lines: one before forward and backward, and one after the optimizer step. The lines call a"
+            " probe, which this worker inherits from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
         needed_until=REMOVE,

@@ -151,7 +151,7 @@ CPU_PROFILE = Recipe(
         ),
     ),
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
-    how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
+    how=Text("inserts one line in profile(). The line calls a probe, which this worker inherits from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),

@@ -53,7 +53,7 @@ def device_lines(device: DeviceMemory) -> Iterator[str]:
     if device.unknown:
         yield from wrapped(
             Text(
-                "the call stack of {size} of the peak is unknown, because this memory was allocated before the"
+                "for {size} of the peak, the call stack is unknown, because this memory was allocated before the"
                 " recording window",
                 size(device.unknown),
             ),
