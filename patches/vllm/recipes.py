@@ -151,7 +151,7 @@ CPU_PROFILE = Recipe(
         ),
     ),
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
-    how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
+    how=Text("inserts one line in profile(). The line calls a probe, which this worker inherits from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
@@ -300,8 +300,8 @@ CPU_COMPILE = CPU_WARM_UP._replace(
 )
 
 _BY_HAND = Text(
-    "This profiler also counts prefill iterations, cannot choose a rollout, and needs an HTTP or RPC call at the"
-    " right moment. It works without a patch and can be switched on and off while the engine runs."
+    "vLLM's own profiler also counts prefill iterations, cannot choose a rollout, and needs an HTTP or RPC call at the"
+    " right moment. But it works without a patch and can be switched on and off while the engine runs."
 )
 _DELAYED = Text(
     "{profiler} records max_iterations iterations, beginning delay_iterations iterations after start_profile(), and"
@@ -325,7 +325,7 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     neighbours={
         "vllm_ascend": Note(
-            Text("on NPUs the worker of vllm-ascend runs: use rlpatch apply vllm-ascend"),
+            Text("on NPUs, use `rlpatch apply vllm-ascend`: vLLM's worker does not run there"),
             Text(
                 "vllm-ascend is installed, too: on NPUs vllm-ascend's NPUWorker runs instead of the worker that"
                 " is patched here"

@@ -131,8 +131,8 @@ def _refuse_trace_options(
             )
             if option == "--fail-above":
                 again = Text(
-                    "--fail-above needs two traces per side, or three on one side. To judge the change yourself, see"
-                    " its interval in --json"
+                    "--fail-above needs two traces on each side, or three on one side and one on the other. To judge"
+                    " the change yourself, see its interval in --json"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 
