@@ -220,7 +220,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         return len(self.stage.window) * self.unit_stall_ms / 1000
 
     def _trace_notes(self) -> Iterator[Note]:
-        """Yield notes on a folder that the profiler does not support, on --replicas, and on recording every rank."""
+        """Yield notes on an unsupported save path, on engines that ignore --replicas, and if every rank records."""
         if not re.fullmatch(self.profiler.PATHS, self.save_path, re.ASCII):
             tool = self.profiler.MODULE
             yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)

@@ -187,7 +187,7 @@ class TorchProfiler(ProfilerTool):
             torch.cuda.synchronize()
 
     def conflict(self) -> str:
-        """Return a sentence on what already records in this process: nsys, a memory history, another profiler.
+        """Return why torch.profiler must not start: nsys, a memory history or another profiler records the process.
 
         "" if nothing does.
         """

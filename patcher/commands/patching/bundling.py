@@ -49,8 +49,8 @@ def bundle(
 ) -> CommandResult:
     """Plan the targets `words` at each of `places`, and write all plans to the archive `output`.
 
-    The places may have different releases. With any problem nothing is written. Raises Problem: USAGE if `output` is a
-    folder or no bundle, ENVIRONMENT if it cannot be written.
+    The places may have different releases. With any problem in a plan nothing is written. Raises Problem: USAGE if
+    `output` is a folder or another file than a bundle, ENVIRONMENT if it cannot be written.
     """
     plans, step = _plan_everywhere(words, places, request)
     if step.problems:
