@@ -111,7 +111,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         return self.profiler.unit_stall_ms > 0
 
     @property
-    def cold(self) -> bool:
+    def records_step_zero(self) -> bool:
         """Whether step 0 of a rollout or training step is recorded; False if steps count from a condition on.
 
         Step 0 includes the profiler's start-up cost, because no step comes before it to warm up in.
@@ -175,7 +175,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
                 ),
                 detail,
             )
-        if stage.warmup == 0 and not self.cold:
+        if stage.warmup == 0 and not self.records_step_zero:
             yield Note(Text("without warm-up, the first step includes the profiler's start-up cost"))
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
             text = Text("a trace of over {limit} steps opens slowly, if at all; this window has no end", LONG_WINDOW)

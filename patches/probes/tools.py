@@ -180,7 +180,7 @@ class TorchProfiler(ProfilerTool):
         )
 
     def synchronize(self) -> None:
-        """Wait for the GPU if this process uses one."""
+        """Wait until the current GPU has done all queued work; do nothing if this process uses no GPU."""
         import torch
 
         if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -136,7 +136,7 @@ def _plan_unpatched(planned: Planned, place: SearchOptions) -> Plan:
     If `place` is a wheel, the path of the wheel is the root of the target.
     """
     target = planned.plan.target
-    plan = planning.apply(planned.upstream, _Pristine._make(target), planned.plan.config)
+    plan = planning.make_plan(planned.upstream, _Pristine._make(target), planned.plan.config)
     for wheel in (path for path in place.path if path.is_file()):
         target = target._replace(root=wheel, found_by=f"--path {wheel}")
     return plan._replace(target=target)

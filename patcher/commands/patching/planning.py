@@ -124,7 +124,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
         target = candidate.target._replace(ahead=before)
         records = StoreFolder(candidate.target.folder).records()
         try:
-            plan = planning.apply(candidate.upstream, target, candidate.config, records)
+            plan = planning.make_plan(candidate.upstream, target, candidate.config, records)
         except Problem as problem:
             raise explain_foreign_edit(problem, candidate.target) from None
         before.update((change.path, change.after) for change in plan.edit.changes)
