@@ -84,7 +84,7 @@ _SAVE_PATH = Note(
 def _plan_everywhere(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest
 ) -> tuple[list[Planned], StepResult]:
-    """Return the plans for `words` at all places, made as if the files were unpatched, and the problems of the bundle.
+    """Return the plans for `words` at all places, made as if the files were unpatched, and the problems.
 
     A target that is missing at one place is a problem only if no place has it, or if nothing else was planned there.
     """
