@@ -111,7 +111,7 @@ def find_candidates(
 
 
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
-    """Return a plan for each candidate; plans for the same root build on each other, in order.
+    """Return a plan or a problem for each candidate; plans for the same root build on each other, in order.
 
     Optional candidates are planned only if all others have a plan. Those that cannot be planned are left out with a
     note.
