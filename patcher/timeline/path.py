@@ -688,7 +688,7 @@ class _Walk:
         if role != "engine":
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
-            parts += self._wait_for_receiver(span, phase)
+            parts += self._receiver_wait(span, phase)
         if role == "server":
             replica = records.replica_of[span.process]
             for at, columns in records.iterations.items():
@@ -703,7 +703,7 @@ class _Walk:
             else:
                 self.add_piece(part, begin, end, phase)
 
-    def _wait_for_receiver(self, span: KeptSpan, phase: str) -> list[PathPiece]:
+    def _receiver_wait(self, span: KeptSpan, phase: str) -> list[PathPiece]:
         """Return the piece of the path in which a trainer's weight sync waits for the last engine to begin receiving.
 
         ``span`` is the sync: the trainer calls the receivers before it gathers weights. The piece's delay is the time

@@ -607,7 +607,7 @@ class SglangTimeline(EngineTimeline):
             self.first.stop(e)
 
     def begins_rollout(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
-        """Tell whether ``batch`` begins a rollout: it prefills new requests, and none runs. Call it once a batch."""
+        """Tell whether ``batch`` begins a rollout: it prefills new requests, and none runs. Call once a batch."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False
