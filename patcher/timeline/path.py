@@ -675,7 +675,7 @@ class _Walk:
     def explain_sync(
         self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
-        """Append pieces of the path for ``span``, a weight sync or sleep in any process, within which no span lies.
+        """Append the path's pieces from ``low`` to ``high`` for ``span``, a weight sync or sleep without spans in it.
 
         Time in which engines sync is attributed to them, and so is a trainer's wait until they begin to receive. A
         server also waits for the iterations of its engines. What remains is attributed to the span, and everything if

@@ -187,7 +187,7 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 
 def _why_incomplete(worker: Worker) -> str:
-    """Return why a worker that has ended left no trace, or not all."""
+    """Return why a worker that has ended saved none, or not all, of its traces."""
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
     if some:
         return Text("process {pid} ended before everything was recorded", worker.pid)
