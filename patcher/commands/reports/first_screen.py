@@ -317,7 +317,7 @@ def _largest_idle_time(profile: model.RankProfile) -> str:
 
 
 def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str:
-    """Return a line on the kernel that takes the most time; "" if that is less than a fifth of the time.
+    """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time.
 
     Also "" if it takes less than a fix of the finding ``leading`` would save.
     """
