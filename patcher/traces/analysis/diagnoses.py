@@ -75,7 +75,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
     labels = {profile.source: profile.label or profile.source for profile in profiles} if labelled else {}
     ordered = [
         dataclasses.replace(diagnosis, evidence=_with_label(labels.get(diagnosis.source), diagnosis.evidence))
-        for diagnosis in priorities.ordered(diagnoses, profiles, meetings)
+        for diagnosis in priorities.select_findings(diagnoses, profiles, meetings)
     ]
     verdict = _verdict(profiles, ordered, withdrawn, labels)
     return model.TraceReport(tuple(profiles), tuple(ordered), verdict, meetings.ranks)

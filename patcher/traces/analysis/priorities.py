@@ -62,7 +62,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     )
 
 
-def ordered(
+def select_findings(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> list[model.Diagnosis]:
     """Return the findings to report, most severe first, then by saving; each stretch of time counts in only one.
