@@ -85,8 +85,9 @@ def _nearest_micro_batch(micro_batches: MicroBatches, number: int, begin: object
 def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
     """Diagnose one training stage from all its processes; its seconds are the mean over the processes.
 
-    ``stages`` has the stage in each process, ``joined`` the recorded micro-batches there. The first call is a warm-up
-    and left out if there are others. Without a recorded micro-batch the stage has no classes, but the reason.
+    ``stages`` has the stage in each process, at least one, ``joined`` the recorded micro-batches there. The first call
+    is a warm-up and left out if there are others. Without a recorded micro-batch the stage has no classes, but the
+    reason.
     """
     processes, calls = len(stages), max(len(stage.call_seconds) for stage in stages)
     first = int(calls > 1)

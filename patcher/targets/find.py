@@ -78,11 +78,10 @@ def find(
 
 
 def _select_version(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
-    """Return the target with `version` (None: any).
+    """Return the one of `targets`, which are at least one, with `version` (None: any).
 
-    `again` returns the command line for another `TARGET==VERSION`, for hints.
-
-    Raises Problem: VERSION if no target has it, USAGE if targets in several folders have it.
+    `again` returns the command line for another `TARGET==VERSION`, for hints. Raises Problem: VERSION if no target has
+    it, USAGE if targets in several folders have it.
     """
     right = [target for target in targets if version is None or versions.satisfies(target.version, version)]
     if not right:
