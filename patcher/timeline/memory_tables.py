@@ -122,7 +122,7 @@ def growth_line(growth: MemoryGrowth) -> Text:
 
 
 def excess_line(excess: MemoryExcess) -> Text:
-    """Return a line on a process that had more host memory than usual: step, bytes, the usual bytes, and how long."""
+    """Return a line on a process that had more host memory than usual: step, additional and usual bytes, how long."""
     return Text(
         "{step}: {process} used {size} more than its usual {usual} of host memory, for {time}",
         moment(excess.step, excess.doing), excess.who, size(excess.bytes), size(excess.usual), seconds(excess.seconds),

@@ -110,7 +110,10 @@ _LOG_PROBS = (
 
 
 def _update_probe() -> Probe:
-    """Return the probe of a trainer's update; its constants raise Problem (USAGE) for a mini-batch above 0."""
+    """Return the probe of a trainer's update; its `constants` raise Problem (USAGE) for a window of later mini-batches.
+
+    A training step of TRL has only mini-batch 0.
+    """
     probe = training.probe(
         TrainerUpdate,
         shared=TrainerSteps,

@@ -201,7 +201,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
     """Return a sentence on the modules or operators that take the host longer than the device.
 
     It names up to two, those with the largest difference, with their times per step; "" if the differences are small.
-    They are operators without modules, or if one operator differs more than each module.
+    Operators are named if there are no modules, or if one operator differs more than each module.
     """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]
