@@ -172,8 +172,8 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             )
             return
         cause = Text(
-            "--fail-above needs at least two traces on each side, or three on one side: fewer do not show"
-            " how much traces of the same program vary"
+            "--fail-above needs at least two traces on each side, or three on one side and one on the other: fewer do"
+            " not show how much traces of the same program vary"
         )
         again = CommandLine(
             "compare", "BEFORE1", "BEFORE2", "--fail-above", f"{fail_above:g}", "--", "AFTER1", "AFTER2"
