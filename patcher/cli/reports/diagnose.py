@@ -111,8 +111,8 @@ def command(
 ) -> CommandResult:
     """Estimate from a few recorded iterations which kinds of kernels take the time of training steps.
 
-    The timeline gives the duration of every iteration and micro-batch. A profiler records a few of them, which show
-    what kinds of kernels take that time.
+    The timeline gives the duration of every iteration and micro-batch. A profiler records only a few iterations and
+    micro-batches: they show what kinds of kernels take the time.
 
     If a command follows `--`, rlpatch runs the command with patched TARGETs. During the run, rlpatch chooses the
     windows and asks the workers to record them.

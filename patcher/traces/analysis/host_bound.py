@@ -19,7 +19,7 @@ HOST_PARTS = HOST["dispatch"]
 
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
-_ON_GPUS = Text("use CUDA graphs (without enforce_eager), asynchronous scheduling, or fewer and larger operators")
+_ON_GPUS = Text("use CUDA graphs (leave out enforce_eager), asynchronous scheduling, or fewer and larger operators")
 _ON_NPUS = Text("use ACL graphs, TASK_QUEUE_ENABLE=2 or asynchronous scheduling, or bind the processes to CPU cores")
 _IN_TRAINING = Text("use larger micro-batches, torch.compile, or fewer and larger operators, as in fused optimizers")
 _BESIDE_GRAPHS = Text(

@@ -224,8 +224,8 @@ def _excess_by_calls(
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
         advice = Text(
-            "this step does more than the median step, for example validation, or another model: check whether it"
-            " has to, and how often"
+            "this step does more work than the median step, for example validation, or another model: check whether"
+            " the additional work is needed, and how often"
         )
     if within := _excess_in_range(slow, typical):
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
