@@ -86,7 +86,7 @@ class RayNodeGroup:
         for name in died:
             self._actors.pop(name, None)
         answers |= self._call_once(method, {name: arguments[name] for name in died}, _REPEAT_S)
-        late = Answer(lost=Text("no answer after {seconds:.0f} s", _LIMIT_S))
+        late = Answer(lost=Text("the node did not answer within {seconds:.0f} s", _LIMIT_S))
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:

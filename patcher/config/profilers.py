@@ -103,7 +103,10 @@ class ProfilerSettings(Options):
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
             raise usage(cause, "--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
-            cause = Text("memory in {contents} needs cpu, too, because allocations are recorded on the host", contents)
+            cause = Text(
+                "{contents} has memory, but not cpu; allocations are recorded on the host, so memory needs cpu",
+                contents,
+            )
             raise usage(cause, "--contents npu,cpu,memory")
 
     @property
@@ -218,7 +221,7 @@ class TorchNpuSettings(ProfilerSettings):
             )
         yield from super().notes(ranges)
         if ranges.module_ranges:
-            detail = Text("older versions of torch_npu do not record module ranges")
+            detail = Text("torch_npu before 2.7 does not record module ranges")
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
                 detail = Text(

@@ -85,7 +85,7 @@ def _git(root: Path, *words: str) -> bytes:
                 strip_newline_in_stdout=False,
             )
         except git.GitCommandNotFound:
-            cause = Text("this is a git checkout, and git is not installed")
+            cause = Text("rlpatch needs git to read this git checkout, but git is not installed")
             raise Problem(Kind.ENVIRONMENT, cause, str(top), Text("install git")) from None
     if status == 0:
         return out

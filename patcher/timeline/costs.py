@@ -51,12 +51,12 @@ ADVICE = {
     "agent": Text("profile what the agent loop does between requests, its tools included: `py-spy record --pid PID`"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record this micro-batch with the command proposed below"),
-    "unit": Text("record one micro-batch of this stage: rlpatch apply with --micro-batch and --training-steps"),
+    "unit": Text("record one micro-batch of this stage: run `rlpatch apply` with --micro-batch and --training-steps"),
     "generate": Text(
         "if transformers generates now, let vLLM generate instead (use_vllm=True); if vLLM generates already, record"
-        " its decode steps: rlpatch apply vllm with --decode"
+        " its decode steps: run `rlpatch apply vllm` with --decode"
     ),
-    "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
+    "decode": Text("record some of these decode steps: run `rlpatch apply` with --decode and --rollout"),
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
     "host": Text(

@@ -62,7 +62,7 @@ def moment(step: int | None, doing: str) -> Text:
 def holder(held: MemoryHolder) -> Text:
     """Return a process with the memory that it holds."""
     if held.asleep:
-        return Text("{process} ({size}, while asleep)", held.who, size(held.bytes))
+        return Text("{process} (holds {size} while asleep)", held.who, size(held.bytes))
     return Text("{process} ({size})", held.who, size(held.bytes))
 
 
@@ -81,8 +81,8 @@ def peak_line(peak: MemoryPeak) -> Text:
     """Return a line on a peak: host or device, step, phase, memory in use and in total, and what holds it."""
     values = (peak.place, moment(peak.step, peak.phase), size(peak.used), size(peak.total), holders(peak))
     if peak.of == "host":
-        return Text("host {host}, {step}: {used} of {total} of memory in use, held by {holders}", *values)
-    return Text("device {device}, {step}: {used} of {total} of memory in use, held by {holders}", *values)
+        return Text("host {host}, {step}: {used} of {total} memory in use, held by {holders}", *values)
+    return Text("device {device}, {step}: {used} of {total} memory in use, held by {holders}", *values)
 
 
 def change_line(change: MemoryChange) -> Text:

@@ -369,10 +369,8 @@ def what_if(
     saved = (
         (
             NO_TAIL, round(tail.saves_seconds * 1e6) if tail else 0,
-            Text(
-                "this bound assumes that the step does not wait for the last requests: their remaining work is done"
-                " later, or not at all"
-            ),
+            Text("this bound assumes that the step does not wait for the last requests: their remaining work is done"
+                " later, or not at all"),
         ),
         (
             BALANCE, balance,
@@ -383,10 +381,8 @@ def what_if(
         ),
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
-            Text(
-                "this bound assumes that nothing waits for the weights; work that already overlaps with the sync is no"
-                " part of the saving"
-            ),
+            Text("this bound assumes that nothing waits for the weights; work that already overlaps with the sync is no"
+                " part of the saving"),
         ),
         (
             FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),
@@ -394,10 +390,8 @@ def what_if(
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),
-            Text(
-                "this bound assumes that rollout and training run at the same time, as in an asynchronous trainer;"
-                " only the longer of the two counts"
-            ),
+            Text("this bound assumes that rollout and training run at the same time, as in an asynchronous trainer;"
+                " only the longer of the two counts"),
         ),
     )  # fmt: skip
     return tuple(Bound(name, seconds(step_us - us), seconds(us), why) for name, us, why in saved if us * 1000 > step_us)

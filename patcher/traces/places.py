@@ -157,7 +157,7 @@ def place_in_words(gap: FreeGap) -> str:
 def begin_of(gap: FreeGap) -> str:
     """Return in words where the longest gap of a place begins: the value of `ts` in the trace, in microseconds."""
     return Text(
-        "the longest gap lasts {time} and begins at ts {microseconds} µs in the trace",
+        "the longest gap lasts {time} and begins at {microseconds} µs in the trace (field ts)",
         duration(gap.longest_ns),
         f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
     )

@@ -195,8 +195,8 @@ FORWARD_THREAD = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line before the thread starts. Between two batches, the thread takes the profiler's start"
-        " and stop commands from the queue and runs them"
+        "inserts one line before SGLang starts the thread that runs the forward. Between two batches, this thread takes"
+        " the profiler's start and stop commands from its queue of batches, and runs them"
     ),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
     needed_until=Text(

@@ -281,7 +281,7 @@ def _memory(role: str) -> ConfigSwitch:
         lambda values: State.ON if values[tool] == "torch_memory" and _has_workers(role, values) else State.OFF,
         Text(
             "every worker records the history of its memory allocations from its start, regardless of the"
-            " configuration keys `steps` and `enable` (on NPUs from 0.9.1 on)"
+            " configuration keys `steps` and `enable`; on NPUs, this needs verl 0.9.1 or later"
         ),
         "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
         # Then the reward model has no profiler any more, and an override of it would be refused.

@@ -204,8 +204,8 @@ def _tinker(unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts two lines: one before forward and backward, and one after the optimizer step; this worker"
-            " inherits the probe from TrainingWorker"
+            "inserts two lines: one before forward and backward, and one after the optimizer step. The lines call a"
+            " probe, which this worker inherits from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
         needed_until=REMOVE,
@@ -321,8 +321,8 @@ UPSTREAM = Upstream(
         ),
         ">=0.6.0,<0.9.0": Text(
             "global_profiler.steps records whole training steps; with discrete=True each stage is one trace with"
-            " all its micro-batches and mini-batches. Up to 0.7.0, Megatron's actor has step_start and step_end,"
-            " which record a window of mini-batches of update_policy with torch.profiler."
+            " all its micro-batches and mini-batches. Up to verl 0.7.0, the settings step_start and step_end of"
+            " Megatron's actor choose a window of mini-batches of update_policy, which torch.profiler records."
         ),
         ">=0.9.0": Text(
             "global_profiler.steps records whole training steps; with discrete=True each stage is one trace. With"

@@ -151,7 +151,7 @@ CPU_PROFILE = Recipe(
         ),
     ),
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
-    how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
+    how=Text("inserts one line in profile(). The line calls a probe, which this worker inherits from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
@@ -325,7 +325,7 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     neighbours={
         "vllm_ascend": Note(
-            Text("on NPUs the worker of vllm-ascend runs: use rlpatch apply vllm-ascend"),
+            Text("on NPUs, use `rlpatch apply vllm-ascend`: vLLM's worker does not run there"),
             Text(
                 "vllm-ascend is installed, too: on NPUs vllm-ascend's NPUWorker runs instead of the worker that"
                 " is patched here"

@@ -251,16 +251,17 @@ UPSTREAM = Upstream(
     builtin={
         ">=0.11.0rc0": Text(
             "msMonitor records a window of steps with `dyno nputrace --start-step N --iterations M`. This needs a"
-            " running msMonitor daemon and MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon). N counts"
-            " every iteration since the worker's start, including prefill, empty iterations and earlier rollouts. If"
-            " step N is already past, msMonitor refuses the request with a warning, and nothing is recorded."
+            " running msMonitor daemon, and MSMONITOR_USE_DAEMON=1 or (from vllm-ascend 0.20.2rc1 on)"
+            " msmonitor_use_daemon in --additional-config. N counts every iteration since the worker's start, including"
+            " prefill, empty iterations and earlier rollouts. If step N is already past, msMonitor refuses the request"
+            " with a warning, and nothing is recorded."
         ),
         ">=0.20.2rc1": Text(
-            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). With 30"
-            " for both, the first recorded iteration is 29 and the last 58 (the first of all is 0); prefill iterations"
-            " are included. This profiler writes no ProfilerStep marks, cannot choose a rank or rollout, and needs an"
-            " HTTP or RPC call at the right moment. But it works without a patch and can be switched on and off while"
-            " the engine runs."
+            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). If both"
+            " are 30, it records iterations 29 to 58, where iteration 0 is the first one after start_profile(); prefill"
+            " iterations are included. This profiler writes no ProfilerStep marks, cannot choose a rank or rollout, and"
+            " needs an HTTP or RPC call at the right moment. But it works without a patch and can be switched on and"
+            " off while the engine runs."
         ),
     },
 )

@@ -26,10 +26,9 @@ FORCE = options.switch(
 
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
-    help=
-        "Exit with code 9 if AFTER is certainly slower by more than PERCENT: the whole confidence interval lies above"
-        " PERCENT. Needs at least two traces on each side, or three on one side and one on the other; a baseline needs"
-        " three runs.",
+    help="Exit with code 9 if AFTER is certainly slower by more than PERCENT: the whole confidence interval lies above"
+    " PERCENT. Needs at least two traces on each side, or three on one side and one on the other; a baseline needs"
+    " three runs.",
 )  # fmt: skip
 
 BASELINE = Option(

@@ -137,11 +137,11 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     """
     seen_text = (Text("text in the launch command or script: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{reason}, so these processes are unpatched", gap.why)
+        cause = Text("{reason}, so processes started this way are unpatched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so these processes might be unpatched", gap.where, gap.why)
+    warning = Text("{place}: {reason}, so processes started this way might be unpatched", gap.where, gap.why)
     if gap.sure:
-        warning = Text("{place}: {reason}, so these processes are unpatched", gap.where, gap.why)
+        warning = Text("{place}: {reason}, so processes started this way are unpatched", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 

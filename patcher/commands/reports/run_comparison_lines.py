@@ -89,7 +89,7 @@ def _side_sentence(name: str, side: RunSide) -> Text:
 
 
 def _interval(interval: ChangeInterval, before: float) -> Text:
-    text = Text("95 % interval {low} to {high} s", CHANGE.text(interval.low), CHANGE.text(interval.high))
+    text = Text("95 % interval of the change {low} to {high} s", CHANGE.text(interval.low), CHANGE.text(interval.high))
     return Text("{interval}, {share:+.1f} %", text, 100 * interval.change / before) if before else text
 
 

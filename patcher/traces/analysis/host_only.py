@@ -253,7 +253,11 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
-    evidence: str = Text("For {time} of the additional time, no operator runs: {place}.", in_ms(ns), place_words(place))
+    evidence: str = Text(
+        "Outside of all operators, the host spends {time} more than in the median step: {place}.",
+        in_ms(ns),
+        place_words(place),
+    )
     if _CALLS_OPERATORS.match(place.inside):
         short = Text(
             "This code of torch takes hardly any time by itself, so something probably interrupted it: another process"

@@ -47,7 +47,7 @@ def test_a_node_that_answers_late_is_not_called_again(monkeypatch: pytest.Monkey
     group = Shaky("n1", "n2")
     asked = group._call_once
     monkeypatch.setattr(group, "_call_once", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
-    assert group.call("survey", {"n1": (), "n2": ()})["n1"].lost == "no answer after 120 s"
+    assert group.call("survey", {"n1": (), "n2": ()})["n1"].lost == "the node did not answer within 120 s"
     assert group.called == [("survey", "n1"), ("survey", "n2"), ("survey", "n2")]
 
 

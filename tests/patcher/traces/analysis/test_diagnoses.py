@@ -87,7 +87,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     ),
     "clocks that differ": (
         Run(tuple(Task(40_000 * n, 40_000 * n + 9000, launch=40_000 * n + 15_000) for n in range(1, 9)), (Range("ProfilerStep#1", 0, 400_000),)),
-        {}, "clocks", "8 of 8 kernels begin over 10 µs before their launch",
+        {}, "clocks", "8 of 8 kernels begin more than 10 µs before their launch",
     ),
     "a host that goes on after its last kernel": (
         Run((Task(10, 90, launch=1), Task(110, 130, launch=101)), (MARKS[0], Range("ProfilerStep#2", 100, 400))), {},
@@ -98,7 +98,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         "exposed communication (101.00 ms)",
     ),
     "marks that overlap": (
-        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that overlap on the host",
+        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that end on the host after the next mark begins",
     ),
     "a step that begins before the one in front of it": (
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device earlier",
@@ -493,7 +493,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "a place that nothing covers, with stacks": (
         {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40),), "settings": {"stacks": "True"}}, "dispatch", 20,
-        "25.0 5.0 7 20.00 2 2", "20.00 ms and begins at ts 1234.567", "before fresh on stream 7",
+        "25.0 5.0 7 20.00 2 2", "20.00 ms and begins at 1234.567", "before fresh on stream 7",
     ),
     "a kernel that starts late": (
         {"units": of_units(2, compute=70, free_latency=30), "gaps": (gap(LATENCY, 60),)}, "dispatch", 30,

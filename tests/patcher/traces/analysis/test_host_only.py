@@ -193,7 +193,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "20.01 23.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "20.02 23.29 86 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 0.1 12.01 2,000 1 1"),
-    "a pause in one step": (pause, "outlier", 37_500_000, "For 300.00 ms of the additional time, no operator runs", "5 303.01 100.8 300.00"),
+    "a pause in one step": (pause, "outlier", 37_500_000, "Outside of all operators, the host spends 300.00 ms more than in the median step", "5 303.01 100.8 300.00"),
     "a checkpoint in one step": (state, "outlier", 37_503_000, "state_dict()", "5 303.03 100.8 300.00"),
     "garbage collection in a trace with stacks": (collect, "outlier", 300 * MS // 8, "garbage collection", "5 303.01 100.8 300.00"),
     "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
