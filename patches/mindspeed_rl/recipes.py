@@ -95,8 +95,8 @@ _ROLLOUT = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line where the engine is built, and one at the start of free_cache_engine(); the probe is a"
-        " nested class at the end of VLLMInferEngine"
+        "inserts one line where the engine is built, and one at the start of free_cache_engine(). The lines call the"
+        " probe, a nested class at the end of VLLMInferEngine"
     ),
     upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
     needed_until=_REMOVE,

@@ -98,9 +98,9 @@ WORKER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line at the start of execute_model() and of sleep(), and one in profile(); the probe is a"
-        " nested class at the end of Worker. The warm-up of the second model runner calls execute_model(), too;"
-        " the probe recognizes it by the names of its requests and does not count it. {busy_period}",
+        "inserts one line at the start of execute_model() and of sleep(), and one in profile(). The lines call the"
+        " probe, a nested class at the end of Worker. The warm-up of the second model runner calls execute_model(),"
+        " too; the probe recognizes it by the names of its requests and does not count it. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",

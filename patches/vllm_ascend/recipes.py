@@ -105,8 +105,8 @@ V1 = Recipe(
         " 29..58. It records them on every rank, and counts prefill as a step"
     ),
     how=Text(
-        "inserts one line before the call of the model runner, one in sleep(), and one in profile(); the probe"
-        " is a nested class at the end of NPUWorker. {busy_period}",
+        "inserts one line before the call of the model runner, one in sleep(), and one in profile(). The lines call"
+        " the probe, a nested class at the end of NPUWorker. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
