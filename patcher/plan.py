@@ -66,7 +66,7 @@ class Place(NamedTuple):
         return not self.recipe.calls or any(setting.changed for setting in self.settings)
 
 
-def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
+def make_plan(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
     """Return the plan that patches `target` to record `config`; nothing is written.
 
     Lines of the same patch are replaced. `records` are the patches that the store has for the root. Raises Problem:

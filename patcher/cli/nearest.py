@@ -196,9 +196,9 @@ def _private(status: os.stat_result, descriptor: int) -> bool:
 
 
 def line_of(text: str, key: str, value: str | None = None) -> int | None:
-    """Return the number (from 1) of the line with the first quoted `value` after the first `key =` or `key]`.
+    """Return the number (from 1) of the line in a TOML text with the first quoted `value` after `key =` or `key]`.
 
-    Without a `value`, or if none follows, it is the line of the key. None if `text` does not have the key.
+    Without a `value`, or if it does not follow, it is the line of the first key. None if `text` lacks the key.
     """
     name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
     if name is None:

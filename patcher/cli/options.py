@@ -38,7 +38,7 @@ class Option(click.Option):
         self.heading, self.aliases = heading, aliases
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the option's row of the help, as (words, description); its aliases are left out."""
+        """Return the option's row of the help, as (words, description), without its aliases; None if it is hidden."""
         every, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
         try:
             return super().get_help_record(ctx)

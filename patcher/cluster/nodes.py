@@ -90,7 +90,7 @@ class Nodes:
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,
         recorder: str,
     ) -> StepResult:  # fmt: skip
-        """Report a problem for each other profiler that is on; with `force` a warning.
+        """Return a problem for each other profiler that is on; a warning with `force` or `profiler`, or if it might be.
 
         The launch is read on this machine, environment and files of the target on each node of `search`. `profiler` is
         the framework's own one that the patch sets up, `recorder` the one that records for rlpatch; "" for none.

@@ -159,7 +159,10 @@ class Removal(NamedTuple):
     restored: Mapping[str, bytes] = MappingProxyType({})
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
-        """Yield the report: each removed patch, what happens to its files, and the edits lost by restoring backups."""
+        """Yield the report: each removed patch, what happens to its files, and the edits lost by restoring backups.
+
+        With `dry_run`, it says what would happen.
+        """
         verb, previous = Text("would revert") if dry_run else Text("reverted"), None
         for patch, file, other_patches in self._files():
             if patch != previous:

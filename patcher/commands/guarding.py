@@ -181,7 +181,7 @@ def _external_recorder(target: Target | None) -> str:
 
 
 def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
-    """Return the names of the switches that turn `profiler` on in the release of `target`, joined by "or"."""
+    """Return the names of the switches that turn `profiler` on in the release of `target`, joined by "or", or ""."""
     project = upstream.project
     release = Release(target.version, project.releases, target.root / project.package)
     active = [switch for switch in upstream.switches if switch.profiler == profiler and release.has(switch)]
@@ -191,9 +191,10 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 def _detect(
     upstream: Upstream, version: str, target: Target | None, launch: Launch, *, with_off: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
-    """Return the state of every other profiler, and a note if the target ignores the Hydra options of the launch.
+    """Return whether each other profiler is on in a launch, and a note if the target ignores its Hydra options.
 
     `target` None checks the switches of the release `version`. Without `with_off`, most that are off are left out.
+    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:

@@ -111,7 +111,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         return self.profiler.unit_stall_ms > 0
 
     @property
-    def cold(self) -> bool:
+    def records_step_zero(self) -> bool:
         """Whether step 0 of a rollout or training step is recorded; False if steps count from a condition on.
 
         Step 0 includes the profiler's start-up cost, because no step comes before it to warm up in.
@@ -175,7 +175,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
                 ),
                 detail,
             )
-        if stage.warmup == 0 and not self.cold:
+        if stage.warmup == 0 and not self.records_step_zero:
             yield Note(Text("without warm-up, the first step includes the profiler's start-up cost"))
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
             text = Text("a trace of over {limit} steps opens slowly, if at all; this window has no end", LONG_WINDOW)
@@ -220,7 +220,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         return len(self.stage.window) * self.unit_stall_ms / 1000
 
     def _trace_notes(self) -> Iterator[Note]:
-        """Yield notes on a folder that the profiler does not support, on --replicas, and on recording every rank."""
+        """Yield notes on an unsupported save path, on engines that ignore --replicas, and if every rank records."""
         if not re.fullmatch(self.profiler.PATHS, self.save_path, re.ASCII):
             tool = self.profiler.MODULE
             yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)

@@ -30,7 +30,7 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
 
 
 def _stage(stage: StageDiagnosis) -> Content:
-    """Return the HTML section of a stage: whether its shares are supported, its seconds, and its three tables."""
+    """Return the HTML section of a stage: whether its data suffice, why if not, its seconds, and three tables."""
     verdict = Text("Where the time of {stage} goes", stage.stage)
     if not stage.supported:
         verdict = Text("{stage}: not enough data to tell where its time goes", stage.stage)

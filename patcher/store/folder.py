@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def _revert_hint() -> str:
-    """Return the hint that a revert works without the store."""
+    """Return the hint that `rlpatch revert` also works if the store's folder is lost."""
     return Text(
         "`{command}` works without this folder, too: rlpatch finds the inserted lines by their marker comments",
         CommandLine("revert"),

@@ -675,7 +675,7 @@ class _Walk:
     def explain_sync(
         self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
-        """Append pieces of the path for ``span``, a weight sync or sleep in any process, within which no span lies.
+        """Append the path's pieces from ``low`` to ``high`` for ``span``, a weight sync or sleep without spans in it.
 
         Time in which engines sync is attributed to them, and so is a trainer's wait until they begin to receive. A
         server also waits for the iterations of its engines. What remains is attributed to the span, and everything if
@@ -688,7 +688,7 @@ class _Walk:
         if role != "engine":
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
-            parts += self._wait_for_receiver(span, phase)
+            parts += self._receiver_wait(span, phase)
         if role == "server":
             replica = records.replica_of[span.process]
             for at, columns in records.iterations.items():
@@ -703,7 +703,7 @@ class _Walk:
             else:
                 self.add_piece(part, begin, end, phase)
 
-    def _wait_for_receiver(self, span: KeptSpan, phase: str) -> list[PathPiece]:
+    def _receiver_wait(self, span: KeptSpan, phase: str) -> list[PathPiece]:
         """Return the piece of the path in which a trainer's weight sync waits for the last engine to begin receiving.
 
         ``span`` is the sync: the trainer calls the receivers before it gathers weights. The piece's delay is the time

@@ -269,7 +269,7 @@ def _change(
 
     ``seconds`` has a value for each step of each of the two ``sides``. ``change_count`` is the number of changes whose
     confidence intervals hold together with 95 % probability. With fewer than four steps on a side, both intervals are
-    None and both directions unknown.
+    None and both directions unknown; without a fit of the tokens, only those at equal tokens are.
     """
     z = statistics.NormalDist().inv_cdf(1 - CHANCE / change_count / 2)
     first, second = map(statistics.fmean, seconds)
@@ -390,7 +390,7 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
 def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
     """Return name of a phase → its seconds on the critical paths of all steps of a side.
 
-    Work outside of all phases is summed by the name of the method.
+    Work outside of all phases is summed by the name of the method; other time outside of phases is left out.
     """
     sums = defaultdict[str, float](float)
     for step in side.steps:

@@ -307,7 +307,7 @@ class _History:
         return next((number for number, start, end in self.unit_ranges() if start < at <= end), None)
 
     def units(self) -> Iterator[UnitMemory]:
-        """Yield the memory of each step whose end is known, in order."""
+        """Yield the device memory of each step whose end is known, in order."""
         left = defaultdict[int, int](int)
         for event, unit in self.left_behind():
             if unit is not None:

@@ -150,7 +150,7 @@ def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: floa
 
 
 def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
-    """Return outcome and reason of a worker on demand that has taken the request ``filed``.
+    """Return the outcome (done, lost or at work), and the reason if lost, of a worker that has taken request ``filed``.
 
     If it waits, before or after the window, it is done if a trace is as new as the request or was moved away, and lost
     if the requested rollout has passed without a trace. Otherwise `_outcome` tells.
@@ -187,7 +187,7 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 
 def _why_incomplete(worker: Worker) -> str:
-    """Return why a worker that has ended left no trace, or not all."""
+    """Return why a worker that has ended saved none, or not all, of its traces."""
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
     if some:
         return Text("process {pid} ended before everything was recorded", worker.pid)

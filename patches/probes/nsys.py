@@ -61,7 +61,7 @@ class NsysCapture(WindowTool):
         return ["%s/%s.nsys" % (self.save_path, name)]
 
     def synchronize(self) -> None:
-        """Wait for the GPU if this process uses one."""
+        """Wait until the current GPU has done all queued work; do nothing if this process uses no GPU."""
         import torch
 
         if torch.cuda.is_available() and torch.cuda.is_initialized():

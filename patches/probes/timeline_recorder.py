@@ -358,7 +358,7 @@ class TimelineRecorder(MemoryUse):
         return rows, begun
 
     def cpu_wait_record(self, origin_us: int) -> dict[str, Any]:
-        """Return the waits for a CPU that were noted, at microseconds after ``origin_us``; {} without any."""
+        """Remove the noted waits for a CPU and return them, at microseconds after ``origin_us``; {} without any."""
         waits, self.cpu_waits = self.cpu_waits, []
         return {"cpu_waits": [[at - origin_us, *lengths] for at, *lengths in waits]} if waits else {}
 
@@ -607,7 +607,7 @@ class SglangTimeline(EngineTimeline):
             self.first.stop(e)
 
     def begins_rollout(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
-        """Tell whether ``batch`` begins a rollout: nothing runs, and it prefills no request of the last call's."""
+        """Tell whether ``batch`` begins a rollout: it prefills new requests, and none runs. Call once a batch."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False

@@ -256,7 +256,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
 
 
 def _in_megatron(stage: str) -> Recipe:
-    """Return the recipe for Megatron's schedule of micro-batches in `stage`; it serves MindSpeed's engines, too."""
+    """Return the recipe for Megatron's schedule of micro-batches in `stage`; MindSpeed's engines use it, too."""
     method, file = "forward_backward_batch", "verl/workers/engine/megatron/transformer_impl.py"
     return Recipe(
         name=_MEGATRON_ENGINE,

@@ -218,7 +218,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
     """
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
-    plan_of_recipe = plan.apply(upstream, target, resolve(request, upstream, target))
+    plan_of_recipe = plan.make_plan(upstream, target, resolve(request, upstream, target))
     for change in plan_of_recipe.edit.changes:
         for number, line in enumerate(change.after.decode("utf-8", "replace").splitlines(), 1):
             if line.endswith(f"  {markers.tag(plan_of_recipe.patch)}"):

@@ -192,9 +192,9 @@ class Follower:
         self.say(
             Text(
                 "asked the rollout workers of rank 0 to record rollout {number} with --{unit} {window}",
+                request.at,
                 unit,
                 window,
-                request.at,
             )
         )
 

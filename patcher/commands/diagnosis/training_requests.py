@@ -125,8 +125,8 @@ class TrainingRequests:
         where = Text(
             "asked trainer rank {rank} to record stage {stage} of training step {step} with --micro-batch {window}",
             request.ranks,
-            request.window,
             name,
             request.at,
+            request.window,
         )
         self.say(where)

@@ -69,7 +69,8 @@ def apply(
 def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
     """Complete or roll back all interrupted commands in the search, if a candidate's root has one; report the outcome.
 
-    Return an empty report if none has. Raises Problem like `end_interrupted`.
+    Return an empty report if none has. Raises Problem: INTERRUPTED after Ctrl-C, ENVIRONMENT (lock, damaged store),
+    ROLLBACK_INCOMPLETE.
     """
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):

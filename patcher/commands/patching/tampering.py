@@ -61,7 +61,7 @@ def _expected(root: PatchedRoot, path: PurePosixPath) -> bytes:
         upstream = projects.upstream(record.patch.target)
         target = next(target for target in root.targets if target.project.name == record.patch.target)
         config = resolve(request_of_record(record.options), upstream, target)
-        plan = planning.apply(upstream, target._replace(ahead=ahead), config, ())
+        plan = planning.make_plan(upstream, target._replace(ahead=ahead), config, ())
         ahead.update((change.path, change.after) for change in plan.edit.changes)
     return ahead[path]
 

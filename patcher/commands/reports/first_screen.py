@@ -65,7 +65,7 @@ def unit_word(profile: model.RankProfile) -> str:
 
 
 def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
-    """Yield the ten to fifteen most important lines of a report on one stage, which are shown without -v.
+    """Yield the most important lines of a report on one stage, about ten to fifteen, which are shown without -v.
 
     ``command`` is the command as typed, "" if unknown; the last line may extend it to write an HTML page.
     """

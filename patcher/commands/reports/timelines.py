@@ -123,8 +123,8 @@ def follow(
     Ends at Ctrl-C, after `timeout` seconds (None: no limit), and with `once` after the first time. It also ends if,
     after the first step, no process has written for `QUIET_S` seconds. Each time, `show` gets the lines of the report
     and the lines on steps that ended since its last call. The report has as many steps as fit a terminal of `width`
-    columns and `height` lines (None: unknown). A folder without a timeline is waited for, which `show` tells, unless
-    `once`. Otherwise raises as `timeline`.
+    columns and `height` lines (None: unknown). A folder without a timeline is waited for, which `show` tells; with
+    `once` it raises Problem (NO_TRACE). Raises other Problems as `timeline` does.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False

@@ -120,8 +120,8 @@ def wait_for_workers(
 
     Each of `options.stages` needs a worker, too. With `requested`, wait only until it is served or never will be. The
     wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows the
-    wait, below the lines `head`. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, and
-    OSError if it cannot be read.
+    wait, below the lines `head`. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file,
+    OSError if it cannot be read, and KeyboardInterrupt at a second Ctrl-C.
     """
     if save_path.exists() and not save_path.is_dir():
         hint = Text("type the folder of the traces: rlpatch watch DIR")

@@ -166,7 +166,10 @@ def folder_state(path: Path) -> FolderState | None:
 
 
 def _state_of(opened_folder: Opened) -> FolderState:
-    """Return the state of an open folder: a digest of its names, without rlpatch's and bytecode, and its times."""
+    """Return the state of an open folder: its access and modification times, and a digest of the names in it.
+
+    The digest leaves out the names of rlpatch's own files and of bytecode.
+    """
     status = opened_folder.status()
     names = sorted(
         os.fsencode(name) for name in opened_folder.names() if not _is_ours(name) and not name.endswith(".pyc")

@@ -85,7 +85,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
 def more_interpreters() -> Iterator[tuple[str, str]]:
     """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, each environment only once.
 
-    The environment of the running interpreter is left out.
+    The environment of the running interpreter is left out. The program of a variable may not exist.
     """
     from shutil import which  # noqa: PLC0415
 

@@ -422,7 +422,7 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
 
     Free is what torch_npu's step_trace_time calls idle; above 10 %, the guide blames a host that launches late. The
     verdict is ``first``, the first diagnosis that is a problem, if any. Both texts are sentences. The second one is ""
-    if the verdict does not differ, and both are "" without a device.
+    up to 10 % or if the verdict does not differ; both are "" without a device.
     """
     with_time = [profile for profile in profiles if profile.total_ns]
     if not with_time:

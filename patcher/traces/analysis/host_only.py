@@ -73,8 +73,9 @@ _COLLECTORS = (COLLECTION, "built-in function collect")
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of a profile without kernels; nothing if it has kernels, or no operator.
 
-    They are torch.compile, many small operators, a place without operators, and always the longest operators. If the
-    program has a device whose kernels were not recorded, there is at most the one on the longest operators.
+    There may be one on torch.compile, one on many small operators and one on a place without operators; there is
+    always one on the longest operators. If the program has a device whose kernels were not recorded, there is at most
+    the one on the longest operators.
     """
     if not profile.host_steps:
         return
@@ -89,7 +90,7 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnosis of the longest operators if one of them has half of the time on the host.
+    """Yield the diagnosis of the longest operators if one of them, or one family, has half of the time on the host.
 
     Its advice is to record the device, too. Nothing if events of unknown categories can be those of the device.
     """

@@ -96,7 +96,7 @@ class _Loader:
     def apply_opcode(self, code: int) -> None:
         """Apply an opcode of the pickle, with the operands that follow it, to the stack or the memo.
 
-        Raises _RefusedError if the opcode is not for plain values.
+        Raises _RefusedError if the opcode is not for plain values, and errors such as IndexError for damaged data.
         """
         if code == 0x94:
             self.memo[len(self.memo)] = self.stack[-1]

@@ -238,9 +238,9 @@ def lock_folders(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 
 
 def _lock_file(folder: Path) -> TextIO:
-    """Open the lock file of a folder for reading and writing; create it, and ``.rlpatch`` around it, if missing.
+    """Open the lock file of a folder for reading and writing, without locking it.
 
-    Raises OSError if that fails, or for a link or a special file.
+    Create it, and ``.rlpatch`` around it, if missing. Raises OSError if that fails, or for a link or a special file.
     """
     store = folder.resolve() / STORE
     store.mkdir(exist_ok=True)
