@@ -149,7 +149,10 @@ class _Reader:
         """Note a shell text that begins at ``line`` and is not read further, and count it as hidden."""
         self.note(text, line)
         self.hide(
-            Text("rlpatch does not read this script from here on: it cannot parse it, or a here-document begins"),
+            Text(
+                "rlpatch does not read this script from here on: the following lines cannot be parsed, or a"
+                " here-document begins"
+            ),
             text.partition("\n")[0],
             line,
         )

@@ -95,8 +95,8 @@ _ROLLOUT = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line where the engine is built, and one at the start of free_cache_engine(); the probe is a"
-        " nested class at the end of VLLMInferEngine"
+        "inserts one line where the engine is built, and one at the start of free_cache_engine(). The lines call the"
+        " probe, a nested class at the end of VLLMInferEngine"
     ),
     upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
     needed_until=_REMOVE,
@@ -214,8 +214,9 @@ def _worker(
         structures=structures,
         why=_WHY,
         how=Text(
-            "inserts one line at the start and one at the end of the stage. The probe is a nested class at the end"
-            " of {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
+            "inserts one line at the start and one at the end of the stage. The lines call the probe, a nested class"
+            " at the end of {class_name}. The Ray actors inherit from {class_name}. The probe wraps the loops of the"
+            " engine",
             class_name,
         ),
         upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",

@@ -16,10 +16,10 @@ _CPU = "vllm/v1/worker/cpu_worker.py"
 _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
-    "the usual guides add torch.profiler with a schedule to the worker by hand. If __init__ creates the profiler and"
-    " execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58. If step() is"
-    " called after execute_model has returned, each recorded step holds its own forward, but the sampling of the"
-    " previous step"
+    "the usual guides tell you to add torch.profiler with a schedule to the worker by hand. If __init__ creates the"
+    " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58."
+    " If step() is called after execute_model has returned, each recorded step holds its own forward, but the sampling"
+    " of the previous step"
 )
 _REMOVE = Text(
     "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
@@ -98,9 +98,9 @@ WORKER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line at the start of execute_model() and of sleep(), and one in profile(); the probe is a"
-        " nested class at the end of Worker. The warm-up of the second model runner calls execute_model(), too;"
-        " the probe recognizes it by the names of its requests and does not count it. {busy_period}",
+        "inserts one line at the start of execute_model() and of sleep(), and one in profile(). The lines call the"
+        " probe, a nested class at the end of Worker. The warm-up of the second model runner calls execute_model(),"
+        " too; the probe recognizes it by the names of its requests and does not count it. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
@@ -334,8 +334,9 @@ UPSTREAM = Upstream(
     },
     builtin={
         "<0.12.0": Text(
-            "VLLM_TORCH_PROFILER_DIR records everything on every rank from start_profile() to stop_profile(), by"
-            " default with stacks. This profiler has no window and needs an HTTP or RPC call at the right moment."
+            "With VLLM_TORCH_PROFILER_DIR, vLLM's own profiler records everything on every rank from start_profile()"
+            " to stop_profile(), by default with stacks. This profiler has no window, and needs an HTTP or RPC call at"
+            " the right moment."
         ),
         ">=0.12.0,<0.13.0": _DELAYED.filled(
             "VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS", _BY_HAND

@@ -100,13 +100,13 @@ V1 = Recipe(
         ),
     ),
     why=Text(
-        "the usual guides add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates the"
-        " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
+        "the usual guides tell you to add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates"
+        " the profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
         " 29..58. It records them on every rank, and counts prefill as a step"
     ),
     how=Text(
-        "inserts one line before the call of the model runner, one in sleep(), and one in profile(); the probe"
-        " is a nested class at the end of NPUWorker. {busy_period}",
+        "inserts one line before the call of the model runner, one in sleep(), and one in profile(). The lines call"
+        " the probe, a nested class at the end of NPUWorker. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",

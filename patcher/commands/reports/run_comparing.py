@@ -126,13 +126,13 @@ def _refuse_trace_options(
         if value is not None:
             why = Text("{option} is only for traces, but both sides are timelines", option)
             again = Text(
-                "choose steps with --steps A:B; type the option twice for two ranges, first of the side before, then"
-                " of the side after"
+                "choose steps with --steps A:B; to choose different steps on each side, type the option twice: first"
+                " for the side before, then for the side after"
             )
             if option == "--fail-above":
                 again = Text(
-                    "--fail-above needs two traces on each side, or three on one side and one on the other. To judge"
-                    " the change yourself, see its interval in --json"
+                    "--fail-above needs at least two traces on each side, or three on one side and one on the other."
+                    " To judge a change between timelines yourself, see its interval in --json"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 

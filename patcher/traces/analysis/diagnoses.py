@@ -331,7 +331,7 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
     share = profile.share("compute_ns", "overlap_ns")
     if share <= 0.5:
         return None
-    headline = "" if share >= priorities.NEARLY_ALL else Text("The device computes most of the time")
+    headline = "" if share >= priorities.NEARLY_ALL else Text("Most of the time, the device is computing")
     kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
     largest = zip(kernels[:3], shorten_distinct([kernel.name for kernel in kernels[:3]]), strict=True)
@@ -433,10 +433,10 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
     profile = max(with_time, key=lambda candidate: candidate.free_share)
     free = profile.free_share
-    rule = Text("Free time, as torch_npu's step_trace_time counts it, is {share}", percent(free))
+    rule = Text("Counted as in torch_npu's step_trace_time, Free time is {share}", percent(free))
     if len(profiles) > 1:
         rule = Text(
-            "Free time of {profile}, as torch_npu's step_trace_time counts it, is {share}", profile.label, percent(free)
+            "Counted as in torch_npu's step_trace_time, Free time of {profile} is {share}", profile.label, percent(free)
         )
     if free <= NOTABLE:
         return Text(
