@@ -232,7 +232,8 @@ class _Planning(NamedTuple):
     def change(self, place: Place, patch: PatchId) -> _Fitting:
         """Return the change that a recipe makes to a file, with notes, and warnings of code unlike the release's.
 
-        Raises Problem (STRUCTURE) if the file does not fit the recipe.
+        Raises Problem: STRUCTURE if the file does not fit the recipe, USAGE for options without effect, FOREIGN_EDIT if
+        somebody edited lines of a patch in it.
         """
         from patcher import editing
 

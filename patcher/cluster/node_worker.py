@@ -239,7 +239,7 @@ def _inverse_edit(edit: Edit, records: tuple[Record, ...]) -> Edit:
 
 
 def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
-    """Return the sha256 of each of `files` below `root`, by absolute path; missing files are left out."""
+    """Return the sha256 of each of `files` below `root`, by absolute path; missing files and folders are left out."""
     digests = {}
     for path in (root / file for file in files):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):

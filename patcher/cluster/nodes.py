@@ -260,7 +260,8 @@ class Nodes:
     def _edits(self, work: Work) -> dict[str, list[NodeEdit]]:
         """Return the edits of each node with that node's paths, from pairs of search and edit.
 
-        Edits that change nothing are left out.
+        Edits that change nothing are left out. Raises Problem: FOREIGN_EDIT if a file is not as planned, ENVIRONMENT if
+        one cannot be read.
         """
         edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:

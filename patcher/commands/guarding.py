@@ -195,6 +195,7 @@ def _detect(
 
     `target` None checks the switches of the release `version`. Without `with_off`, most that are off are left out.
     Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
+    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:

@@ -57,10 +57,10 @@ def insert(
     changing = search
     for names in inner:
         pieces = [_method_with(name, methods[name], patch, changing) for name in names]
-        text = changing.file.written(pieces, changing.only_owner(), ())
+        text = changing.file.with_edits(pieces, changing.only_owner(), ())
         changing = changing._replace(file=sources.read(text, where))
     pieces = [_method_with(name, methods[name], patch, changing) for name in outermost]
-    after = changing.file.written(pieces, changing.only_owner(), block)
+    after = changing.file.with_edits(pieces, changing.only_owner(), block)
     for owner, _ in blocks:
         after = markers.seal(after, owner)
     _verify(search, after, [owner for owner, _ in blocks], new_names)

@@ -87,7 +87,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     if edits:
         note = f"# rlpatch changed arguments above; `rlpatch revert {patch.target}` puts back what `# was` there."
         block = (markers.begin(patch, tool), note, markers.end(patch))
-        after = markers.seal(file.written(text.pieces(edits, patch), search.only_owner(), block), patch)
+        after = markers.seal(file.with_edits(text.pieces(edits, patch), search.only_owner(), block), patch)
         _verify(file, after, patch, f"{where}:{calls[0][1].lineno}")
     now = {(setting.function, setting.keyword): setting for setting in present_settings(after, recipe, where=where)}
     settings = (

@@ -166,7 +166,7 @@ class _Reader:
 
         With ``plain`` it surely runs, and has no arguments. A file that is missing, too large, or written by the launch
         itself is noted as hidden: what it holds is unknown. Missing ones that only set up the environment are not.
-        Raises Problem (USAGE) if the file cannot be read.
+        Python files of upstream packages are skipped. Raises Problem (USAGE) if the file cannot be read.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not (path or re.fullmatch(programs.SETS_UP, word)):
@@ -191,7 +191,7 @@ class _Reader:
     def read_python(self, text: str, line: int) -> None:
         """Note Python code or settings as a text, and again with adjacent strings joined; read ``.sh`` files they name.
 
-        What only the run of the code can tell is noted as hidden.
+        What only the run of the code can tell is noted as hidden. Raises Problem (USAGE) if a file cannot be read.
         """
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         self.note(text, line)
@@ -315,7 +315,7 @@ class _Reader:
                 self.constants[name] = value
 
     def surely_goes_on(self, start: Start) -> bool:
-        """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
+        """Tell whether a script surely goes on after a command that does not change what its further lines do.
 
         Call it for the commands in order: `set -e` sets ``ends_on_error``, as the script then ends at the first error.
         """
@@ -347,7 +347,7 @@ class _Reader:
         """Read the files and texts that a command names, or note the folder that it changes to.
 
         ``start`` is the program that ``command`` starts. Commands and programs that are computed, or read from an
-        input, are noted as hidden.
+        input, are noted as hidden. Raises Problem (USAGE) if a file cannot be read.
         """
         text = " ".join(start.own)
         if re.fullmatch(programs.COMPUTED, start.shape):
@@ -370,7 +370,8 @@ class _Reader:
     def read_words(self, command: ShellCommand, start: Start) -> None:
         """Read the code in the words of a command, and the files and modules that they name, into ``result``.
 
-        It is Python code if the command starts a program that is no profiler, else shell code.
+        It is Python code if the command starts a program that is no profiler, else shell code. Raises Problem (USAGE)
+        if a file cannot be read.
         """
         self.read_code(command, is_python=start.program != "" and not re.fullmatch(programs.PROFILERS, start.name))
         if "/" in start.name:

@@ -235,8 +235,8 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
     """Return the target that `--path` leads to; None if the package is not there.
 
     `path` is the folder as typed, `folder` the same with links resolved: site-packages, a checkout, or the package
-    itself. An editable install whose metadata is in the folder counts, too. Raises Problem (NO_TARGET) for a package
-    folder without `__init__.py`. Without `git` the version of a checkout is skipped.
+    itself. An editable install whose metadata is in the folder counts, too. Without `git` the version of a checkout is
+    skipped. Raises Problem: NO_TARGET for a package folder without `__init__.py`, ENVIRONMENT for one that is closed.
     """
     given = f"--path {path}"
     packages = [root / project.package for root in dict.fromkeys((folder / project.checkout, folder))]

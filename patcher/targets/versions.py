@@ -176,7 +176,7 @@ def from_files(root: Path, package: str, version_files: Iterable[str] = ()) -> S
     return next((source for source in written if not is_placeholder(source.version)), written[0] if written else None)
 
 
-def decide(
+def choose_version(
     recorded: Iterable[Source | None], git: Checkout | None, placeholders: Sequence[str] = ()
 ) -> tuple[Source, tuple[Note, ...]]:
     """Return the version to believe ("" if there is none), and a note on each source that disagrees.

@@ -244,7 +244,7 @@ def _parts(step: TrainingStep) -> dict[str, float]:
 
 
 def _times_beside_path(step: TrainingStep) -> dict[str, float]:
-    """Return the seconds of a step's tail, imbalances and idle roles, by keys of `BESIDE`.
+    """Return the seconds of a step's tail, imbalances and idle roles, by keys such as "tail" and "idle_trainer".
 
     Imbalances and roles that are unknown in this step are left out.
     """

@@ -144,8 +144,8 @@ class Collector:
     def feed(self, records: StepRecords, number: int, start: int) -> None:
         """Count the decode steps and calls of step ``number``, and keep those that may be worth a recording window.
 
-        The step begins at ``start`` (microseconds). ``records`` of the first step include everything before it: this is
-        counted, but no window is proposed for it.
+        Call it for each step, in order. The step begins at ``start`` (microseconds). ``records`` of the first step
+        include everything before it: this is counted, but no window is proposed for it.
         """
         for process in records.iterations:
             self._add_rollouts(records, number, process, start)

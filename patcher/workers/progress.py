@@ -110,7 +110,7 @@ def _progress_of(
     """Return the progress of ``worker``, whose liveness is ``state``, at ``now`` in seconds since 1970.
 
     ``requested`` is the request that the caller waits for, None for the one ``in_folder``, which is that of the
-    worker's stage in the folder. A worker on demand is idle if the request does not include its rank, and lost if the
+    worker's stage in the folder. A worker on demand is idle without a request that includes its rank. It is lost if the
     request has left the folder before the worker took it.
     """
     traces = tuple(SavedTrace(*folder.locate_trace(name)) for name in worker.traces)

@@ -161,7 +161,10 @@ class SglangRollout(SglangWorker, RolloutUnits):
         super().open(unit, batch)
 
     def hand_over(self, event: str, *args: Any) -> None:
-        """Call the method ``event`` with ``args``: here, or in the forward's thread once the window is near."""
+        """Call the method ``event`` with ``args``: now, or later in the forward's thread once the window is near.
+
+        If the forward runs in the scheduler's own thread, it is always now.
+        """
         if self.put is not None and not self.near:
             self.near = self.open_at is not None and self.unit >= self.open_at
         if self.near:

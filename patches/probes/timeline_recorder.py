@@ -161,7 +161,7 @@ class TimelineRecorder(MemoryUse):
 
         @functools.wraps(call)
         def measured(*args: Any, **options: Any) -> Any:
-            """Call the method, and add its time to that in which collectives blocked this thread."""
+            """Call the measured method, and add its time to that for which collectives have blocked this thread."""
             start, before = clock(), blocked.get(thread(), 0)
             try:
                 return call(*args, **options)

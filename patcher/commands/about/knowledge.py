@@ -104,7 +104,8 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
 def stages(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Yield (target, stages, windows, releases) rows of the projects `names` (none: all).
 
-    Stages with the same windows and releases share a row.
+    Stages with the same windows and releases share a row, joined by spaces, as are the options of the windows
+    ("--decode --prefill").
     """
     for upstream in (upstream for upstream in upstreams() if not names or upstream.project.name in names):
         for row in grouped(upstream):

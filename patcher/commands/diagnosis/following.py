@@ -75,7 +75,7 @@ class Follower:
         """Look at the run once: read the windows that have been saved, and request those that the diagnosis lacks.
 
         Updates `diagnosis`, `rollouts` (how many have begun), `finished` (no more windows will be requested) and
-        `reached` (the number of steps that the user typed has ended).
+        `reached` (the number of steps that the user typed has ended). Raises OSError.
         """
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:
@@ -94,7 +94,7 @@ class Follower:
 
         A worker that still records `PATIENCE` rollouts after the request is not waited for. No more are requested once
         the diagnosis of the rollout is supported, or all rounds were used. `processes` are those of the run,
-        `run_engines` its engines.
+        `run_engines` its engines. Raises OSError.
         """
         rows = self._rollout_workers()
         living = [row for row in rows if not row.life.gone]

@@ -129,8 +129,8 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
 def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output) -> None:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since, or if the run has neither an engine
-    that recorded iterations nor a trainer.
+    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since, or if no engine of the run recorded an
+    iteration and no trainer a stage.
     """
     processes = newest_since(folder, started)
     if not processes:
@@ -147,7 +147,7 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
 def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
     """Return the command that records the windows that the diagnosis still lacks; None if it lacks or proposes none.
 
-    The command is `trigger` while a live worker in `folder` records on demand, else `run`.
+    The command is `trigger` while a live worker in `folder` records on demand, else `run`. Raises OSError.
     """
     if not diagnosis.planned or not diagnosis.next_windows:
         return None

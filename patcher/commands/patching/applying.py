@@ -49,7 +49,8 @@ def apply(
     """Patch every target of `words` on this machine or the nodes of `where`, or none if any has a problem.
 
     With `dry_run` only plan and check; else interrupted commands are completed or rolled back first. `launch` will
-    start the run: it is searched for other profilers. One that is on is a problem, with `force` a warning.
+    start the run: it is searched for other profilers. One that is on is a problem, with `force` a warning. Problems of
+    planning are in the result; Problem is raised if searching, recovering or writing fails.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find_candidates(words, search, request, "apply") for search in places]

@@ -40,8 +40,8 @@ class Attempted(Generic[T]):
     def then(self, work: Callable[[T], U]) -> Attempted[U]:
         """Return the results of `work` on each value, with the problems so far.
 
-        A value for which `work` raises Problem or PermissionError has no result. Its problem is added, with the names
-        of the search's cluster nodes.
+        A value for which `work` raises Problem or PermissionError has no result. Its problem is added; a Problem with a
+        place or notes gets the names of the search's cluster nodes, too.
         """
         done: list[U] = []
         problems = [*self.problems]

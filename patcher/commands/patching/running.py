@@ -187,8 +187,8 @@ def _runner_with_hook(
 
     Folders of killed runs are deleted. The returned function runs the command beside what `meanwhile` starts, and shows
     in how many processes each plan had an effect; none is a problem with `require`. It returns the exit code of
-    `rlpatch run`; if the command fails, it ends this process with the command's status. `gaps` are the places in the
-    launch at which the hook may get lost.
+    `rlpatch run`; if the command fails by itself, it ends this process with the command's status. `gaps` are the places
+    in the launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
@@ -196,7 +196,7 @@ def _runner_with_hook(
     def then(show: Show) -> int:
         """Run the command, show in how many processes each plan had an effect, and return the exit code.
 
-        If the command fails, end this process with its status instead.
+        If the command fails by itself, end this process with its status instead.
         """
         companion = meanwhile(show) if meanwhile else None
         try:

@@ -27,7 +27,8 @@ class Status(NamedTuple):
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
     """Return the result of `rlpatch status`: each patch of the targets `names` (none: all), and the state of its files.
 
-    With `everywhere` it also has the patches that this user applied outside of the search.
+    With `everywhere` it also has the patches that this user applied outside of the search. Raises Problem: USAGE for a
+    name with a version, NO_TARGET for an unknown one.
     """
     named_projects(names, search)
     discovery = search.discover()

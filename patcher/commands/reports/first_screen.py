@@ -397,7 +397,10 @@ def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None)
 
 
 def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of the finding."""
+    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
+
+    The range is left out with few steps, the certainty without a leading diagnosis.
+    """
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     one, several = _UNITS[unit_word(profile)]

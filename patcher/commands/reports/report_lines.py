@@ -10,7 +10,7 @@ from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model, tables
 from patcher.traces.measured import COVERED, bounds, rate_words, states
-from patcher.traces.places import begin_of, preceding_words, why
+from patcher.traces.places import longest_gap_text, preceding_words, why
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.tables import CHANGE
 from patcher.traces.words import (
@@ -221,7 +221,8 @@ def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
             row,
             *wrapped(
                 joined(
-                    SEMICOLON, (preceding_words(gap), why(gap), main_step, begin_of(gap) if gap.kind == "place" else "")
+                    SEMICOLON,
+                    (preceding_words(gap), why(gap), main_step, longest_gap_text(gap) if gap.kind == "place" else ""),
                 ),
                 "    ",
                 "    ",

@@ -106,8 +106,9 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Return the comparison of the traces `before` with the traces `after`, and write the files that `options` ask for.
 
-    An unreadable trace is a problem of the result, and so are sides that are not comparable, unless `force`: then no
-    file is written. So is `after` being certainly slower by more than `fail_above` percent (None: no limit).
+    An unreadable trace is a problem of the result. So are sides that are not comparable, for which no file is written;
+    with `force` they are compared nevertheless. So is `after` being certainly slower by more than `fail_above` percent
+    (None: no limit).
     """
     result = CommandResult("compare")
     sides = [
@@ -243,7 +244,7 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
     """Return the profile of each rank in the trace at `path`, with the steps in the range `options.units`.
 
     Graphs that were captured in the trace are added to `graphs`. Raises Problem: USAGE if all steps are outside of the
-    range, NO_TRACE if the trace has no steps.
+    range or the option `marks` matches nothing, NO_TRACE if the trace has no steps.
     """
     profiles_in, units = _profile_reader(path, options, progress, graphs), options.units
     if profiles := profiles_in(units):

@@ -130,7 +130,7 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
 
 
 def _head_lines(comparison: RunComparison) -> Iterator[str]:
-    """Yield wrapped lines: why the runs are not comparable, all `sentences`, other differences, and the notes."""
+    """Yield wrapped lines: why the runs are not comparable, how they compare, other differences, and the notes."""
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
     first, *more = sentences(comparison)

@@ -110,8 +110,9 @@ def trigger(
     """Write a request for a recording window, then wait until every worker has served it or never will.
 
     The wait may end earlier, as `wait` says; None does not wait. `open_display` shows it. A dry run writes nothing.
-    Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if no worker accepts the request, unless `options.at` asks workers to
-    come, or if it cannot be written; OSError if the folder cannot be read.
+    Raises Problem: USAGE for options that fit no worker, ENVIRONMENT if an earlier request is pending or this one can't
+    be written. NO_WORKER if no live one accepts requests, unless `options.at` asks workers to come. Raises also what
+    `wait_for_workers` does.
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()

@@ -102,7 +102,8 @@ def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> 
     """Wait until all workers that were asked to record have saved or never will, and report the state of each.
 
     The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows it.
-    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read.
+    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read, and
+    KeyboardInterrupt at a second Ctrl-C.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -140,9 +141,9 @@ def _poll(
 ) -> WatchData:
     """Read the workers' state every `POLL_S` seconds until all have saved or never will; return the last state.
 
-    Ends also at the timeout, at Ctrl-C, and with `options.once` after the first time; `ended` of the state says why.
-    `collect` reads the progress of the workers, `show` displays each new state. Raises KeyboardInterrupt at a second
-    Ctrl-C.
+    Each of `options.stages` must have a worker. Ends also at the timeout, at Ctrl-C, and with `options.once` after the
+    first time; `ended` of the state says why. `collect` reads the progress of the workers, `show` displays each new
+    state. Raises KeyboardInterrupt at a second Ctrl-C.
     """
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout

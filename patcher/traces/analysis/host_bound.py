@@ -10,7 +10,7 @@ from patcher.traces import model
 from patcher.traces.analysis import copying
 from patcher.traces.analysis.activities import ALLOCATES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
-from patcher.traces.places import begin_of, first_place, host_cause, main_place, place_in_words, place_with_time
+from patcher.traces.places import first_place, host_cause, longest_gap_text, main_place, place_in_words, place_with_time
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import host_name, in_ms, percent
 
@@ -184,7 +184,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text(
-            "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap)
+            "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", longest_gap_text(gap)
         )
     return Text(
         "record again with {command} to see Python frames, too, because no single recorded event covers half of this"

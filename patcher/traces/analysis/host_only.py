@@ -369,8 +369,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
 
     A place counts with its median time over the steps. The longest place is the cause if it has half of the time
     without operators; else up to three are. The diagnosis is a warning if they take half of the time without operators,
-    and that is half of the step; else a note. If a place takes the same time in all steps, the diagnosis calls it a
-    wait for a fixed time. The saving in ns is per step.
+    and that is half of the step; else a note. If the single cause takes nearly the same time in half of the steps, the
+    diagnosis calls it a wait for a fixed time. The saving in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))

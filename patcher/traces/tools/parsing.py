@@ -67,7 +67,8 @@ class ToolProcess:
     def is_idle(self, watched: Path, patience: float) -> bool:
         """Tell whether the process neither computed, nor wrote below ``watched``, for over ``patience`` seconds.
 
-        Only every 2 s, the process is checked; in between it counts as busy.
+        Call it again and again: the process is only checked every 2 s, or every half of ``patience`` if that is less.
+        In between it counts as busy.
         """
         now = time.monotonic()
         if now - self.looked < min(_LOOK_S, patience / 2):
