@@ -409,8 +409,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     elif spread:
         headline = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving))
         equal = Text(
-            "In half of the steps, this time is nearly the same: it differs by at most {difference}."
-            " So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
+            "In half of the steps, the time without operators at this place is nearly the same: it differs by at most"
+            " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
             spread,
         )
         evidence = sentences(evidence, equal)
