@@ -127,7 +127,7 @@ class Nodes:
         ]
         if lines:
             trees = count - len(lines)
-            several = Text("the files changed on {nodes} nodes are in {folders} different folders", count, trees)
+            several = Text("files were changed on {nodes} nodes, in {folders} different folders", count, trees)
             lines.append(
                 several if trees > 1 else Text("the folder with the changed files is shared by {nodes} nodes", count)
             )

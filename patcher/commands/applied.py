@@ -215,7 +215,8 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
     backups = {file: root.backup(PurePosixPath(file)) for file in edited}
     if missing := [file for file, backup in backups.items() if backup is None]:
         cause = Text(
-            "somebody edited lines that rlpatch inserted, and the file cannot be restored without a readable backup"
+            "somebody edited lines that rlpatch inserted, and the file cannot be restored: its backup is missing or"
+            " cannot be read"
         )
         raise Problem(Kind.FOREIGN_EDIT, cause, str(root.path / missing[0]), markers.REINSTALL)
     if not removed:

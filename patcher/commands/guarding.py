@@ -215,9 +215,10 @@ def _group(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
 
 
 def _group_warning(results: Sequence[GuardResult]) -> Note:
-    """Return one warning for results that share a state; its detail has the evidence for each result.
+    """Return one warning for results that are UNKNOWN for the same reason, or for a single result of another state.
 
-    Unless that state is unknown, its text also says how to switch the profiler off, if the line has room for that.
+    Its detail has the evidence for each result. The text on a single one also says how to switch the profiler off, if
+    the line has room for that.
     """
     first = results[0]
     details = [

@@ -32,7 +32,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
     stage: StageT_co
     profiler: ProfilerSettings
     ranks: tuple[int, ...] | None = option(
-        NumberListOrAll(), WHOSE, "Global ranks that record, such as 0,8, or all.", default=(0,)
+        NumberListOrAll(), WHOSE, "Global ranks to record, such as 0,8. `all` records every rank.", default=(0,)
     )
     save_path: str = option(
         NewFolder(), OUTPUT, "Folder for the traces.", default="", shown="rlpatch_traces in the working directory"

@@ -188,7 +188,12 @@ class TorchNpuSettings(ProfilerSettings):
                 "--level level_none records only marks. torch_npu before 2.9 does not switch marks on by itself, so"
                 " nothing would be recorded"
             )
-            raise usage(cause, Text("add --markers, or --mstx to record your own marks; or use --level level0"))
+            raise usage(
+                cause,
+                Text(
+                    "use --level level0; or switch on marks with --markers (marks of steps) or --mstx (your own marks)"
+                ),
+            )
 
     def marks(self, ranges: RangeOptions) -> bool:
         """Tell whether the trace records mstx marks, because of `--mstx` or of ranges, which are made of marks."""

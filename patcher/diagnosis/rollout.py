@@ -250,7 +250,10 @@ def reason(load_check: LoadCheck) -> str:
     ``load_check`` must be one that failed.
     """
     if not load_check.is_known:
-        return Text("the recorded iterations differ too much from those at this load level to predict its time")
+        return Text(
+            "the time at this load level cannot be predicted: the recorded iterations differ too much from those at"
+            " this level"
+        )
     return Text(
         "the time predicted from what was recorded differs from the measured time by {error:+.0f} %",
         100 * load_check.relative,

@@ -38,10 +38,10 @@ def insert(
         present = ", ".join(clash)
         if recipe.class_name:
             raise search.mismatch(
-                Text("names that the class already defines without rlpatch's marker comments: {names}", present)
+                Text("names that the class already defines outside of the lines marked by rlpatch: {names}", present)
             )
         raise search.mismatch(
-            Text("names that the file already defines without rlpatch's marker comments: {names}", present)
+            Text("names that the file already defines outside of the lines marked by rlpatch: {names}", present)
         )
     methods = _insertions_by_method(search, units)
     if recipe.insertions and not methods:

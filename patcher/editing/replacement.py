@@ -115,7 +115,7 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
         actual = Text(
-            "a call of {function} with {count} positional arguments, where at most {limit} were expected",
+            "a call of {function} with {count} positional arguments; at most {limit} were expected",
             *(call.function, len(node.args), len(call.positional)),
         )
         if stars:

@@ -67,7 +67,7 @@ def submitted(variable: str) -> str:
 
 
 def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
-    """Return the places of a launch at which processes lose rlpatch's import hook, at most one for each line.
+    """Return the places of a launch at which processes lose, or may lose, rlpatch's import hook, at most one a line.
 
     ``variable`` is the name of the environment variable that turns the hook on; advice mentions it. Raises Problem
     (USAGE) if the launch's script cannot be read.

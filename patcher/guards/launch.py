@@ -149,7 +149,10 @@ class _Reader:
         """Note a shell text that begins at ``line`` and is not read further, and count it as hidden."""
         self.note(text, line)
         self.hide(
-            Text("rlpatch does not read this script from here on: it cannot parse it, or a here-document begins"),
+            Text(
+                "rlpatch does not read this script from here on: the following lines cannot be parsed, or a"
+                " here-document begins"
+            ),
             text.partition("\n")[0],
             line,
         )
@@ -382,7 +385,10 @@ class _Reader:
             self.hide(_INPUT, " ".join(start.own))
 
     def read_code(self, command: ShellCommand, *, is_python: bool) -> None:
-        """Read each word of a command that looks like code: of Python with ``is_python``, otherwise of a shell."""
+        """Read the words of a command that look like code, and record what this sets, starts or hides.
+
+        The code is Python with ``is_python``, otherwise a shell's.
+        """
         for source in command.words:
             if is_python and re.search(r"\w\s", source.text):
                 self.read_python(source.text, source.line)

@@ -50,7 +50,7 @@ def find(
     is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release (None: any);
     `projects` are named in the error if this project is missing; `command` is the command typed; `again` returns the
     command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before (None: ask
-    it). Raises Problem (NO_TARGET, VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped.
+    it). Raises Problem: NO_TARGET, VERSION, USAGE, or ENVIRONMENT (`python` fails; the package is compiled or zipped).
     """
     searched: list[str] = []
     targets: list[Target] = []
@@ -78,11 +78,10 @@ def find(
 
 
 def _select_version(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
-    """Return the target with `version` (None: any).
+    """Return the one of `targets`, which are at least one, with `version` (None: any).
 
-    `again` returns the command line for another `TARGET==VERSION`, for hints.
-
-    Raises Problem: VERSION if no target has it, USAGE if targets in several folders have it.
+    `again` returns the command line for another `TARGET==VERSION`, for hints. Raises Problem: VERSION if no target has
+    it, USAGE if targets in several folders have it.
     """
     right = [target for target in targets if version is None or versions.satisfies(target.version, version)]
     if not right:
@@ -203,9 +202,8 @@ def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Ite
 def _imported_target(project: Project, environment: Environment, git: bool) -> Target | None:
     """Return the target that the interpreter of `environment` would import, None if it has no such package.
 
-    Without `git` the version of a checkout is skipped.
-    Raises Problem: ENVIRONMENT if the package is zipped or this user may not look into it, NO_TARGET if it is a single
-    module or has no `__init__.py`.
+    Without `git` the version of a checkout is skipped. Raises Problem: ENVIRONMENT if the package is zipped, compiled
+    or closed to this user, NO_TARGET if it is a single module or has no `__init__.py`.
     """
     spec = environment.packages.get(project.package)
     if spec is None:

@@ -241,7 +241,7 @@ def _headers(path: Path) -> dict[str, str]:
 def _distribution(folder: Path, package: str) -> Distribution:
     """Return the metadata in the dist-info `folder`; without a METADATA file, the version is that in its name.
 
-    `package` is looked up in RECORD.
+    Its `lists_package` tells whether RECORD lists `package`; it is None without a RECORD.
     """
     version = _headers(folder / "METADATA").get("version") or folder.name[: -len(".dist-info")].rpartition("-")[2]
     return Distribution(

@@ -135,7 +135,7 @@ def with_applicable_advice(
 
 
 def advice_key(cause: Cause) -> str:
-    """Return the key of ``ADVICE`` that fits a cause: its kind or role, or whether it names a rank or a replica."""
+    """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank"."""
     if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
         return cause.kind
     if cause.what.startswith("start of "):

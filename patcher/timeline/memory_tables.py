@@ -22,7 +22,7 @@ from patcher.traces.words import size
 BYTES = Unit(size, missing="?")
 _PLACES: dict[str, Text] = {
     "device": Text("device"),
-    "cached": Text("device (reserved but unused)"),
+    "cached": Text("reserved but unused device memory"),
     "host": Text("host"),
 }
 _GROWTH: dict[str, Text] = {
@@ -122,7 +122,7 @@ def growth_line(growth: MemoryGrowth) -> Text:
 
 
 def excess_line(excess: MemoryExcess) -> Text:
-    """Return a line on a process that had more host memory than usual: step, bytes, the usual bytes, and how long."""
+    """Return a line on a process that had more host memory than usual: step, additional and usual bytes, how long."""
     return Text(
         "{step}: {process} used {size} more than its usual {usual} of host memory, for {time}",
         moment(excess.step, excess.doing), excess.who, size(excess.bytes), size(excess.usual), seconds(excess.seconds),
@@ -181,8 +181,8 @@ def changes(run: RunTimeline) -> Table:
     ]  # fmt: skip
     about = Text(
         "Freed memory is the increase of the free device memory; a negative size means that memory was taken. The"
-        " memory that a weight sync needs is its peak, minus the memory in use at its start or at its end, whichever is"
-        " more."
+        " memory that a weight sync needs is its peak, minus the larger of two sizes: the memory in use at the start"
+        " of the sync and at its end."
     )
     return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 

@@ -331,10 +331,10 @@ def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChang
 
 
 def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
-    """Return how a cause of long steps changed between two ``sides``: came, went, longer, shorter, or unclear.
+    """Return how a cause of long steps changed from the first side to the second: came, went, longer, shorter, unclear.
 
-    ``counts`` has the number of steps that it limited on each side. ``probability`` is that of such a difference by
-    chance; above 5 %, the change is unclear.
+    ``counts`` has the number of steps that it limited on each of the ``sides``. ``probability`` is that of such a
+    difference by chance; above 5 %, the change is unclear.
     """
     if probability > CHANCE:
         return UNCLEAR

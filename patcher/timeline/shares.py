@@ -381,8 +381,10 @@ def what_if(
         ),
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
-            Text("this bound assumes that nothing waits for the weights; work that already overlaps with the sync is no"
-                " part of the saving"),
+            Text(
+                "this bound assumes that nothing waits for the weights; the saving excludes work that overlaps with"
+                " the sync"
+            ),
         ),
         (
             FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),

@@ -158,7 +158,7 @@ def bounds(run: RunTimeline) -> Table:
         lengths = [length for length, _, _ in saved]
         most, total = max(saved), sum(lengths)
         rows.append((_BOUNDS.get(name, name), statistics.median(lengths), total, total / whole, *most[1:]))
-    about = Text("These are upper bounds, not promises: each row changes one thing and nothing else.")
+    about = Text("These are upper bounds of the saving, not promises: each row changes one thing and nothing else.")
     return Table("bounds", Text("Upper bounds of the savings"), columns, rows, about)
 
 

@@ -52,7 +52,7 @@ def _matmul(first: int) -> Callable[[Inputs], Work]:
     """Return the work function of a product of input ``first`` and the next input: matrices, or batches of these."""
 
     def work(call: Inputs) -> Work:
-        """Return the operations and bytes of a call. Raises ValueError if the two shapes cannot be multiplied."""
+        """Return the operations and bytes of the product. Raises ValueError if the two shapes cannot be multiplied."""
         left, right = call.shapes[first], call.shapes[first + 1]
         if len(left) != len(right) or len(left) not in (2, 3) or left[-1] != right[-2] or left[:-2] != right[:-2]:
             raise ValueError("no such product")

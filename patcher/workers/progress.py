@@ -113,7 +113,7 @@ def _progress_of(
     worker's stage in the folder. A worker on demand is idle if the request does not include its rank, and lost if the
     request has left the folder before the worker took it.
     """
-    traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
+    traces = tuple(SavedTrace(*folder.locate_trace(name)) for name in worker.traces)
     filed = requested or in_folder
     if not worker.on_demand:
         outcome, why = _outcome(worker, state)

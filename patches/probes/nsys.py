@@ -35,7 +35,7 @@ class NsysCapture(WindowTool):
         self.push("rlpatch:%s %s %s" % (self.STAGE, turn, self.prof))
 
     def push(self, name: str) -> None:
-        """Open a nested range of this thread."""
+        """Open an NVTX range ``name`` in this thread, inside those that are open."""
         import torch
 
         torch.cuda.nvtx.range_push(name)

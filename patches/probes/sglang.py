@@ -274,7 +274,7 @@ class ForwardThread:
         self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
 
     def _rlpatch_stage_next(self, take: Any) -> Any:
-        """Take items from a queue by ``take`` until one is a batch, and return it; call the functions before it."""
+        """Take items from a queue by ``take`` until one is a batch, and return it; call each function before it."""
         item = take()
         while callable(item):  # a batch is a tuple
             item()

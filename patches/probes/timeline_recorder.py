@@ -271,7 +271,10 @@ class TimelineRecorder(MemoryUse):
             self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def write_regularly(self) -> None:
-        """Note memory and waits for a CPU, and write records, twice a second until the timeline is off."""
+        """Note memory and waits for a CPU, and write records, until the timeline is off; a thread runs this.
+
+        Do so every half second, or at once when ``wake`` is set.
+        """
         import time
 
         while self.state == "on":
@@ -371,7 +374,7 @@ class TimelineRecorder(MemoryUse):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now_ms: int) -> None:  # docstring goes in
-        """Open the file, with a header, if none is open; above half the size limit rename it PATH.old before."""
+        """Open the file with a header, if none is open; if one over half the limit is, first rename it PATH.old."""
         import json
         import os
         import zlib

@@ -20,8 +20,8 @@ from patches.sglang.sglang_switches import SWITCHES
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
 _THREAD = "sglang/srt/managers/tp_worker_overlap_thread.py"
 _WHY = Text(
-    "the usual guides add a profiler with a schedule to ModelRunner.forward by hand. Such a profiler records on"
-    " every rank and also counts draft models, idle batches and prefill"
+    "the usual guides tell you to add a profiler with a schedule to ModelRunner.forward by hand. Such a profiler"
+    " records on every rank and also counts draft models, idle batches and prefill"
 )
 _WARM_UP = Note(
     Text("on an HTTP server the warm-up request is rollout 0: use --rollout 1"),
@@ -205,7 +205,9 @@ FORWARD_THREAD = Recipe(
     needs=(SCHEDULER.name,),
 )
 
-_ALL_RANKS = Text("This profiler records on every rank, includes prefill and idle batches, and does not mark the steps")
+_ALL_RANKS = Text(
+    "SGLang's own profiler records on every rank, includes prefill and idle batches, and does not mark the steps"
+)
 _BY_STAGE = Text(
     "profile_by_stage=True records the first num_steps prefill batches and the first num_steps decode batches; if a"
     " prefill batch comes in between, the recorded decode batches are not consecutive"

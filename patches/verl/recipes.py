@@ -62,9 +62,9 @@ _VERSION = Insertion(
     where=Head(),
     line="if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps",
     why=Text(
-        "training step N ends by sending its weights to the rollout, so the calls that follow belong to step N +"
-        " 1, as in verl's log. If a process never reaches this function, calls are counted instead: in"
-        " fine-tuning, for a critic with its own resources, and in trainers that do not pass global_steps"
+        "training step N ends by sending its weights to the rollout, so the calls that follow belong to step N + 1, as"
+        " in verl's log. Fine-tuning, a critic with its own resources, and trainers that do not pass global_steps"
+        " never give the number N here: then each call counts as a training step"
     ),
     parameters=("global_steps", "mode"),
     optional=True,

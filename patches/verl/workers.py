@@ -125,8 +125,8 @@ def _in_loops(
         structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
         why=WHY,
         how=Text(
-            "rlpatch wraps the batches of each loop. Between two iterations, the wrapper starts, steps or stops the"
-            " profiler. The trace is saved even if an exception ends the loop"
+            "rlpatch wraps the batches over which the stage's loops iterate. Between two iterations, the wrapper"
+            " starts, steps or stops the profiler. The trace is saved even if an exception ends the loop"
         ),
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
         needed_until=_REMOVE,

@@ -16,10 +16,10 @@ _CPU = "vllm/v1/worker/cpu_worker.py"
 _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
-    "the usual guides add torch.profiler with a schedule to the worker by hand. If __init__ creates the profiler and"
-    " execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58. If step() is"
-    " called after execute_model has returned, each recorded step holds its own forward, but the sampling of the"
-    " previous step"
+    "the usual guides tell you to add torch.profiler with a schedule to the worker by hand. If __init__ creates the"
+    " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58."
+    " If step() is called after execute_model has returned, each recorded step holds its own forward, but the sampling"
+    " of the previous step"
 )
 _REMOVE = Text(
     "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
@@ -335,8 +335,9 @@ UPSTREAM = Upstream(
     },
     builtin={
         "<0.12.0": Text(
-            "VLLM_TORCH_PROFILER_DIR records everything on every rank from start_profile() to stop_profile(), by"
-            " default with stacks. This profiler has no window and needs an HTTP or RPC call at the right moment."
+            "With VLLM_TORCH_PROFILER_DIR, vLLM's own profiler records everything on every rank from start_profile()"
+            " to stop_profile(), by default with stacks. This profiler has no window, and needs an HTTP or RPC call at"
+            " the right moment."
         ),
         ">=0.12.0,<0.13.0": _DELAYED.filled(
             "VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS", _BY_HAND

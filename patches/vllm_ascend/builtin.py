@@ -32,8 +32,8 @@ _V1_INIT = Recipe(
         ),
     ),
     why=Text(
-        "common guides change the profiler's level, contents, metrics and export types by hand in the source, because"
-        " the engine has no options for them"
+        "the usual guides tell you to edit the profiler's level, contents, metrics and export types in the source by"
+        " hand, because the engine has no options for them"
     ),
     how=Text(
         "rlpatch changes only the chosen arguments in the calls of torch_npu.profiler. Each replaced line"

@@ -100,8 +100,8 @@ V1 = Recipe(
         ),
     ),
     why=Text(
-        "the usual guides add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates the"
-        " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
+        "the usual guides tell you to add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates"
+        " the profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
         " 29..58. It records them on every rank, and counts prefill as a step"
     ),
     how=Text(

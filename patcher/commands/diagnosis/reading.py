@@ -32,8 +32,8 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
     `number` is that of the run, None for the newest. `result` also gets a warning of each file that is left out, and a
-    note on each process that failed to record. Raises Problem: NO_TRACE if the run has neither a trainer nor an
-    engine that recorded iterations, TRACE if no file can be read, USAGE if there is no such run.
+    note on each process that failed to record. Raises Problem: NO_TRACE without a timeline, or if the run has neither a
+    trainer nor an engine that recorded iterations; TRACE if no file can be read; USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
     return _diagnose_with_steps(folder, processes, display, result)
@@ -111,8 +111,8 @@ def diagnose(
 ) -> CommandResult:
     """Return the result of `rlpatch diagnose` on run `number` (None: newest) in `folder`; write the files of `output`.
 
-    `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE if the run has neither a trainer
-    nor an engine that recorded iterations, TRACE if no file can be read, USAGE if there is no such run.
+    `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline, or one of a
+    trainer or an engine's iterations; TRACE if no file can be read; USAGE if there is no such run.
     """
     result = CommandResult("diagnose")
     diagnosis = read(folder, number, display, result)

@@ -169,10 +169,10 @@ def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callabl
 
 
 def _finish_run(status: int, code: int, companion: Companion | None) -> int:
-    """Finish the companion, and return the exit code of `rlpatch run`: that of the companion, or if it is 0, `code`.
+    """Return the exit code of `rlpatch run`: that of the companion, or if it is 0 or there is none, `code`.
 
-    `status` is the exit status of the command. If the command failed, and not because the companion ended it, do not
-    return but end this process with that status.
+    The companion is what went on beside the command, and shows its result here. `status` is the exit status of the
+    command. If the command failed, and not because the companion ended it, end this process with that status instead.
     """
     if companion is not None:
         code = companion.finish() or code

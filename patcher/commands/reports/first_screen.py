@@ -51,7 +51,7 @@ def unit_word(profile: model.RankProfile) -> str:
     """Return the word for what the profile's trace counts: decode step, micro-batch, call ….
 
     It is "step" if the kind is unknown, and "trace" if nothing marks steps. Steps that the engine itself marks are
-    "decode step" if each has as many tokens as requests, else "engine step".
+    "engine step" if any has another number of tokens than of requests, else, also if neither is known, "decode step".
     """
     unit = profile.metadata.unit if profile.metadata else ""
     name = f"{unit} step" if unit in ("decode", "prefill") else unit
@@ -317,7 +317,7 @@ def _largest_idle_time(profile: model.RankProfile) -> str:
 
 
 def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str:
-    """Return a line on the kernel that takes the most time; "" if that is less than a fifth of the time.
+    """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time.
 
     Also "" if it takes less than a fix of the finding ``leading`` would save.
     """

@@ -275,6 +275,6 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
             )
         )
     for difference in comparison.differs:
-        yield from wrapped(Text("the two sides differ: {difference}", difference))
+        yield from wrapped(Text("the two sides of the comparison differ: {difference}", difference))
     for note in comparison.notes:
         yield from wrapped(Text("note: {note}", note))

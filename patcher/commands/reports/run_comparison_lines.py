@@ -56,7 +56,7 @@ def sentences(comparison: RunComparison) -> list[str]:
         about = words.get(step.changed_at_equal_tokens, NO_DIFFERENCE)
         texts.append(
             Text(
-                "at equal token counts: change {change} s, {interval}: {verdict}",
+                "mean step at equal token counts: change {change} s ({interval}: {verdict})",
                 CHANGE.text(equal.change),
                 interval,
                 about,

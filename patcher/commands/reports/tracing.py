@@ -139,7 +139,7 @@ class ParseOptions(Options):
         shown="the formats chosen for the recording",
     )
     jobs: int | None = option(
-        Number(1), PARSED, "How many traces at a time.", default=None, shown="half the number of cores"
+        Number(1), PARSED, "How many traces to parse at a time.", default=None, shown="half the number of cores"
     )
     patience: float = 600.0
 

@@ -198,7 +198,8 @@ def rewind(path: Path, original: FolderState | None) -> None:
     """Reset the times of the folder ``path`` to those of ``original``, if it still has the same names.
 
     Other names mean that somebody else changed the folder, so its time must stay: Python's import system reads a
-    listing again only if the time has changed. Do nothing for None. Follow no link. Raises OSError.
+    listing again only if the time has changed. Do nothing for None, or if the folder is gone or closed to this user.
+    Follow no link. Raises OSError.
     """
     if original is None:
         return

@@ -229,7 +229,8 @@ def _host_time_check(profile: RankProfile) -> Check:
         "host",
         wrong,
         Text(
-            "steps that take over {times:.0f} times as long on the host as on the device add up to hardly any time",
+            "little of the total time is in steps that take more than {times:.0f} times as long on the host as on the"
+            " device",
             LONGER,
         ),
         ("compute", "lead-in"),

@@ -96,7 +96,7 @@ def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diag
     """
     dominant = _dominant_operator(profile, sum(step.ns for step in profile.host_steps))
     if dominant and all(check.id != "events" for check in profile.failed):
-        headline = Text("{headline}; whether the host waits for the device there was not recorded", dominant)
+        headline = Text("{headline}; the host may be waiting for the device, which was not recorded", dominant)
         advice = Text(
             "record the device, too: run `rlpatch apply` with --contents npu,cpu, or add ProfilerActivity.CUDA to"
             " your profiler"
@@ -228,8 +228,8 @@ def _excess_by_calls(
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
         advice = Text(
-            "this step does more than the median step, for example validation, or another model: check whether it"
-            " has to, and how often"
+            "this step does more work than the median step, for example validation, or another model: check whether"
+            " the additional work is needed, and how often"
         )
     if within := _excess_in_range(slow, typical):
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
@@ -700,10 +700,12 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
         )
         evidence = sentences(evidence, stretch)
     headline = Text(
-        "No device data; for {share} of the time no operator runs, at places that differ from step to step", share
+        "No device data; for {share} of the time, the host runs no operator, at different places in each step", share
     )
     if len(profile.host_steps) == 1:
-        headline = Text("No device data; for {share} of the time no operator runs, spread over many places", share)
+        headline = Text(
+            "No device data; for {share} of the time, the host runs no operator, at many different places", share
+        )
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

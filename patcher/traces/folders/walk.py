@@ -67,10 +67,10 @@ def _file_kind(file: Path) -> str:
 
 
 def traces_below(folder: Path) -> list[Path]:
-    """Return the traces of any tool below ``folder``, sorted, or only ``folder`` if it is a trace or a file.
+    """Return the traces of any tool below ``folder``, sorted, or only ``folder`` if it is a trace or no folder.
 
     For a file of step metadata, its trace counts. A parsed database inside another folder is left out. Raises OSError
-    if ``folder`` cannot be listed; folders below it that cannot be listed are skipped.
+    if ``folder`` is one that cannot be listed; folders below it that cannot be listed are skipped.
     """
     folder = sidecar.trace_of(folder)
     if not folder.is_dir() or _folder_kind(folder) == NPU:

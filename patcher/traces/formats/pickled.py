@@ -164,7 +164,7 @@ class _Loader:
         """Read a value with its size before it, a number in the format ``form`` of `struct`.
 
         ``kind`` is "text", "bytes" or "long" (an integer). Raises ValueError for a negative size, one beyond the end of
-        the data, or over 64 bytes for an integer.
+        the data, or over 64 bytes for an integer; struct.error if the data ends within the size.
         """
         size = self.number(struct.Struct(form))
         data = self.data[self.at : self.at + size]

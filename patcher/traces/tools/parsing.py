@@ -209,10 +209,10 @@ def parse(
 
 @contextlib.contextmanager
 def lock_folders(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
-    """Hold the lock of each folder in which one of the traces ``paths`` lies; yield the lock files' descriptors.
+    """Context manager that holds the lock of each folder in which one of the traces ``paths`` lies.
 
-    A lock file has the names of the traces while it is held, and is empty afterwards. Raises Problem (ENVIRONMENT) if
-    another `analyse` holds a lock, or a folder cannot be written.
+    Its value has the descriptors of the lock files. A lock file has the names of the traces while it is held, and is
+    empty afterwards. Raises Problem (ENVIRONMENT) if another `analyse` holds a lock, or a folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         descriptors = []

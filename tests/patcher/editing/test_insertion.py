@@ -173,7 +173,7 @@ def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
         ),
         (
             ("    def sleep", "    def _probe(self): pass\n\n    def sleep"),
-            "names that the class already defines without rlpatch's marker comments: _probe",
+            "names that the class already defines outside of the lines marked by rlpatch: _probe",
         ),
         (("after = 1", "after = = 1"), "not valid Python"),
         (("after = 1", "after = 1\r\ra = 2"), "a carriage return without a line feed"),

@@ -245,7 +245,7 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
-        ({"compute": 80}, "nearly all"), ({"compute": 79}, "most of"), ({"compute": 51}, "most of"), ({"compute": 50}, ""),
+        ({"compute": 80}, "nearly all"), ({"compute": 79}, "Most of"), ({"compute": 51}, "Most of"), ({"compute": 50}, ""),
         ({"compute": 40, "overlap": 40}, "nearly all"),
     ],
 )  # fmt: skip
@@ -393,7 +393,7 @@ def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
     assert found.verdict.title == TITLES["compute"]
     alone = report(capture(units[0]))
     assert [(one.id, one.saving_ns) for one in alone.findings] == [("lead-in", 60 * MS), ("compute", None)]
-    assert found.verdict.guide.startswith("Free time, as torch_npu's step_trace_time counts it, is 0.0 %")
+    assert found.verdict.guide.startswith("Counted as in torch_npu's step_trace_time, Free time is 0.0 %")
 
 
 def test_a_unit_without_a_kernel_is_no_median() -> None:
