@@ -55,7 +55,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
     facts: bool = option(
         Flag(negated=True),
         OUTPUT,
-        "Write step metadata (requests, tokens, times) beside the trace; `rlpatch watch` needs it, too.",
+        "Write step metadata (requests, tokens, times) beside the trace. `rlpatch watch` needs this metadata.",
         default=True,
     )
 
@@ -203,7 +203,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         if self.unit_stall_ms > self.max_stall * 1000:
             seconds = self.unit_stall_ms / 1000
             text = Text("saving a single step takes about {seconds:.1f} s, more than {option} allows", seconds, limit)
-            yield Note(text, Text("with fewer --contents, saving takes less time; {detail}", detail))
+            yield Note(text, Text("with fewer --contents, saving the trace takes less time; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
             count, seconds = len(stage.window), self.total_stall_s
             text = Text(

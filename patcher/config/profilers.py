@@ -97,7 +97,7 @@ class ProfilerSettings(Options):
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED
-            cause = Text("with {contents}, {option} adds nothing to the trace: add {needed}", *values)
+            cause = Text("with {contents}, {option} adds nothing to the trace: add {needed} to --contents", *values)
             raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
@@ -239,7 +239,10 @@ class TorchNpuSettings(ProfilerSettings):
                 "torch_npu cannot parse a trace in a daemon process, such as a worker of vLLM. Leave --analysis out,"
                 " and parse the trace later with `rlpatch analyse`"
             )
-            yield Note(Text("--analysis makes the run wait after the window, and fails in vLLM's workers"), detail)
+            yield Note(
+                Text("with --analysis, the run waits for parsing, which fails in vLLM's workers"),
+                detail,
+            )
 
 
 class TorchSettings(ProfilerSettings):

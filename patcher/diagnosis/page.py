@@ -48,7 +48,7 @@ def _rollouts(stage: StageDiagnosis) -> Text:
     """Return sentences with the rollouts, seconds and iterations of a stage, and the seconds that were left out."""
     return Text(
         "{rollouts} rollouts, {seconds:,.1f} s, {iterations:,} iterations, of which {recorded} were recorded. Not"
-        " included: {recording:.1f} s spent on recording, and {waiting:.1f} s of waiting.",
+        " included: {recording:.1f} s spent on recording, and {waiting:.1f} s that iterations spent waiting.",
         stage.turns,
         stage.seconds,
         stage.iterations,

@@ -159,7 +159,10 @@ def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
         "rlpatch cannot patch this call, because an argument shares a line with text that cannot be turned into a"
         " comment, such as a multi-line string"
     )
-    hint = Text("nothing was written; put each argument of the call on a line of its own, or reinstall the package")
+    hint = Text(
+        "nothing was written; put each argument of the call that rlpatch changes on a line of its own, or reinstall"
+        " the package"
+    )
     try:
         same = ast.dump(sources.read(after, where).tree) == ast.dump(file.tree)
     except Problem:

@@ -53,8 +53,8 @@ ADVICE = {
     "trainer": Text("record this micro-batch with the command proposed below"),
     "unit": Text("record one micro-batch of this stage: run `rlpatch apply` with --micro-batch and --training-steps"),
     "generate": Text(
-        "if transformers generates now, let vLLM generate instead (use_vllm=True); if vLLM generates already, record"
-        " its decode steps: run `rlpatch apply vllm` with --decode"
+        "if the trainer generates with the transformers library, switch to vLLM (use_vllm=True); if it already uses"
+        " vLLM, record vLLM's decode steps: run `rlpatch apply vllm` with --decode"
     ),
     "decode": Text("record some of these decode steps: run `rlpatch apply` with --decode and --rollout"),
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
@@ -160,7 +160,7 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
         "poll": Text("polling ({phases}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
         "tail": Text("long tail of the rollout: fewer running requests than a tenth of the peak number"),
         "sync": Text("weight sync"),
-        "gap": Text("driver time between its phases"),
+        "gap": Text("time between the driver's phases"),
         "reward": Text("rewards at the end of the rollout"),
     }
     savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]

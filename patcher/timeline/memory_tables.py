@@ -33,8 +33,8 @@ _GROWTH: dict[str, Text] = {
     "host": Text("{process}: host memory grows by {rate} per step, from {first} to {last} in {count} steps"),
 }
 _CHANGES: dict[str, Text] = {
-    "sleep": Text("memory change as an engine sleeps or wakes"),
-    "offload": Text("memory freed as a worker's call ends"),
+    "sleep": Text("memory change when an engine sleeps or wakes"),
+    "offload": Text("memory freed when a worker's call ends"),
     "sync": Text("extra memory for a weight sync"),
 }
 LISTED = 4

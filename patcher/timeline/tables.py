@@ -48,7 +48,7 @@ def verdict(step: TrainingStep) -> str:
     if cause is not None:
         limit = Text("{cause} +{excess} s", cause.label, brief(cause.excess_seconds))
     for phase in step.beside:
-        limit = Text("{cause}; not compared: {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
+        limit = Text("{cause}; {phase} ({seconds} s) not compared", limit, phase.name, brief(phase.seconds))
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
 
 

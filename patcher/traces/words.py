@@ -184,7 +184,9 @@ def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
         count,
     )
     return (
-        Text("{replays}; the other replays were not matched: {reasons}", text, joined(SEMICOLON, why)) if why else text
+        Text("{replays}; the other replays were not matched with a capture: {reasons}", text, joined(SEMICOLON, why))
+        if why
+        else text
     )
 
 

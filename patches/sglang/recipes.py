@@ -147,8 +147,8 @@ SCHEDULER = Recipe(
     why=_WHY,
     how=Text(
         "inserts one line in run_batch(), to count the iterations, and one line each at the start of"
-        " process_input_requests() and of the function that the idle scheduler calls. The lines call the probe, a"
-        " nested class at the end of Scheduler. {busy_period}",
+        " process_input_requests() and of the function that the idle scheduler calls. These lines call a probe, which"
+        " is a nested class at the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",

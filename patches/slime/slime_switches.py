@@ -30,8 +30,8 @@ SWITCHES: tuple[Switch, ...] = (
         profiler=Text("slime's memory history"),
         name="--record-memory-history",
         why=Text(
-            "each trainer records the history of its memory allocations from its start. If --profile-target is given,"
-            " this happens only with train_overall in it"
+            "each trainer records the history of its memory allocations from its start on. But if --profile-target is"
+            " given without train_overall, the trainers record no such history"
         ),
         off="leave out --record-memory-history",
         requested_by=(

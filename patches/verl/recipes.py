@@ -150,8 +150,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts a line at the start of the function. The line calls the probe, a nested class at the end of"
-            " TrainingWorker, which determines the role that the call serves"
+            "inserts a line at the start of the function. The line calls a probe, which determines the role that the"
+            " call serves. The probe is a nested class at the end of TrainingWorker"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         needed_until=REMOVE,
@@ -243,7 +243,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts one line before the loop over micro-batches; through this line, the worker's probe counts the"
+            "inserts one line before the loop over micro-batches. Through this line, a probe in the worker counts the"
             " iterations"
         ),
         upstream=f"{file}, from {engine.releases[0]} on",

@@ -98,9 +98,10 @@ WORKER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line at the start of execute_model() and of sleep(), and one in profile(). The lines call the"
-        " probe, a nested class at the end of Worker. The warm-up of the second model runner calls execute_model(),"
-        " too; the probe recognizes it by the names of its requests and does not count it. {busy_period}",
+        "inserts one line at the start of execute_model() and of sleep(), and one in profile(). These lines call a"
+        " probe, which is a nested class at the end of Worker. The warm-up of the second model runner calls"
+        " execute_model(), too; the probe recognizes such calls by the names of their requests, and does not count"
+        " them. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
@@ -160,16 +161,16 @@ CPU_PROFILE = Recipe(
 _CAPTURE_WHY = Text(
     "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator launched"
     " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is another"
-    " process"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), but a profiler that is started there records"
+    " nothing if the worker runs in another process"
 )
 _CAPTURE_HOW = Text(
     "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run and ends"
     " with the last graph. The trace leaves out earlier runs for batch sizes that are compiled but not captured, and"
     " the graphs that vLLM captures to estimate memory. torch.compile has run before, in the profile run of"
-    " determine_available_memory(). If the capture fails, the engine does not start, and the trace is saved when the"
-    " process ends or captures again. Only the first capture of a worker is recorded. Elastic expert parallelism"
-    " captures again; --repeat N records the first N captures"
+    " determine_available_memory(). If the capture fails, the engine does not start; the trace is then saved when the"
+    " process ends, or when its next capture begins. Only the first capture of a worker is recorded. Elastic expert"
+    " parallelism captures again; --repeat N records the first N captures"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."

@@ -118,8 +118,8 @@ def command(
     windows and asks the workers to record them.
 
     Without a command, rlpatch reads DIR, the folder of the traces; default: rlpatch_traces in the working directory. If
-    the run is still going, rlpatch asks its workers for missing windows. This needs a run that was patched with
-    `--timeline --on-demand`.
+    the run is still going, rlpatch asks the run's workers to record the windows that are missing. This needs a run that
+    was patched with `--timeline --on-demand`.
 
     Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends the command.
 

@@ -200,7 +200,7 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             Problem(
                 Kind.SLOWER,
                 cause,
-                hint=Text("look at the parts of the breakdown, and at the kernels, that change most"),
+                hint=Text("see which parts of the breakdown and which kernels changed most"),
             )
         )
 

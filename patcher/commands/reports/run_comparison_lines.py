@@ -120,8 +120,8 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
     sizes = len(comparison.before.steps), len(comparison.after.steps)
     for row in comparison.causes:
         text = Text(
-            "{cause} ({change}). Before: {before} of {before_steps} steps, a total of {before_seconds} s more than"
-            " usual. After: {after} of {after_steps} steps, a total of {after_seconds} s more.",
+            "{cause} ({change}). Before, this cause lengthened {before} of the {before_steps} steps, by"
+            " {before_seconds} s in total; after, {after} of the {after_steps} steps, by {after_seconds} s in total.",
             row.label, cause_verdict(row), row.before_steps, sizes[0], brief(row.before_seconds),
             row.after_steps, sizes[1], brief(row.after_seconds),
         )  # fmt: skip

@@ -231,7 +231,9 @@ def _about_slow_step(
             " another process on the device, or a lower clock frequency"
         )
     if part == _COMMUNICATION:
-        advice = Text("find out which rank enters the collectives in this step last, because the others wait for it")
+        advice = Text(
+            "find out which rank is the last to enter the collectives of this step, because the other ranks wait for it"
+        )
     return *_why_slower(profile, slowest, usual), advice
 
 

@@ -55,8 +55,8 @@ _IN_EACH_STEP = {
     ),
     "mem": _ABOUT_CALL["mem"],
     "": Text(
-        "the launch of this kernel blocks in several steps: check whether each of them loads or compiles code again,"
-        " for example for new shapes"
+        "in several steps, launching this kernel blocks the host: check whether each of these steps loads or compiles"
+        " code again, for example for new shapes"
     ),
 }
 """The same for a call that blocks in at least half of several steps: it is no first launch."""

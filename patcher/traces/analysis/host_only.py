@@ -97,7 +97,10 @@ def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diag
     dominant = _dominant_operator(profile, sum(step.ns for step in profile.host_steps))
     if dominant and all(check.id != "events" for check in profile.failed):
         headline = Text("{headline}; the host may be waiting for the device, which was not recorded", dominant)
-        advice = Text("record the device, too: rlpatch apply … --contents npu,cpu, or ProfilerActivity.CUDA")
+        advice = Text(
+            "record the device, too: run `rlpatch apply` with --contents npu,cpu, or add ProfilerActivity.CUDA to"
+            " your profiler"
+        )
         yield dataclasses.replace(_longest_operators(profile), headline=headline, advice=advice)
 
 
@@ -122,8 +125,8 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
     evidence: str = Text(
-        "Per step, {rank} spends only {least} in collectives, and a typical other rank spends {usual}. So {rank} waits"
-        " least, because it arrives last.",
+        "Per step, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank} waits least"
+        " because it arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
@@ -330,7 +333,7 @@ def place_words(place: model.HostPlace) -> str:
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if _waits_for_gil(place):
         return Text(
-            "in {inside}, although the operator that it calls has ended: another Python thread probably holds the GIL",
+            "in {inside}, although the called operator has ended: another Python thread probably holds the GIL",
             inside,
         )
     if place.inside and place.around:
@@ -406,8 +409,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     elif spread:
         headline = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving))
         equal = Text(
-            "In half of the steps, this time is nearly the same: it differs by at most {difference}."
-            " So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
+            "In half of the steps, the time without operators at this place is nearly the same: it differs by at most"
+            " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
             spread,
         )
         evidence = sentences(evidence, equal)
