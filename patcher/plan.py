@@ -66,7 +66,7 @@ class Place(NamedTuple):
         return not self.recipe.calls or any(setting.changed for setting in self.settings)
 
 
-def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
+def make_plan(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
     """Return the plan that patches `target` to record `config`; nothing is written.
 
     Lines of the same patch are replaced. `records` are the patches that the store has for the root. Raises Problem:
@@ -232,7 +232,8 @@ class _Planning(NamedTuple):
     def change(self, place: Place, patch: PatchId) -> _Fitting:
         """Return the change that a recipe makes to a file, with notes, and warnings of code unlike the release's.
 
-        Raises Problem (STRUCTURE) if the file does not fit the recipe.
+        Raises Problem: STRUCTURE if the file does not fit the recipe, USAGE for options without effect, FOREIGN_EDIT if
+        somebody edited lines of a patch in it.
         """
         from patcher import editing
 

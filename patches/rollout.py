@@ -182,7 +182,7 @@ def probe(
     """
 
     def constants(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:  # noqa: ARG001
-        """Return the compile-time constants of the recorder by name: kinds of iterations, first unit, log texts."""
+        """Return the constants to write into the recorder's code: name → kinds of iterations, first unit, log texts."""
         unit, stage = config.stage.window.unit, config.stage
         first = int(unit == "decode")  # prefill makes token 0: there is no decode step 0
         lowest = 0 if stage.relative or stage.on_demand else first

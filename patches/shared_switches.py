@@ -80,8 +80,8 @@ DAEMON = Switch(
 DAEMON_STEPPED = DAEMON._replace(
     why=Text(
         "in each execute_model() the worker advances torch_npu's dynamic profiler, which starts to record when `dyno"
-        " nputrace` is run. If the value is a number other than 1, this profiler is not set up; if it is not a"
-        " number, the worker stops with an error"
+        " nputrace` is run. If MSMONITOR_USE_DAEMON is a number other than 1, this profiler is not set up; if it is"
+        " not a number, the worker stops with an error"
     ),
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )

@@ -41,10 +41,10 @@ class Timeline(PackageStage):
         " profiler. The timeline only reads the clock at the start and end of each function"
     )
     HOW = Text(
-        "inserts one line at the start of each function. Each call of a function is a span of the timeline; it ends"
-        " on return, on an exception, or when a generator is closed. To time the iterations of a loop, rlpatch wraps"
-        " the items that the loop runs over. If collectives block the host (gloo, MPI), the methods Work.wait and"
-        " DTensor.full_tensor of torch.distributed are replaced in memory, to measure how long they block"
+        "inserts one line at the start of each recorded function. Each call of the function is a span of the timeline;"
+        " the span ends on return, on an exception, or when a generator is closed. To time the iterations of a loop,"
+        " rlpatch wraps the items that the loop runs over. If collectives block the host (gloo, MPI), the methods"
+        " Work.wait and DTensor.full_tensor of torch.distributed are replaced in memory, to measure how long they block"
     )
     REMOVE_WHEN = Text(
         "the patch is no longer needed once the framework itself writes a timeline of its processes, in a format that"
@@ -102,5 +102,5 @@ class Timeline(PackageStage):
     def wait(self, method: str, call: str) -> Insertion:
         """Return the lines around the statement with `call`, a collective in which the host waits for other ranks."""
         name = call.rpartition(".")[2]
-        why = Text("all ranks wait for the slowest rank (straggler) here; nothing else shows which rank is late")
+        why = Text("all ranks wait here for the slowest rank (straggler); no other span shows which rank is late")
         return self.around(method, f"{call}(...)", f'span("wait", "{name}")', why)

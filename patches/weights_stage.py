@@ -44,9 +44,9 @@ class Weights(PackageStage):
         " this time. Often most of this time is spent on gathering the weights, and sending is short"
     )
     HOW = Text(
-        "inserts one line at the start of each function. The line opens a range in the trace; the range ends when the"
-        " function returns or raises an exception. The profiler runs from the start of the outermost function to its"
-        " end"
+        "inserts one line at the start of each recorded function. The line opens a range in the trace; the range ends"
+        " when the function returns or raises an exception. The profiler runs from the start of the outermost function"
+        " to its end"
     )
     REMOVE_WHEN = Text(
         "the patch is no longer needed once the framework's own profiler can record the weight sync as a stage, and"

@@ -34,7 +34,7 @@ def build(bundle: Bundle) -> bytes:
 
 
 def _members(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the bytes of each file in a bundle."""
+    """Yield the path and the bytes of each file of the archive: start script, plans, and the modules that it needs."""
     root = Path(patcher.__file__).parent
     yield "__main__.py", (root / "bundle" / "start.py").read_bytes()
     yield f"patcher/bundle/{NAME}", text_of(bundle)

@@ -120,7 +120,8 @@ def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
 def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
     """Remove the bundle's patches from every root, all or nothing; other patches stay.
 
-    With `dry_run` only check whether that is possible. If a file was changed meanwhile, try again, up to four times.
+    With `dry_run` only check whether that is possible. If a file was changed meanwhile, try again, up to four times;
+    then raise Problem (FOREIGN_EDIT).
     """
     return _retry(lambda: _revert_once(machine, dry_run))
 
@@ -246,7 +247,8 @@ def _state(machine: Machine, target: Target) -> tuple[str, str]:
 def diff(machine: Machine, *, planned: bool) -> CommandResult:
     """Return the unified diff from unpatched to patched files: of applied patches, or with `planned` of the plans.
 
-    Raises Problem (USAGE) if the files are below several roots.
+    Raises Problem: USAGE if the files are below several roots, FOREIGN_EDIT if somebody edited lines of an applied
+    patch.
     """
     discovery = machine.discover()
     files: Files = {}

@@ -64,8 +64,8 @@ def file_state(
                 path,
                 Text("edited"),
                 Text(
-                    "the file was changed after rlpatch wrote it; without a readable backup,"
-                    " rlpatch cannot tell what was changed"
+                    "the file was changed after rlpatch wrote it. Its backup is missing or cannot be read, so rlpatch"
+                    " cannot tell what was changed"
                 ),
             )
         moved = Text(

@@ -15,7 +15,7 @@ from patches import projects
 
 COMMANDS = {
     "apply": ("patching.apply", "Patch targets, all of them or none."),
-    "run": ("patching.run", "Run a command with patched targets; change no file."),
+    "run": ("patching.run", "Run a command with patched targets, without changing any file."),
     "bundle": ("patching.bundle", "Write one file that patches targets on machines without rlpatch."),
     "diff": ("patching.diff", "Show every line that a patch has inserted or would insert."),
     "revert": ("patching.revert", "Remove patches."),

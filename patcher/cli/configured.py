@@ -143,7 +143,9 @@ class _Reader(NamedTuple):
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
             cause = Text("{target} is an option, and `targets` in the configuration takes only targets", wrong[0])
-            raise self._wrong(cause, TARGETS, Text('list only targets in `targets`, such as ["vllm-ascend"]'), wrong[0])
+            raise self._wrong(
+                cause, TARGETS, Text('keep only targets in the list, for example: targets = ["vllm-ascend"]'), wrong[0]
+            )
         tables = self._table(table.pop(PRESETS, {}), PRESETS).items()
         options = dict(self._options(table))
         presets = {self._text(PRESETS, name): dict(self._options(self._table(preset, name))) for name, preset in tables}

@@ -109,7 +109,7 @@ def _require_own(status: os.stat_result, path: Path) -> None:
 def _seal(source: ConfigurationFile, interpreter: str) -> str:
     """Return a SHA-256 in hexadecimal that changes with the configuration or the interpreter: path, links or bytes.
 
-    Of an interpreter that is not found here, only the path counts. Raises OSError if a found one cannot be read.
+    Of an interpreter that this machine lacks, only the path counts. Raises OSError if an existing one cannot be read.
     """
     started = program(interpreter)
     parts = [source.content, os.fsencode(interpreter)]

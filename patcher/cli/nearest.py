@@ -161,7 +161,7 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
         status = os.fstat(number)
         if not _trusted(status):
             return foreign, ""
-        if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _private(status, number)):
+        if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status, number)):
             shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
             change = (
                 Text("move the file to a folder that only you can write to")
@@ -177,10 +177,11 @@ def _trusted(status: os.stat_result) -> bool:
     return status.st_uid in (0, os.geteuid())
 
 
-def _private(status: os.stat_result, descriptor: int) -> bool:
+def _is_private_group(status: os.stat_result, descriptor: int) -> bool:
     """Tell whether only the owner of an open file can use the permissions of its group.
 
-    False if the group has other members, or if the file has an access control list, whose users these bits cover, too.
+    False if the group is not the owner's own, has other members, or has no name. False, too, if the file has an access
+    control list, which may give others the group's permissions.
     """
     import grp  # noqa: PLC0415
     import pwd  # noqa: PLC0415
@@ -196,9 +197,9 @@ def _private(status: os.stat_result, descriptor: int) -> bool:
 
 
 def line_of(text: str, key: str, value: str | None = None) -> int | None:
-    """Return the number (from 1) of the line with the first quoted `value` after the first `key =` or `key]`.
+    """Return the number (from 1) of the line in a TOML text with the first quoted `value` after `key =` or `key]`.
 
-    Without a `value`, or if none follows, it is the line of the key. None if `text` does not have the key.
+    Without a `value`, or if it does not follow, it is the line of the first key. None if `text` lacks the key.
     """
     name = re.search(rf"^[^#\n]*?(?<![\w-]){re.escape(key)}[\"']?\s*[=\]]", text, re.MULTILINE)
     if name is None:

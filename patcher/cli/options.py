@@ -38,7 +38,7 @@ class Option(click.Option):
         self.heading, self.aliases = heading, aliases
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the option's row of the help, as (words, description); its aliases are left out."""
+        """Return the option's row of the help, as (words, description), without its aliases; None if it is hidden."""
         every, self.opts = self.opts, [name for name in self.opts if name not in self.aliases]
         try:
             return super().get_help_record(ctx)
@@ -174,13 +174,14 @@ class Command(click.Command):
         for heading, rows in by_heading.items():
             if rows:
                 with formatter.section(heading):
-                    formatter.write("".join(rows_of(rows, formatter.width)))
+                    formatter.write("".join(help_lines(rows, formatter.width)))
 
 
-def rows_of(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield lines of help, ended by a newline and at most `width` columns wide, indented by two of these.
+def help_lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    """Yield lines of help in two columns: each term, such as an option, beside its translated description.
 
-    Each option stands beside its translated description. `rows` are (option, description). An option is never broken.
+    `rows` are (term, description), at least one. A line is indented by two blanks, ends in a newline, and is at most
+    `width` columns wide, unless a term or a word is too long for that.
     """
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:

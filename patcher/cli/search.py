@@ -31,8 +31,9 @@ class ClusterOptions(Options):
         AnyText("LIST"),
         PLACE,
         (
-            "With --ray, use only the nodes in this list, separated by commas: names or addresses (* matches anything),"
-            " NPU>0 for nodes with this Ray resource, has-target for nodes with a target installed."
+            "With --ray, use only the nodes that match this comma-separated list. An entry is a node's name or"
+            " address (* matches anything), a Ray resource that the node has (such as NPU>0), or has-target: every"
+            " node with a target installed."
         ),
         default=None,
     )

@@ -29,10 +29,10 @@ def redraws() -> bool:
 
 @contextlib.contextmanager
 def reading(what: str, total: int) -> Iterator[Progress]:
-    """Show a progress bar of `total` bytes, labelled `what`, once reading takes longer than `DELAY_S`.
+    """Context manager that shows a progress bar of `total` bytes, labelled `what`, once `DELAY_S` seconds have passed.
 
-    Yield a function that takes the number of bytes read since its last call.
-    Nothing is shown with `--json`, or if stderr cannot be redrawn.
+    Its value is a function that takes the number of bytes read since its last call. Nothing is shown with `--json`, or
+    if stderr cannot be redrawn.
     """
     if "--json" in options.typed_words() or not redraws():
         yield ignore

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from patcher.cli.options import rows_of
+from patcher.cli.options import help_lines
 from patcher.messages import Text
 from patcher.messages.language import terminal_translations, translate
 from patcher.messages.notes import wrapped
@@ -42,4 +42,4 @@ class Formatter(click.HelpFormatter):
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:  # noqa: ARG002
         """Write terms and their descriptions in two columns, translated."""
-        self.write("".join(rows_of([*rows], self.width)))
+        self.write("".join(help_lines([*rows], self.width)))

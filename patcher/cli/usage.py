@@ -24,7 +24,7 @@ def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> N
     if isinstance(error, click.UsageError):
         if type(error).__name__ == "NoArgsIsHelpError":  # click's own since 8.2: it is no error, and shows the help
             return
-        problem = usage(_cause(error, typed), _meant(error, command, typed))
+        problem = usage(_cause(error, typed), _hint(error, command, typed))
     elif isinstance(error, (Problem, KeyboardInterrupt)):
         problem = problem_of(error)
         word = problem.cause.split(" ")[0]
@@ -63,8 +63,11 @@ def _command_word(typed: Sequence[str]) -> str:
     return next((word for word in typed if not word.startswith("-")), "")
 
 
-def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
-    """Return the command line that was probably meant, or a sentence with it, else the one that shows the help."""
+def _hint(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
+    """Return the command line that was probably meant, or a sentence with it, else the one that shows the help.
+
+    `typed` are the words of the whole command line; `command` is the part of them that names the command.
+    """
     if error.ctx and isinstance(error.ctx.command, click.Group):
         word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)

@@ -148,7 +148,7 @@ def merge_problems(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem
 def listed(names: Collection[str], most: int = 8) -> str:
     """Return the sorted names, separated by commas; beyond `most`, the first names and the total."""
     first_names = ", ".join(sorted(names, key=natural)[:most])
-    return first_names if len(names) <= most else Text("{names}, … ({count} nodes)", first_names, len(names))
+    return first_names if len(names) <= most else Text("{names}, … ({count} nodes in total)", first_names, len(names))
 
 
 def combine_problems(several: Sequence[Problem]) -> Problem:

@@ -114,10 +114,11 @@ class NodeWorker:
         return check(words, self._search, Launch(environ=os.environ))
 
     def guard(self, word: str, profiler: str, force: bool, recorder: str) -> StepResult:
-        """Report a problem for each other profiler that is on for the target `word` on this node.
+        """Return a problem for each other profiler that is on for the target `word` on this node.
 
-        With `force` it is a warning. `profiler` is the framework's own one that the patch sets up, `recorder` the one
-        that records for rlpatch; "" for none.
+        It is a warning with `force`, with a `profiler`, or if the other one is only perhaps on. `profiler` is the
+        framework's own one that the patch sets up, `recorder` the one that records for rlpatch; "" for none. Raises
+        Problem if the target is not found.
         """
         from patcher.commands.guarding import guard
         from patcher.guards.result import Launch
@@ -238,7 +239,7 @@ def _inverse_edit(edit: Edit, records: tuple[Record, ...]) -> Edit:
 
 
 def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
-    """Return the sha256 of each of `files` below `root`, by absolute path; missing files are left out."""
+    """Return the sha256 of each of `files` below `root`, by absolute path; missing files and folders are left out."""
     digests = {}
     for path in (root / file for file in files):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):

@@ -90,7 +90,7 @@ class Nodes:
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,
         recorder: str,
     ) -> StepResult:  # fmt: skip
-        """Report a problem for each other profiler that is on; with `force` a warning.
+        """Return a problem for each other profiler that is on; a warning with `force` or `profiler`, or if it might be.
 
         The launch is read on this machine, environment and files of the target on each node of `search`. `profiler` is
         the framework's own one that the patch sets up, `recorder` the one that records for rlpatch; "" for none.
@@ -127,7 +127,7 @@ class Nodes:
         ]
         if lines:
             trees = count - len(lines)
-            several = Text("the files changed on {nodes} nodes are in {folders} different folders", count, trees)
+            several = Text("files were changed on {nodes} nodes, in {folders} different folders", count, trees)
             lines.append(
                 several if trees > 1 else Text("the folder with the changed files is shared by {nodes} nodes", count)
             )
@@ -260,7 +260,8 @@ class Nodes:
     def _edits(self, work: Work) -> dict[str, list[NodeEdit]]:
         """Return the edits of each node with that node's paths, from pairs of search and edit.
 
-        Edits that change nothing are left out. Raises Problem if a copied file is not as planned, or unreadable.
+        Edits that change nothing are left out. Raises Problem: FOREIGN_EDIT if a file is not as planned, ENVIRONMENT if
+        one cannot be read.
         """
         edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:

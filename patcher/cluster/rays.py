@@ -86,7 +86,7 @@ class RayNodeGroup:
         for name in died:
             self._actors.pop(name, None)
         answers |= self._call_once(method, {name: arguments[name] for name in died}, _REPEAT_S)
-        late = Answer(lost=Text("no answer after {seconds:.0f} s", _LIMIT_S))
+        late = Answer(lost=Text("the node did not answer within {seconds:.0f} s", _LIMIT_S))
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
@@ -117,7 +117,7 @@ class RayNodeGroup:
         return self._actors[name]
 
     def _answer(self, reference: Any) -> Answer:
-        """Return the answer that a Ray reference holds; `lost` if Ray failed to deliver it."""
+        """Wait for the answer behind a Ray reference and return it; it is `lost` if Ray failed to deliver it."""
         try:
             value, problem = pickle.loads(self._ray.get(reference))  # noqa: S301  (of rlpatch's own actor)
         except self._ray.exceptions.RayError as error:
@@ -155,10 +155,10 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
             sys.stdout, sys.stderr = streams
             copy.seek(0)
             raise _not_connected(ray, chosen, f"{_text(error)}\n{copy.read()}") from None
-    return ray, name_nodes(ray.nodes())
+    return ray, living_nodes(ray.nodes())
 
 
-def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
+def living_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
     """Return the living nodes out of those listed by `ray.nodes()`, with unique names, sorted by name.
 
     A machine that was lost and came back is listed twice until Ray drops the first entry (12 s in Ray 2.60). Of several
@@ -195,7 +195,7 @@ def _listens(node: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _stderr_copy() -> Iterator[IO[str]]:
-    """Redirect file descriptor 2 into memory, and yield a stream with its text; C++ output is caught, too.
+    """Redirect file descriptor 2 into memory within a `with` block, and yield a stream with its text, C++ output too.
 
     Ray 2.60 reports a wrong token only on stderr.
     """

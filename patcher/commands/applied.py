@@ -159,7 +159,10 @@ class Removal(NamedTuple):
     restored: Mapping[str, bytes] = MappingProxyType({})
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
-        """Yield the report: each removed patch, what happens to its files, and the edits lost by restoring backups."""
+        """Yield the report: each removed patch, what happens to its files, and the edits lost by restoring backups.
+
+        With `dry_run`, it says what would happen.
+        """
         verb, previous = Text("would revert") if dry_run else Text("reverted"), None
         for patch, file, other_patches in self._files():
             if patch != previous:
@@ -212,7 +215,8 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
     backups = {file: root.backup(PurePosixPath(file)) for file in edited}
     if missing := [file for file, backup in backups.items() if backup is None]:
         cause = Text(
-            "somebody edited lines that rlpatch inserted, and the file cannot be restored without a readable backup"
+            "somebody edited lines that rlpatch inserted, and the file cannot be restored: its backup is missing or"
+            " cannot be read"
         )
         raise Problem(Kind.FOREIGN_EDIT, cause, str(root.path / missing[0]), markers.REINSTALL)
     if not removed:

@@ -181,7 +181,7 @@ def _external_recorder(target: Target | None) -> str:
 
 
 def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
-    """Return the names of the switches that turn `profiler` on in the release of `target`, joined by "or"."""
+    """Return the names of the switches that turn `profiler` on in the release of `target`, joined by "or", or ""."""
     project = upstream.project
     release = Release(target.version, project.releases, target.root / project.package)
     active = [switch for switch in upstream.switches if switch.profiler == profiler and release.has(switch)]
@@ -191,9 +191,11 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 def _detect(
     upstream: Upstream, version: str, target: Target | None, launch: Launch, *, with_off: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
-    """Return the state of every other profiler, and a note if the target ignores the Hydra options of the launch.
+    """Return whether each other profiler is on in a launch, and a note if the target ignores its Hydra options.
 
     `target` None checks the switches of the release `version`. Without `with_off`, most that are off are left out.
+    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
+    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     """
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
@@ -214,9 +216,10 @@ def _group(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
 
 
 def _group_warning(results: Sequence[GuardResult]) -> Note:
-    """Return one warning for results that share a state; its detail has the evidence for each result.
+    """Return one warning for results that are UNKNOWN for the same reason, or for a single result of another state.
 
-    Unless that state is unknown, its text also says how to switch the profiler off, if the line has room for that.
+    Its detail has the evidence for each result. The text on a single one also says how to switch the profiler off, if
+    the line has room for that.
     """
     first = results[0]
     details = [

@@ -105,7 +105,7 @@ def remember(roots: Iterable[Path]) -> None:
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:
-    """Return the processes that may still run the code from before a change, on all nodes of `where` or else here.
+    """Return the processes that may still run the code from before a change, on the nodes of `where` or this machine.
 
     `patched` lists what has changed: (search, project, root) each.
     """

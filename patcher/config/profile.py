@@ -32,7 +32,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
     stage: StageT_co
     profiler: ProfilerSettings
     ranks: tuple[int, ...] | None = option(
-        NumberListOrAll(), WHOSE, "Global ranks that record, such as 0,8, or all.", default=(0,)
+        NumberListOrAll(), WHOSE, "Global ranks to record, such as 0,8. `all` records every rank.", default=(0,)
     )
     save_path: str = option(
         NewFolder(), OUTPUT, "Folder for the traces.", default="", shown="rlpatch_traces in the working directory"
@@ -55,7 +55,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
     facts: bool = option(
         Flag(negated=True),
         OUTPUT,
-        "Write step metadata (requests, tokens, times) beside the trace; `rlpatch watch` needs it, too.",
+        "Write step metadata (requests, tokens, times) beside the trace. `rlpatch watch` needs this metadata.",
         default=True,
     )
 
@@ -111,7 +111,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         return self.profiler.unit_stall_ms > 0
 
     @property
-    def cold(self) -> bool:
+    def records_step_zero(self) -> bool:
         """Whether step 0 of a rollout or training step is recorded; False if steps count from a condition on.
 
         Step 0 includes the profiler's start-up cost, because no step comes before it to warm up in.
@@ -175,7 +175,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
                 ),
                 detail,
             )
-        if stage.warmup == 0 and not self.cold:
+        if stage.warmup == 0 and not self.records_step_zero:
             yield Note(Text("without warm-up, the first step includes the profiler's start-up cost"))
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
             text = Text("a trace of over {limit} steps opens slowly, if at all; this window has no end", LONG_WINDOW)
@@ -203,7 +203,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         if self.unit_stall_ms > self.max_stall * 1000:
             seconds = self.unit_stall_ms / 1000
             text = Text("saving a single step takes about {seconds:.1f} s, more than {option} allows", seconds, limit)
-            yield Note(text, Text("with fewer --contents, saving takes less time; {detail}", detail))
+            yield Note(text, Text("with fewer --contents, saving the trace takes less time; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
             count, seconds = len(stage.window), self.total_stall_s
             text = Text(
@@ -220,7 +220,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         return len(self.stage.window) * self.unit_stall_ms / 1000
 
     def _trace_notes(self) -> Iterator[Note]:
-        """Yield notes on a folder that the profiler does not support, on --replicas, and on recording every rank."""
+        """Yield notes on an unsupported save path, on engines that ignore --replicas, and if every rank records."""
         if not re.fullmatch(self.profiler.PATHS, self.save_path, re.ASCII):
             tool = self.profiler.MODULE
             yield Note(Text("{tool} supports only letters, digits and underscores in paths", tool), self.save_path)

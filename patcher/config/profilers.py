@@ -97,13 +97,16 @@ class ProfilerSettings(Options):
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
             values = contents, ranges.switch, self.NEEDED
-            cause = Text("with {contents}, {option} adds nothing to the trace: add {needed}", *values)
+            cause = Text("with {contents}, {option} adds nothing to the trace: add {needed} to --contents", *values)
             raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
             raise usage(cause, "--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
-            cause = Text("memory in {contents} needs cpu, too, because allocations are recorded on the host", contents)
+            cause = Text(
+                "{contents} has memory, but not cpu; allocations are recorded on the host, so memory needs cpu",
+                contents,
+            )
             raise usage(cause, "--contents npu,cpu,memory")
 
     @property
@@ -185,7 +188,12 @@ class TorchNpuSettings(ProfilerSettings):
                 "--level level_none records only marks. torch_npu before 2.9 does not switch marks on by itself, so"
                 " nothing would be recorded"
             )
-            raise usage(cause, Text("add --markers, or --mstx to record your own marks; or use --level level0"))
+            raise usage(
+                cause,
+                Text(
+                    "use --level level0; or switch on marks with --markers (marks of steps) or --mstx (your own marks)"
+                ),
+            )
 
     def marks(self, ranges: RangeOptions) -> bool:
         """Tell whether the trace records mstx marks, because of `--mstx` or of ranges, which are made of marks."""
@@ -213,7 +221,7 @@ class TorchNpuSettings(ProfilerSettings):
             )
         yield from super().notes(ranges)
         if ranges.module_ranges:
-            detail = Text("older versions of torch_npu do not record module ranges")
+            detail = Text("torch_npu before 2.7 does not record module ranges")
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
                 detail = Text(
@@ -231,7 +239,10 @@ class TorchNpuSettings(ProfilerSettings):
                 "torch_npu cannot parse a trace in a daemon process, such as a worker of vLLM. Leave --analysis out,"
                 " and parse the trace later with `rlpatch analyse`"
             )
-            yield Note(Text("--analysis makes the run wait after the window, and fails in vLLM's workers"), detail)
+            yield Note(
+                Text("with --analysis, the run waits for parsing, which fails in vLLM's workers"),
+                detail,
+            )
 
 
 class TorchSettings(ProfilerSettings):

@@ -27,8 +27,8 @@ def _repeat() -> int:
 def _replicas() -> tuple[int | str, ...] | None:
     """Declare the option `--replicas` as a field, and return the field."""
     about = (
-        "Replicas of verl's rollout engine that record, such as 0,3, or all. With separate servers for prefill and"
-        " decode, prefill or decode selects the servers of that kind."
+        "Replicas of verl's rollout engine to record, such as 0,3. `all` records every replica. With separate servers"
+        " for prefill and decode, `prefill` or `decode` selects the servers of that kind."
     )
     return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 

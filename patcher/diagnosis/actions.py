@@ -51,8 +51,8 @@ def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[Wh
 def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDiagnosis:
     """Return the diagnosis with the bounds of free weight sync and perfect balance, from the training ``steps``.
 
-    They are added to its what-ifs, and its three largest actions are chosen again. A note is added if more rollouts
-    were counted than there are steps.
+    They are added to its what-ifs, and its three largest actions are chosen again. A note is added if at least two more
+    rollouts were counted than there are steps.
     """
     what_ifs = tuple(what_ifs_of_steps(steps))
     more = [

@@ -30,7 +30,7 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
 
 
 def _stage(stage: StageDiagnosis) -> Content:
-    """Return the HTML section of a stage: whether its shares are supported, its seconds, and its three tables."""
+    """Return the HTML section of a stage: whether its data suffice, why if not, its seconds, and three tables."""
     verdict = Text("Where the time of {stage} goes", stage.stage)
     if not stage.supported:
         verdict = Text("{stage}: not enough data to tell where its time goes", stage.stage)
@@ -48,7 +48,7 @@ def _rollouts(stage: StageDiagnosis) -> Text:
     """Return sentences with the rollouts, seconds and iterations of a stage, and the seconds that were left out."""
     return Text(
         "{rollouts} rollouts, {seconds:,.1f} s, {iterations:,} iterations, of which {recorded} were recorded. Not"
-        " included: {recording:.1f} s spent on recording, and {waiting:.1f} s of waiting.",
+        " included: {recording:.1f} s spent on recording, and {waiting:.1f} s that iterations spent waiting.",
         stage.turns,
         stage.seconds,
         stage.iterations,

@@ -89,7 +89,8 @@ class _Reconstruction:
 
         The partial request is one whose prompt is not computed to its end yet. ``iteration`` computes these tokens;
         ``arrival`` is the iteration by which the requests came. A ``full`` iteration has no room for more tokens, so
-        the last request becomes the partial one. One token and no new request mean that its prompt was complete.
+        the last request becomes the partial one. Without new requests, a single token shows that the partial request's
+        prompt was complete.
         """
         new = [_Running(self.came + number, arrival) for number in range(count)]
         self.came += count

@@ -192,9 +192,9 @@ def _after_warm_up(iterations: Iterations) -> NDArray[np.bool_]:
 
 
 def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
-    """Return the rollout stage without classes, because too few iterations are ``recorded`` (a number).
+    """Return the rollout's diagnosis if too few iterations are ``recorded`` (a number) to divide time among classes.
 
-    It has the seconds of each load (prefill, full, middle, tail), and the reason.
+    It has the share and the mean length of each load's iterations (prefill, full, middle, tail), and the reason.
     """
     why = Text("recorded iterations: {count}; at least {least} are needed", recorded, FEWEST_RECORDED)
     if not recorded:
@@ -250,7 +250,10 @@ def reason(load_check: LoadCheck) -> str:
     ``load_check`` must be one that failed.
     """
     if not load_check.is_known:
-        return Text("the recorded iterations differ too much from those at this load level to predict its time")
+        return Text(
+            "the time at this load level cannot be predicted: the recorded iterations differ too much from those at"
+            " this level"
+        )
     return Text(
         "the time predicted from what was recorded differs from the measured time by {error:+.0f} %",
         100 * load_check.relative,

@@ -86,7 +86,7 @@ def _plan_windows(
 
     ``studied``, at least one, hold only the iterations that windows count: all, which count from 0, or with
     ``decode_only`` the decode steps, which count from 1. ``rollouts`` has the results of what is recorded so far, None
-    if that is nothing. Loads that these do not support come first.
+    if that is nothing. Loads whose results are withheld, as the recorded iterations predict them badly, come first.
     """
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
     if rollouts is None:

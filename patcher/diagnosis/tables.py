@@ -124,7 +124,7 @@ def actions(diagnosis: RunDiagnosis) -> Table:
         Text("Upper bounds of the savings"),
         columns,
         rows,
-        Text("These bounds overlap, so they do not add up."),
+        Text("These bounds overlap: do not add them up."),
     )
 
 

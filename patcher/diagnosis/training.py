@@ -214,9 +214,9 @@ def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, 
 
 
 def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
-    """Return the rank whose last call took over 5 % longer than the median rank's; if there is none, the lowest rank.
+    """Return the slowest rank of the last call if it took over 5 % longer than the median rank, else the lowest rank.
 
-    ``stages`` are one stage in each process, at least one; a rank may be None (unknown).
+    ``stages`` has one stage as each process ran it, at least one; a rank may be None (unknown).
     """
     lengths = {stage.rank: float(stage.call_seconds[-1]) for stage in stages}
     ranks = sorted(lengths, key=lambda rank: rank or 0)

@@ -85,8 +85,9 @@ def _nearest_micro_batch(micro_batches: MicroBatches, number: int, begin: object
 def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
     """Diagnose one training stage from all its processes; its seconds are the mean over the processes.
 
-    ``stages`` has the stage in each process, ``joined`` the recorded micro-batches there. The first call is a warm-up
-    and left out if there are others. Without a recorded micro-batch the stage has no classes, but the reason.
+    ``stages`` has the stage in each process, at least one, ``joined`` the recorded micro-batches there. The first call
+    is a warm-up and left out if there are others. Without a recorded micro-batch the stage has no classes, but the
+    reason.
     """
     processes, calls = len(stages), max(len(stage.call_seconds) for stage in stages)
     first = int(calls > 1)
@@ -152,9 +153,9 @@ def _record_command(stage: TrainerStage) -> str:
 def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats, seconds: Floats) -> StageDiagnosis:
     """Return the stage with the shares of its classes (kinds of kernels), in all and by length of the micro-batches.
 
-    ``recorded`` predicts the classes of a micro-batch from its ``length``; ``seconds`` has the weights. Both are times
-    of each counted micro-batch, ``length`` on a shared host that of the CPU. Classes that are not supported are left
-    out. Only a stage that is not supported keeps its command to record more.
+    ``recorded`` predicts the classes of a micro-batch from its ``length``; ``seconds`` has the weights. Both are in
+    seconds, one for each counted micro-batch; ``length`` may be CPU time instead, see `MicroBatches`. Classes that are
+    not supported are left out. Only a stage that is not supported keeps its command to record more.
     """
     shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
     checks = recorded.check(length)

@@ -38,10 +38,10 @@ def insert(
         present = ", ".join(clash)
         if recipe.class_name:
             raise search.mismatch(
-                Text("names that the class already defines without rlpatch's marker comments: {names}", present)
+                Text("names that the class already defines outside of the lines marked by rlpatch: {names}", present)
             )
         raise search.mismatch(
-            Text("names that the file already defines without rlpatch's marker comments: {names}", present)
+            Text("names that the file already defines outside of the lines marked by rlpatch: {names}", present)
         )
     methods = _insertions_by_method(search, units)
     if recipe.insertions and not methods:
@@ -57,10 +57,10 @@ def insert(
     changing = search
     for names in inner:
         pieces = [_method_with(name, methods[name], patch, changing) for name in names]
-        text = changing.file.written(pieces, changing.only_owner(), ())
+        text = changing.file.with_edits(pieces, changing.only_owner(), ())
         changing = changing._replace(file=sources.read(text, where))
     pieces = [_method_with(name, methods[name], patch, changing) for name in outermost]
-    after = changing.file.written(pieces, changing.only_owner(), block)
+    after = changing.file.with_edits(pieces, changing.only_owner(), block)
     for owner, _ in blocks:
         after = markers.seal(after, owner)
     _verify(search, after, [owner for owner, _ in blocks], new_names)

@@ -392,8 +392,8 @@ def _inline_super(lines: list[str], overridden: list[str]) -> list[str]:
 def _inline(lines: list[str], called: list[str], name: str) -> list[str]:
     """Return a method's `lines` with each call of the short method `name` replaced by its body; [] if not safe.
 
-    `called` are the lines of that method. Safe means: it is short, arguments have the parameters' names, only the last
-    line returns, and no local name clashes.
+    `called` are the lines of the short method. Safe means: it is short, arguments have the parameters' names, only the
+    last line returns, and no local name clashes.
     """
     head, *body = called
     defined = _DEFINITION.fullmatch(head)

@@ -87,7 +87,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     if edits:
         note = f"# rlpatch changed arguments above; `rlpatch revert {patch.target}` puts back what `# was` there."
         block = (markers.begin(patch, tool), note, markers.end(patch))
-        after = markers.seal(file.written(text.pieces(edits, patch), search.only_owner(), block), patch)
+        after = markers.seal(file.with_edits(text.pieces(edits, patch), search.only_owner(), block), patch)
         _verify(file, after, patch, f"{where}:{calls[0][1].lineno}")
     now = {(setting.function, setting.keyword): setting for setting in present_settings(after, recipe, where=where)}
     settings = (
@@ -115,7 +115,7 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
     stars = any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords)
     if stars or len(node.args) > len(call.positional):
         actual = Text(
-            "a call of {function} with {count} positional arguments, where at most {limit} were expected",
+            "a call of {function} with {count} positional arguments; at most {limit} were expected",
             *(call.function, len(node.args), len(call.positional)),
         )
         if stars:
@@ -159,7 +159,10 @@ def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
         "rlpatch cannot patch this call, because an argument shares a line with text that cannot be turned into a"
         " comment, such as a multi-line string"
     )
-    hint = Text("nothing was written; put each argument of the call on a line of its own, or reinstall the package")
+    hint = Text(
+        "nothing was written; put each argument of the call that rlpatch changes on a line of its own, or reinstall"
+        " the package"
+    )
     try:
         same = ast.dump(sources.read(after, where).tree) == ast.dump(file.tree)
     except Problem:

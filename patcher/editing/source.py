@@ -45,7 +45,7 @@ class SourceFile(NamedTuple):
         """Return the line ending of the line `index`, CR LF or LF."""
         return b"\r\n" if self.lines and self.lines[index].endswith(b"\r\n") else b"\n"
 
-    def written(self, pieces: Sequence[Piece], target: Owner, block: Sequence[str]) -> bytes:
+    def with_edits(self, pieces: Sequence[Piece], target: Owner, block: Sequence[str]) -> bytes:
         """Return the file's bytes with lines replaced by those of `pieces`, and with `block` at the end of `target`.
 
         `target` is a class or the module. The lines of `block` have four spaces a level, which become the indentation

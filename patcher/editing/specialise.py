@@ -66,9 +66,9 @@ class Specialiser(ast.NodeVisitor):
         self.edits: list[_Edit] = []
 
     def rewritten(self, node: ast.stmt) -> list[str]:
-        """Return a statement's lines, unindented, with constants and keyword arguments put in and hooks removed.
+        """Return a statement's lines, unindented, with constants and keyword arguments put in.
 
-        [] if nothing is left.
+        Calls of hooks (methods that do nothing) are removed; [] if nothing is left.
         """
         if isinstance(node, ast.AnnAssign) and node.value is None:
             return []

@@ -155,8 +155,8 @@ def _find_configuration(
 ) -> Path | None:
     """Return the configuration file with which ``program`` is started.
 
-    None if hidden text or a directory (d) chooses it, or if it is neither here nor packaged by the project. A packaged
-    file of a project that is not installed here is a relative path that does not exist.
+    None if hidden text or a directory (d) chooses it, or if it is neither found nor packaged by the project. A packaged
+    file of a project that is not installed (no ``root``) is a relative path that does not exist.
     ``typed`` maps options to their values: Hydra's p (path), n (name) and d (directory), "" for the application's own.
     """
     if "d" in typed or not is_known("".join(typed.values())):

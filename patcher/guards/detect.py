@@ -53,7 +53,7 @@ def detect(checked: Checked, launch: Launch, *, with_off: bool) -> tuple[GuardRe
 def _off_or_hidden(
     switches: Sequence[Switch | ConfigSwitch], release: Release, hidden: list[LaunchText], not_off: set[str], where: str
 ) -> Iterator[GuardResult]:
-    """Yield OFF at ``where`` for each profiler, and before it UNKNOWN if a ``hidden`` text may switch it on.
+    """Yield OFF at ``where`` for each profiler of ``switches``, before it UNKNOWN if a ``hidden`` text may turn it on.
 
     A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
     """

@@ -67,7 +67,7 @@ def submitted(variable: str) -> str:
 
 
 def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
-    """Return the places of a launch at which processes lose rlpatch's import hook, at most one for each line.
+    """Return the places of a launch at which processes lose, or may lose, rlpatch's import hook, at most one a line.
 
     ``variable`` is the name of the environment variable that turns the hook on; advice mentions it. Raises Problem
     (USAGE) if the launch's script cannot be read.
@@ -85,9 +85,9 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
                 gaps.setdefault(start.where, HookGap(start.where, found, why, advice, is_sure))
         value = start.variables.get("PYTHONPATH")
         if value is not None and not re.search(_KEEPS, value) and number <= max(running, default=-1):
-            why = Text("the PYTHONPATH of rlpatch might be overwritten")
+            why = Text("the PYTHONPATH that rlpatch sets might be overwritten")
             if is_known(value):
-                why = Text("the PYTHONPATH of rlpatch is overwritten")
+                why = Text("the PYTHONPATH that rlpatch sets is overwritten")
             advice = Text("use `export PYTHONPATH=…:$PYTHONPATH`, which keeps the old value")
             is_sure = start.sure and is_seen and is_known(value)
             gaps.setdefault(start.where, HookGap(start.where, shown(f"PYTHONPATH={value}"), why, advice, is_sure))

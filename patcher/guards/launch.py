@@ -149,7 +149,10 @@ class _Reader:
         """Note a shell text that begins at ``line`` and is not read further, and count it as hidden."""
         self.note(text, line)
         self.hide(
-            Text("rlpatch does not read this script from here on: it cannot parse it, or a here-document begins"),
+            Text(
+                "rlpatch does not read this script from here on: the following lines cannot be parsed, or a"
+                " here-document begins"
+            ),
             text.partition("\n")[0],
             line,
         )
@@ -163,7 +166,7 @@ class _Reader:
 
         With ``plain`` it surely runs, and has no arguments. A file that is missing, too large, or written by the launch
         itself is noted as hidden: what it holds is unknown. Missing ones that only set up the environment are not.
-        Raises Problem (USAGE) if the file cannot be read.
+        Python files of upstream packages are skipped. Raises Problem (USAGE) if the file cannot be read.
         """
         path, is_written = find(word, self.folders), basename(word) in self.result.written
         if is_written or not (path or re.fullmatch(programs.SETS_UP, word)):
@@ -312,7 +315,7 @@ class _Reader:
                 self.constants[name] = value
 
     def surely_goes_on(self, start: Start) -> bool:
-        """Tell whether a script surely goes on after a command, and its further lines keep their meaning.
+        """Tell whether a script surely goes on after a command that does not change what its further lines do.
 
         Call it for the commands in order: `set -e` sets ``ends_on_error``, as the script then ends at the first error.
         """
@@ -344,7 +347,7 @@ class _Reader:
         """Read the files and texts that a command names, or note the folder that it changes to.
 
         ``start`` is the program that ``command`` starts. Commands and programs that are computed, or read from an
-        input, are noted as hidden.
+        input, are noted as hidden. Raises Problem (USAGE) if a file cannot be read.
         """
         text = " ".join(start.own)
         if re.fullmatch(programs.COMPUTED, start.shape):
@@ -384,7 +387,10 @@ class _Reader:
             self.hide(_INPUT, " ".join(start.own))
 
     def read_code(self, command: ShellCommand, *, is_python: bool) -> None:
-        """Read each word of a command that looks like code: of Python with ``is_python``, otherwise of a shell."""
+        """Read the words of a command that look like code, and record what this sets, starts or hides.
+
+        The code is Python with ``is_python``, otherwise a shell's.
+        """
         for source in command.words:
             if is_python and re.search(r"\w\s", source.text):
                 self.read_python(source.text, source.line)

@@ -141,7 +141,8 @@ class _Witness:
 def _follow(pid: int) -> int:
     """Wait until the process ``pid`` ends; return its status as ``os.waitpid`` gives it.
 
-    Forward to ``pid`` each signal from another process, unless this process's whole group, and so ``pid``, got it.
+    Forward to ``pid`` each signal from another process, unless this process's whole group, and so ``pid``, got it. The
+    caller has blocked these signals before.
     """
     witness = _Witness()  # after the command, which so gets all that the witness gets
     while True:

@@ -35,7 +35,7 @@ def quoted(words: Iterable[str]) -> str:
 
 @contextlib.contextmanager
 def started_as(program: str) -> Iterator[None]:
-    """Make every `CommandLine` built in the block begin with `program`, already quoted for a shell."""
+    """Context manager in which every `CommandLine` that is built begins with `program`, already quoted for a shell."""
     global _program
     before, _program = _program, program
     try:

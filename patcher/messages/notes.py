@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
     @property
     def fitted(self) -> tuple[str, str]:
-        """Translated line, cut to `WIDEST` columns, and its detail; the whole text of a cut line comes first in it."""
+        """Translated line, cut to `WIDEST` columns, and translated detail, which begins with the whole text if cut."""
         line, details = cell(self.line), translate(self.detail).splitlines()
         if len(line) > WIDEST:
             details.insert(0, translate(self.text))

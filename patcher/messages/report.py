@@ -369,7 +369,7 @@ def _error(problem: Problem) -> str:
 
 
 def _color_first_word(line: str, word: str) -> str:
-    """Return a translated `line` with its first word in the colour that belongs to `word`, that word in English.
+    """Return a translated `line` with its first word coloured; `word`, the same in English, decides the colour.
 
     A line whose `word` has no colour is returned unchanged.
     """

@@ -202,7 +202,10 @@ def draw(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None)
 
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """Return a row as lines of "head value, head value", wrapped to `width`; a value without a head comes first."""
+    """Return a row as lines of "head value, head value", wrapped to `width`; a value without a head comes first.
+
+    Empty values are left out.
+    """
     number = next((f"{value}  " for head, value in zip(heads, row, strict=True) if not head), "")
     further = " " * max(len(number), 2)
     parts = [f"{head} {value}" for head, value in zip(heads, row, strict=True) if head and value]

@@ -176,10 +176,10 @@ class Choice(Notation[str]):
         self.spellings = _spellings(self.words, same)
 
     def read(self, option: str, text: str) -> str:
-        """Return `text` as it is spelled in `words`, or "" for the word `unset`; case, hyphens and spaces don't count.
+        """Return `text` as it is spelled in `words`, or "" for the word `unset`.
 
-        Raises Problem (USAGE), which names `option`, for an unknown word. But with `others`, such a word is returned in
-        lower case with hyphens.
+        Case, hyphens, underscores and spaces don't count. Raises Problem (USAGE), which names `option`, for an unknown
+        word. But with `others`, such a word is returned in lower case with hyphens.
         """
         word = self.spellings.get(_plain(text))
         if word is not None:
@@ -209,7 +209,8 @@ class ChoiceList(Notation[tuple[str, ...]]):
     def read(self, option: str, text: str) -> tuple[str, ...]:
         """Return the words that the comma-separated `text` has, in the order of `words` and without duplicates.
 
-        Raises Problem (USAGE), which names `option`, for an unknown word.
+        Case, hyphens, underscores and spaces don't count. Raises Problem (USAGE), which names `option`, for an unknown
+        word.
         """
         items = [item.strip() for item in text.split(",") if item.strip()]
         if unknown := [item for item in items if _plain(item) not in self.spellings]:
@@ -278,7 +279,7 @@ def amount_text(value: float) -> str:
 
 
 def whole_number(text: str) -> int | None:
-    """Return `text` as a whole number; None if it is not digits only, apart from blanks around, or above `MOST`."""
+    """Return `text` as a whole number; None if it is not digits only, apart from blanks around, or above 10**9 - 1."""
     digits = text.strip()
     if not re.fullmatch(r"[0-9]+", digits) or len(digits.lstrip("0")) > len(str(MOST)):  # Python reads no 5,000 digits
         return None

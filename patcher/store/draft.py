@@ -68,7 +68,7 @@ def draft_edit(store: StoreFolder, edit: Edit, transaction: str, participants: t
 
     ``participants`` are the sorted roots of the transaction; the first one decides whether it is kept. Raises Problem
     (FOREIGN_EDIT) if a file is not what planning read or would keep rlpatch's lines without a patch, Problem
-    (ENVIRONMENT) if a file cannot be read, and ValueError for two changes of one file.
+    (ENVIRONMENT) if a file cannot be read, ValueError for two changes of one file, and OSError.
     """
     registry = store.registry()
     builder = ChangeBuilder(store, registry, edit)
@@ -132,8 +132,8 @@ class ChangeBuilder:
         """Add the move, backups and registry entry of ``change``; write nothing.
 
         A file without new bytes gets no move, and a reverted file loses its entry. Raises Problem (FOREIGN_EDIT) if the
-        file is not what planning read, Problem (ENVIRONMENT) if the file cannot be read, and ValueError for a second
-        change of one file.
+        file is not what planning read, Problem (ENVIRONMENT) if the file cannot be read, ValueError for a second change
+        of one file, and OSError.
         """
         path, root, pristine = self._store.locate(change.path), self._store.root, digest(change.pristine)
         key = self._store.key(path)
@@ -171,8 +171,9 @@ class ChangeBuilder:
     def _expected_digest(self, key: str, change: Change, entry: Entry | None) -> str:
         """Return the sha256 of the file ``key`` to put into the registry, with which `status` compares the file.
 
-        It is the digest after ``change``, unless somebody edited the lines of a patch that stays in the file. Then it
-        stays that of ``entry``, the file's present entry (None: without one), and `status` still shows the edit.
+        It is the digest after ``change``, unless somebody has moved inserted lines and another patch stays in the file.
+        Then it stays that of ``entry``, the file's present entry (None: without one), and `status` still shows the
+        move.
         """
         expected = entry and entry.expected
         if expected and key in self._standing and expected.digest != digest(change.before):

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def _revert_hint() -> str:
-    """Return the hint that a revert works without the store."""
+    """Return the hint that `rlpatch revert` also works if the store's folder is lost."""
     return Text(
         "`{command}` works without this folder, too: rlpatch finds the inserted lines by their marker comments",
         CommandLine("revert"),
@@ -91,7 +91,8 @@ class StoreFolder:
                 raise
             cause = Text("only user {uid} has access to the folder {store}", os.lstat(self.path).st_uid, STORE)
             hint = Text(
-                "ask the owner to run `{command}`, or to give the folder the same mode as its parent folder (chmod)",
+                "ask the folder's owner to run `{command}`, or to give the folder the same mode as its parent folder"
+                " (chmod)",
                 CommandLine("recover"),
             )
             raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error

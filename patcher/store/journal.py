@@ -165,7 +165,7 @@ def _finish(store: StoreFolder, journal: Journal) -> list[str]:
     else:
         with contextlib.suppress(FileNotFoundError):  # swapped in by the run that was killed after it
             store.rename(NEXT, STATE)
-    _end(store, journal, journal.ahead)
+    _clean_up(store, journal, journal.ahead)
     return foreign
 
 
@@ -177,14 +177,15 @@ def _roll_back(store: StoreFolder, journal: Journal) -> list[str]:
     foreign = [move.path for move in journal.moves if not _restore(store, move)]
     with contextlib.suppress(OSError):  # what stays is of the bytes of before, or stale by its time
         _remove_bytecode(store, journal.moves)
-    _end(store, journal, journal.back)
+    _clean_up(store, journal, journal.back)
     return foreign
 
 
 def _restore(store: StoreFolder, move: Move) -> bool:
     """Restore the content that the file of ``move`` had before; return False if somebody else has changed it.
 
-    Raises Problem (ROLLBACK_INCOMPLETE) if the backup is missing or another user owns the file, and OSError.
+    Raises OSError and Problem: ROLLBACK_INCOMPLETE if the backup is missing or another user owns the file, ENVIRONMENT
+    if a link is on the way.
     """
     path = store.inside(move.path)
     present = observe(path)[0]
@@ -209,11 +210,11 @@ def _restore(store: StoreFolder, move: Move) -> bool:
     return True
 
 
-def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderState | None]) -> None:
+def _clean_up(store: StoreFolder, journal: Journal, times: dict[str, files.FolderState | None]) -> None:
     """Clean up after a transaction: remove its temporary files, reset folder times to ``times``, remove the journal.
 
-    ``times`` maps folders, relative to the root, to their states (None: keep the times). Raises OSError and Problem
-    (ENVIRONMENT).
+    ``times`` maps folders, relative to the root, to their states. A folder with None, or with other names in it than
+    then, keeps its times. Raises OSError and Problem (ENVIRONMENT).
     """
     folders = {store.inside(move.path).parent for move in journal.moves}
     for folder in folders:
@@ -227,9 +228,9 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderStat
 
 
 def _remove_bytecode(store: StoreFolder, moves: Sequence[Move]) -> None:
-    """Remove the ``.pyc`` files of the ``moves``, so that Python compiles again. Raises OSError.
+    """Remove the ``.pyc`` files of the ``moves``, so that Python compiles again.
 
-    Errors below PYTHONPYCACHEPREFIX are ignored.
+    Raises OSError, and Problem (ENVIRONMENT) if a link is on the way. Errors below PYTHONPYCACHEPREFIX are ignored.
     """
     for move in moves:
         path = store.inside(move.path)

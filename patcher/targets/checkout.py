@@ -85,7 +85,7 @@ def _git(root: Path, *words: str) -> bytes:
                 strip_newline_in_stdout=False,
             )
         except git.GitCommandNotFound:
-            cause = Text("this is a git checkout, and git is not installed")
+            cause = Text("rlpatch needs git to read this git checkout, but git is not installed")
             raise Problem(Kind.ENVIRONMENT, cause, str(top), Text("install git")) from None
     if status == 0:
         return out
@@ -109,7 +109,8 @@ def _first_line(root: Path, *words: str) -> str:
 def _release(root: Path) -> tuple[str, str, str]:
     """Return (version tag at HEAD, nearest version tag below HEAD, version of HEAD by these tags).
 
-    Each is "" if it is missing; the second is also "" if there is a tag at HEAD.
+    Each is "" if it is missing; the second is also "" if there is a tag at HEAD. Raises Problem (ENVIRONMENT) if git
+    fails or is not installed.
     """
     tags = _git(root, "tag", "--points-at", "HEAD").decode(errors="replace").split()
     at_head = {version: tag for tag in tags if (version := parse_version(tag))}

@@ -50,7 +50,7 @@ def find(
     is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release (None: any);
     `projects` are named in the error if this project is missing; `command` is the command typed; `again` returns the
     command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before (None: ask
-    it). Raises Problem (NO_TARGET, VERSION, USAGE), or ENVIRONMENT if the package is compiled or zipped.
+    it). Raises Problem: NO_TARGET, VERSION, USAGE, or ENVIRONMENT (`python` fails; the package is compiled or zipped).
     """
     searched: list[str] = []
     targets: list[Target] = []
@@ -78,11 +78,10 @@ def find(
 
 
 def _select_version(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
-    """Return the target with `version` (None: any).
+    """Return the one of `targets`, which are at least one, with `version` (None: any).
 
-    `again` returns the command line for another `TARGET==VERSION`, for hints.
-
-    Raises Problem: VERSION if no target has it, USAGE if targets in several folders have it.
+    `again` returns the command line for another `TARGET==VERSION`, for hints. Raises Problem: VERSION if no target has
+    it, USAGE if targets in several folders have it.
     """
     right = [target for target in targets if version is None or versions.satisfies(target.version, version)]
     if not right:
@@ -204,9 +203,8 @@ def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Ite
 def _imported_target(project: Project, environment: Environment, git: bool) -> Target | None:
     """Return the target that the interpreter of `environment` would import, None if it has no such package.
 
-    Without `git` the version of a checkout is skipped.
-    Raises Problem: ENVIRONMENT if the package is zipped or this user may not look into it, NO_TARGET if it is a single
-    module or has no `__init__.py`.
+    Without `git` the version of a checkout is skipped. Raises Problem: ENVIRONMENT if the package is zipped, compiled
+    or closed to this user, NO_TARGET if it is a single module or has no `__init__.py`.
     """
     spec = environment.packages.get(project.package)
     if spec is None:
@@ -238,8 +236,8 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
     """Return the target that `--path` leads to; None if the package is not there.
 
     `path` is the folder as typed, `folder` the same with links resolved: site-packages, a checkout, or the package
-    itself. An editable install whose metadata is in the folder counts, too. Raises Problem (NO_TARGET) for a package
-    folder without `__init__.py`. Without `git` the version of a checkout is skipped.
+    itself. An editable install whose metadata is in the folder counts, too. Without `git` the version of a checkout is
+    skipped. Raises Problem: NO_TARGET for a package folder without `__init__.py`, ENVIRONMENT for one that is closed.
     """
     given = f"--path {path}"
     packages = [root / project.package for root in dict.fromkeys((folder / project.checkout, folder))]

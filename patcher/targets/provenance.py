@@ -43,7 +43,7 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     installed, ambiguous = versions.choose_distribution(beside or editable, literal)
     tree = _WorkTree() if beside else _work_tree(project, root, git)
     recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
-    believed, doubts = versions.decide(recorded, tree.state, project.placeholders)
+    believed, doubts = versions.choose_version(recorded, tree.state, project.placeholders)
     if beside:
         installed_as = _WHEEL if root.name in _SITES or (installed and installed.installed) else _UNPACKED
     elif editable:

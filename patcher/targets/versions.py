@@ -176,7 +176,7 @@ def from_files(root: Path, package: str, version_files: Iterable[str] = ()) -> S
     return next((source for source in written if not is_placeholder(source.version)), written[0] if written else None)
 
 
-def decide(
+def choose_version(
     recorded: Iterable[Source | None], git: Checkout | None, placeholders: Sequence[str] = ()
 ) -> tuple[Source, tuple[Note, ...]]:
     """Return the version to believe ("" if there is none), and a note on each source that disagrees.
@@ -241,7 +241,7 @@ def _headers(path: Path) -> dict[str, str]:
 def _distribution(folder: Path, package: str) -> Distribution:
     """Return the metadata in the dist-info `folder`; without a METADATA file, the version is that in its name.
 
-    `package` is looked up in RECORD.
+    Its `lists_package` tells whether RECORD lists `package`; it is None without a RECORD.
     """
     version = _headers(folder / "METADATA").get("version") or folder.name[: -len(".dist-info")].rpartition("-")[2]
     return Distribution(

@@ -333,8 +333,8 @@ class _Comparison:
     def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
-        The activities are empty unless the verdict is ``limited``. ``regular_us`` has (distance in steps, regular
-        microseconds) of the other steps: their lengths without what only some steps have.
+        The activities are empty unless the verdict is ``limited``, and the reason may be "" only then. ``regular_us``
+        has (distance in steps, regular microseconds) of the other steps: their lengths without what only some have.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()

@@ -51,12 +51,12 @@ ADVICE = {
     "agent": Text("profile what the agent loop does between requests, its tools included: `py-spy record --pid PID`"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record this micro-batch with the command proposed below"),
-    "unit": Text("record one micro-batch of this stage: rlpatch apply with --micro-batch and --training-steps"),
+    "unit": Text("record one micro-batch of this stage: run `rlpatch apply` with --micro-batch and --training-steps"),
     "generate": Text(
-        "if transformers generates now, let vLLM generate instead (use_vllm=True); if vLLM generates already, record"
-        " its decode steps: rlpatch apply vllm with --decode"
+        "if the trainer generates with the transformers library, switch to vLLM (use_vllm=True); if it already uses"
+        " vLLM, record vLLM's decode steps: run `rlpatch apply vllm` with --decode"
     ),
-    "decode": Text("record some of these decode steps: rlpatch apply with --decode and --rollout"),
+    "decode": Text("record some of these decode steps: run `rlpatch apply` with --decode and --rollout"),
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
     "host": Text(
@@ -135,7 +135,7 @@ def with_applicable_advice(
 
 
 def advice_key(cause: Cause) -> str:
-    """Return the key of ``ADVICE`` that fits a cause: its kind or role, or whether it names a rank or a replica."""
+    """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank"."""
     if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
         return cause.kind
     if cause.what.startswith("start of "):
@@ -160,7 +160,7 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
         "poll": Text("polling ({phases}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
         "tail": Text("long tail of the rollout: fewer running requests than a tenth of the peak number"),
         "sync": Text("weight sync"),
-        "gap": Text("driver time between its phases"),
+        "gap": Text("time between the driver's phases"),
         "reward": Text("rewards at the end of the rollout"),
     }
     savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]

@@ -405,7 +405,7 @@ class NewerVersion(Exception):  # noqa: N818  (not an error of the program: the 
 
 
 def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
-    """Read a whole file and return its header with a summary; None without a valid header.
+    """Read a whole file and return its header, with its times, rank and kinds of records; None without a valid header.
 
     ``progress`` gets the number of compressed bytes of each read. Raises NewerVersion for a version that this rlpatch
     does not read, and OSError.

@@ -503,7 +503,7 @@ class _Join:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
                 "in {steps}, rlpatch spent a total of {total:,.2f} s on opening and saving recording windows;"
-                " verdicts on steps leave out this time",
+                " rlpatch does not count this time when it judges the steps",
                 steps_text(len(paused)),
                 total,
             )

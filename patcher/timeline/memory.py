@@ -346,7 +346,7 @@ class MemoryCollector:
     def _keep_cache_peak(self, number: int | None, process: int, notes: Notes) -> None:
         """Keep the most KV-cache blocks that an engine ever had in use, with the ``number`` of the step.
 
-        ``process`` is the index of the engine's process, ``notes`` are its notes in this step.
+        ``process`` is the index of the engine's process, ``notes`` are its notes in this step. Call it once a step.
         """
         most = max(notes.cache, key=lambda note: note.used, default=None)
         before = self.cache.get(process)

@@ -22,7 +22,7 @@ from patcher.traces.words import size
 BYTES = Unit(size, missing="?")
 _PLACES: dict[str, Text] = {
     "device": Text("device"),
-    "cached": Text("device (reserved but unused)"),
+    "cached": Text("reserved but unused device memory"),
     "host": Text("host"),
 }
 _GROWTH: dict[str, Text] = {
@@ -33,8 +33,8 @@ _GROWTH: dict[str, Text] = {
     "host": Text("{process}: host memory grows by {rate} per step, from {first} to {last} in {count} steps"),
 }
 _CHANGES: dict[str, Text] = {
-    "sleep": Text("memory change as an engine sleeps or wakes"),
-    "offload": Text("memory freed as a worker's call ends"),
+    "sleep": Text("memory change when an engine sleeps or wakes"),
+    "offload": Text("memory freed when a worker's call ends"),
     "sync": Text("extra memory for a weight sync"),
 }
 LISTED = 4
@@ -62,7 +62,7 @@ def moment(step: int | None, doing: str) -> Text:
 def holder(held: MemoryHolder) -> Text:
     """Return a process with the memory that it holds."""
     if held.asleep:
-        return Text("{process} ({size}, while asleep)", held.who, size(held.bytes))
+        return Text("{process} (holds {size} while asleep)", held.who, size(held.bytes))
     return Text("{process} ({size})", held.who, size(held.bytes))
 
 
@@ -81,8 +81,8 @@ def peak_line(peak: MemoryPeak) -> Text:
     """Return a line on a peak: host or device, step, phase, memory in use and in total, and what holds it."""
     values = (peak.place, moment(peak.step, peak.phase), size(peak.used), size(peak.total), holders(peak))
     if peak.of == "host":
-        return Text("host {host}, {step}: {used} of {total} of memory in use, held by {holders}", *values)
-    return Text("device {device}, {step}: {used} of {total} of memory in use, held by {holders}", *values)
+        return Text("host {host}, {step}: {used} of {total} memory in use, held by {holders}", *values)
+    return Text("device {device}, {step}: {used} of {total} memory in use, held by {holders}", *values)
 
 
 def change_line(change: MemoryChange) -> Text:
@@ -122,7 +122,7 @@ def growth_line(growth: MemoryGrowth) -> Text:
 
 
 def excess_line(excess: MemoryExcess) -> Text:
-    """Return a line on a process that had more host memory than usual: step, bytes, the usual bytes, and how long."""
+    """Return a line on a process that had more host memory than usual: step, additional and usual bytes, how long."""
     return Text(
         "{step}: {process} used {size} more than its usual {usual} of host memory, for {time}",
         moment(excess.step, excess.doing), excess.who, size(excess.bytes), size(excess.usual), seconds(excess.seconds),
@@ -181,8 +181,8 @@ def changes(run: RunTimeline) -> Table:
     ]  # fmt: skip
     about = Text(
         "Freed memory is the increase of the free device memory; a negative size means that memory was taken. The"
-        " memory that a weight sync needs is its peak, minus the memory in use at its start or at its end, whichever is"
-        " more."
+        " memory that a weight sync needs is its peak, minus the larger of two sizes: the memory in use at the start"
+        " of the sync and at its end."
     )
     return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 

@@ -150,8 +150,8 @@ class StepRecords:
     def waits_for_worker(self, reward: KeptSpan) -> bool:
         """Tell whether ``reward``, a span of an agent loop, only waits for a reward worker to compute the reward.
 
-        A phase within it shows that (verl's ``AgentLoopWorker._compute_score``), or a reward of a worker in the same
-        time. False for a span of a reward worker.
+        A phase within it shows that (verl's ``AgentLoopWorker._compute_score``), or a reward worker's span within it.
+        False for a span of a reward worker.
         """
         if self.roles[reward.process] == "reward":
             return False
@@ -288,8 +288,8 @@ class StepRecords:
 
     @cached_property
     def calls(self) -> Sequence[KeptSpan]:
-        """Return the calls of the driver."""
-        return [call for call in self.by_kind["call"] if call.process == self.driver]
+        """Return the calls of the driver, sorted by start."""
+        return sorted((call for call in self.by_kind["call"] if call.process == self.driver), key=by_start)
 
     def _group_by_call(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Group ``works`` with the driver's calls that caused them; return call id → its group.
@@ -340,8 +340,8 @@ class StepRecords:
     def _call_that_caused(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
         """Return the call that caused ``work``, an execution on a worker; None if no call began before it.
 
-        It is the latest of ``calls`` that began before the work. One that lasted until the end of the work is
-        preferred. Only the last 64 calls are looked at.
+        It is the latest of ``calls``, which are sorted by start, that began before the work. One that lasted until the
+        end of the work is preferred. Of the calls that began before it, only the last 64 are looked at.
         """
         before = [call for call in calls if call.start <= work.start + self.tolerance][-DEEPEST:]
         around = [call for call in before if end_of(call) + self.tolerance >= end_of(work)]
@@ -675,7 +675,7 @@ class _Walk:
     def explain_sync(
         self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
-        """Append pieces of the path for ``span``, a weight sync or sleep in any process, within which no span lies.
+        """Append the path's pieces from ``low`` to ``high`` for ``span``, a weight sync or sleep without spans in it.
 
         Time in which engines sync is attributed to them, and so is a trainer's wait until they begin to receive. A
         server also waits for the iterations of its engines. What remains is attributed to the span, and everything if
@@ -688,7 +688,7 @@ class _Walk:
         if role != "engine":
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
-            parts += self._wait_for_receiver(span, phase)
+            parts += self._receiver_wait(span, phase)
         if role == "server":
             replica = records.replica_of[span.process]
             for at, columns in records.iterations.items():
@@ -703,12 +703,12 @@ class _Walk:
             else:
                 self.add_piece(part, begin, end, phase)
 
-    def _wait_for_receiver(self, span: KeptSpan, phase: str) -> list[PathPiece]:
+    def _receiver_wait(self, span: KeptSpan, phase: str) -> list[PathPiece]:
         """Return the piece of the path in which a trainer's weight sync waits for the last engine to begin receiving.
 
         ``span`` is the sync: the trainer calls the receivers before it gathers weights. The piece's delay is the time
-        since the last but one receiver began. [] without a receiver, or if the trainer stood still. ``phase`` is the
-        driver's.
+        since the last but one receiver began, 0 for a single one. [] without a receiver, or if the trainer stood still.
+        ``phase`` is the driver's.
         """
         records = self.records
         receivers = sorted(records.within(span, records.receivers), key=by_start)
@@ -895,7 +895,8 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
 def largest_joined_gap(columns: IterationColumns, first: int, last: int) -> int:
     """Return the largest gap, in microseconds, between two iterations of an engine that still count as one piece.
 
-    It is three times the median length of iterations ``first`` to ``last`` (exclusive), and at least 20 ms.
+    It is three times the median length of iterations ``first`` to ``last`` (exclusive), and at least 20 ms. Only the
+    first 4096 of these iterations are looked at.
     """
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US

@@ -244,7 +244,7 @@ def _parts(step: TrainingStep) -> dict[str, float]:
 
 
 def _times_beside_path(step: TrainingStep) -> dict[str, float]:
-    """Return the seconds of a step's tail, imbalances and idle roles, by keys of `BESIDE`.
+    """Return the seconds of a step's tail, imbalances and idle roles, by keys such as "tail" and "idle_trainer".
 
     Imbalances and roles that are unknown in this step are left out.
     """
@@ -269,7 +269,7 @@ def _change(
 
     ``seconds`` has a value for each step of each of the two ``sides``. ``change_count`` is the number of changes whose
     confidence intervals hold together with 95 % probability. With fewer than four steps on a side, both intervals are
-    None and both directions unknown.
+    None and both directions unknown; without a fit of the tokens, only those at equal tokens are.
     """
     z = statistics.NormalDist().inv_cdf(1 - CHANCE / change_count / 2)
     first, second = map(statistics.fmean, seconds)
@@ -331,10 +331,10 @@ def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChang
 
 
 def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
-    """Return how a cause of long steps changed between two ``sides``: came, went, longer, shorter, or unclear.
+    """Return how a cause of long steps changed from the first side to the second: came, went, longer, shorter, unclear.
 
-    ``counts`` has the number of steps that it limited on each side. ``probability`` is that of such a difference by
-    chance; above 5 %, the change is unclear.
+    ``counts`` has the number of steps that it limited on each of the ``sides``. ``probability`` is that of such a
+    difference by chance; above 5 %, the change is unclear.
     """
     if probability > CHANCE:
         return UNCLEAR
@@ -390,7 +390,7 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
 def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
     """Return name of a phase → its seconds on the critical paths of all steps of a side.
 
-    Work outside of all phases is summed by the name of the method.
+    Work outside of all phases is summed by the name of the method; other time outside of phases is left out.
     """
     sums = defaultdict[str, float](float)
     for step in side.steps:

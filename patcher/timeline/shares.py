@@ -369,28 +369,30 @@ def what_if(
     saved = (
         (
             NO_TAIL, round(tail.saves_seconds * 1e6) if tail else 0,
-            Text("assumes that the step does not wait for the last requests: their remaining work is done later,"
-                " or not at all"),
+            Text("this bound assumes that the step does not wait for the last requests: their remaining work is done"
+                " later, or not at all"),
         ),
         (
             BALANCE, balance,
             Text(
-                "assumes that the total work stays as it is, and is spread so that all replicas and ranks finish"
-                " together"
+                "this bound assumes that the total work stays as it is, and is spread so that all replicas and ranks"
+                " finish together"
             ),
         ),
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
-            Text("assumes that nothing waits for the weights; work that already overlaps with the sync is no part of"
-                " the saving"),
+            Text(
+                "this bound assumes that nothing waits for the weights; the saving excludes work that overlaps with"
+                " the sync"
+            ),
         ),
         (
             FREE_REWARDS, min(rewards_us, length(piece for piece in path if piece.role == "reward")),
-            Text("assumes that the rollout ends with its last answer, without waiting for the last reward"),
+            Text("this bound assumes that the rollout ends with its last answer, without waiting for the last reward"),
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),
-            Text("assumes that rollout and training run at the same time, as in an asynchronous trainer;"
+            Text("this bound assumes that rollout and training run at the same time, as in an asynchronous trainer;"
                 " only the longer of the two counts"),
         ),
     )  # fmt: skip

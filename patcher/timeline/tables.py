@@ -48,7 +48,7 @@ def verdict(step: TrainingStep) -> str:
     if cause is not None:
         limit = Text("{cause} +{excess} s", cause.label, brief(cause.excess_seconds))
     for phase in step.beside:
-        limit = Text("{cause}; not compared: {phase} {seconds} s", limit, phase.name, brief(phase.seconds))
+        limit = Text("{cause}; {phase} ({seconds} s) not compared", limit, phase.name, brief(phase.seconds))
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
 
 
@@ -158,7 +158,7 @@ def bounds(run: RunTimeline) -> Table:
         lengths = [length for length, _, _ in saved]
         most, total = max(saved), sum(lengths)
         rows.append((_BOUNDS.get(name, name), statistics.median(lengths), total, total / whole, *most[1:]))
-    about = Text("These are upper bounds, not promises: each row changes one thing and nothing else.")
+    about = Text("These are upper bounds of the saving, not promises: each row changes one thing and nothing else.")
     return Table("bounds", Text("Upper bounds of the savings"), columns, rows, about)
 
 

@@ -24,7 +24,8 @@ def lowest_ranks(replica_of: Sequence[int | None], ranks: Mapping[int, int | Non
 def prefill_and_decode_tokens(records: StepRecords, engines: Iterable[int]) -> tuple[int, int] | tuple[None, None]:
     """Return how many tokens engines computed in a step: in iterations that prefill, and in those that only decode.
 
-    An iteration belongs to the step in which it ends. ``engines`` are process indices, one rank of each replica.
+    An iteration with more tokens than requests counts as one that prefills, and belongs to the step in which it ends.
+    ``engines`` are process indices, one rank of each replica.
     (None, None) without engines.
     """
     columns = [records.iterations.get(at, IterationColumns()) for at in engines]

@@ -147,8 +147,8 @@ class Collector:
     def feed(self, records: StepRecords, number: int, start: int) -> None:
         """Count the decode steps and calls of step ``number``, and keep those that may be worth a recording window.
 
-        The step begins at ``start`` (microseconds). ``records`` of the first step include everything before it: this is
-        counted, but no window is proposed for it.
+        Call it for each step, in order. The step begins at ``start`` (microseconds). ``records`` of the first step
+        include everything before it: this is counted, but no window is proposed for it.
         """
         for process in records.iterations:
             self._add_rollouts(records, number, process, start)
@@ -232,8 +232,8 @@ class Collector:
         """Note the durations of a call's micro-batches; keep the slowest if none of ``method`` was slower in the step.
 
         It is kept with the times of the process that worked longest in it. ``step`` is the number of the driver's step,
-        ``training_step`` that by which the probe counts. ``units_of`` has pairs (process index, its micro-batches),
-        at least one; ``first`` is the index of the first of these in the training step.
+        ``training_step`` the number that the worker's recorder gives this step. ``units_of`` has pairs (process index,
+        its micro-batches), at least one; ``first`` is the index of the first of these in the training step.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:

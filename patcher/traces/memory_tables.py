@@ -28,14 +28,14 @@ def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, o
 
 def tables(device: DeviceMemory) -> Iterator[Table]:
     """Yield a device's tables: memory in use at the peak, in each step, after the last step, and its largest blocks."""
-    yield holders("memory_holders", Text("Memory in use at the peak"), device.holders)
+    yield live_memory("memory_holders", Text("Memory in use at the peak"), device.holders)
     yield units(device)
-    yield holders("memory_left", Text("Allocated in steps, and still in use after the last step"), device.growth)
-    yield holders("memory_blocks", Text("Largest memory blocks in use at the end"), device.blocks)
+    yield live_memory("memory_left", Text("Allocated in steps, and still in use after the last step"), device.growth)
+    yield live_memory("memory_blocks", Text("Largest memory blocks in use at the end"), device.blocks)
 
 
 def peak_line(device: DeviceMemory) -> Text:
-    """Return a text on the memory peak of a device, and in which step it is, if the steps were marked."""
+    """Return a text on the memory peak of a device; with marked steps also on the step that it is in, if any."""
     peak = Text("device {device}: memory peak {size}", device.device, size(device.peak))
     if device.peak_unit is not None:
         return Text("{peak}, in step {step}", peak, device.peak_unit)
@@ -66,7 +66,7 @@ def origin_name(origin: Origin) -> str:
     )
 
 
-def holders(name: str, title: Text, live: Sequence[LiveMemory]) -> Table:
+def live_memory(name: str, title: Text, live: Sequence[LiveMemory]) -> Table:
     """Return the table ``name`` of live memory by origin, in the order of ``live``."""
     columns = (
         Column("bytes", Text("memory"), BYTES, TERMINAL, bar=True),

@@ -154,10 +154,13 @@ def place_in_words(gap: FreeGap) -> str:
     return joined(COMMA, (place_of(gap), preceding_words(gap), host_activity(gap)))
 
 
-def begin_of(gap: FreeGap) -> str:
-    """Return in words where the longest gap of a place begins: the value of `ts` in the trace, in microseconds."""
+def longest_gap_text(gap: FreeGap) -> str:
+    """Return a text on a place's longest gap: its length, and its begin as `ts` in the trace, in microseconds.
+
+    It is the longest one in the step with most of the place's time.
+    """
     return Text(
-        "the longest gap lasts {time} and begins at ts {microseconds} µs in the trace",
+        "the longest gap lasts {time} and begins at {microseconds} µs in the trace (field ts)",
         duration(gap.longest_ns),
         f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
     )

@@ -127,8 +127,8 @@ class _Event(NamedTuple):
 def read(path: Path, progress: Progress = ignore) -> Snapshot:
     """Return the peak, steps and holders of each device in a memory snapshot of torch.
 
-    ``progress`` gets the number of bytes of each read. Raises Problem (TRACE) for any other file, OSError if it cannot
-    be read.
+    ``progress`` gets the number of bytes of each read. Raises Problem (TRACE) for any other file or one that is too
+    large, OSError if it cannot be read.
     """
     segments, traces, about = _load_content(path, progress)
     marked = [number for number in _list(about.get("marked")) if type(number) is int]
@@ -307,7 +307,7 @@ class _History:
         return next((number for number, start, end in self.unit_ranges() if start < at <= end), None)
 
     def units(self) -> Iterator[UnitMemory]:
-        """Yield the memory of each step whose end is known, in order."""
+        """Yield the device memory of each step whose end is known, in order."""
         left = defaultdict[int, int](int)
         for event, unit in self.left_behind():
             if unit is not None:

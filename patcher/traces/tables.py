@@ -53,7 +53,7 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
         yield name, meetings(stage.captures)
         for profile in stage.captures:
             origin = {**name, "source": profile.source, "rank": profile.rank}
-            for table in (units, parts, families, phases, gaps, kernels, kernel_uses, rates, collectives, vendor):
+            for table in (units, parts, families, phases, gaps, kernels, kernel_uses, rates, collectives, vendor_steps):
                 yield origin, table(profile)
             yield from ((origin, table) for table in (*callers(profile), *allocations(profile)))
 
@@ -403,7 +403,7 @@ _MEETING = (
 )  # fmt: skip
 
 
-def vendor(profile: RankProfile) -> Table:
+def vendor_steps(profile: RankProfile) -> Table:
     """Return the table of torch_npu's own step times (step_trace_time), a row for each step; empty without a file."""
     steps = profile.vendor or {}
     names = list(dict.fromkeys(name for row in steps.values() for name in row))

@@ -157,7 +157,10 @@ def uncounted_phrase(uncounted: Mapping[int, int]) -> str:
 
 
 def cold_start_phrase(numbers: Sequence[int]) -> str:
-    """Return a phrase that these steps carry the profiler's start-up cost, as no step came before to warm up in."""
+    """Return a phrase that the steps with ``numbers``, at least one, include the profiler's start-up cost.
+
+    No step came before these, so the profiler had none to warm up in.
+    """
     if len(numbers) == 1:
         return Text(
             "step #{number} includes the profiler's start-up cost, because there is no earlier step for the warm-up",
@@ -181,7 +184,9 @@ def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
         count,
     )
     return (
-        Text("{replays}; the other replays were not matched: {reasons}", text, joined(SEMICOLON, why)) if why else text
+        Text("{replays}; the other replays were not matched with a capture: {reasons}", text, joined(SEMICOLON, why))
+        if why
+        else text
     )
 
 

@@ -52,7 +52,7 @@ def _matmul(first: int) -> Callable[[Inputs], Work]:
     """Return the work function of a product of input ``first`` and the next input: matrices, or batches of these."""
 
     def work(call: Inputs) -> Work:
-        """Return the operations and bytes of a call.
+        """Return the operations and bytes of the product.
 
         Raises ValueError if the two shapes cannot be multiplied, IndexError if an input is missing.
         """

@@ -101,7 +101,7 @@ class StateFolder:
         self._known[name] = key, value
         return value
 
-    def trace(self, name: str) -> tuple[Path, float | None]:
+    def locate_trace(self, name: str) -> tuple[Path, float | None]:
         """Return the path of the trace ``name`` below the save path, with .gz if compressed, and the time of writing.
 
         For a window that nsys recorded it is the path of the metadata file, because the trace lies elsewhere. The time

@@ -43,7 +43,7 @@ class Fields:
         self.content: Mapping[str, Any] = content
 
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
-        """Return the text of field ``name``: at most ``longest`` characters, all of which ``pattern`` matches.
+        """Return the text of field ``name``: up to ``longest`` printable characters, all of which ``pattern`` matches.
 
         Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default.
         """

@@ -110,10 +110,10 @@ def _progress_of(
     """Return the progress of ``worker``, whose liveness is ``state``, at ``now`` in seconds since 1970.
 
     ``requested`` is the request that the caller waits for, None for the one ``in_folder``, which is that of the
-    worker's stage in the folder. A worker on demand is idle if the request does not include its rank, and lost if the
+    worker's stage in the folder. A worker on demand is idle without a request that includes its rank. It is lost if the
     request has left the folder before the worker took it.
     """
-    traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
+    traces = tuple(SavedTrace(*folder.locate_trace(name)) for name in worker.traces)
     filed = requested or in_folder
     if not worker.on_demand:
         outcome, why = _outcome(worker, state)
@@ -150,7 +150,7 @@ def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: floa
 
 
 def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
-    """Return outcome and reason of a worker on demand that has taken the request ``filed``.
+    """Return the outcome (done, lost or at work), and the reason if lost, of a worker that has taken request ``filed``.
 
     If it waits, before or after the window, it is done if a trace is as new as the request or was moved away, and lost
     if the requested rollout has passed without a trace. Otherwise `_outcome` tells.
@@ -187,7 +187,7 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 
 def _why_incomplete(worker: Worker) -> str:
-    """Return why a worker that has ended left no trace, or not all."""
+    """Return why a worker that has ended saved none, or not all, of its traces."""
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
     if some:
         return Text("process {pid} ended before everything was recorded", worker.pid)

@@ -89,8 +89,8 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "inserts a line at the start of the function. The line calls the probe, a nested class at the end of"
-            " the patched class, which determines the role that the call serves"
+            "inserts a line at the start of the function. The line calls a probe, which determines the role that the"
+            " call serves. The probe is a nested class at the end of the patched class"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",
         needed_until=_REMOVE,
@@ -129,7 +129,7 @@ def _engine(stage: str) -> Recipe:
         structures=(Structure("", RELEASES, file, ("384fb5d642dd",), Text("one loop over the micro-batches")),),
         why=_WHY,
         how=Text(
-            "inserts one line before the loop over micro-batches; through this line, the probe of the actor or critic"
+            "inserts one line before the loop over micro-batches. Through this line, a probe in the actor or critic"
             " counts the iterations"
         ),
         upstream=f"{file}, from {RELEASES[0]} on",

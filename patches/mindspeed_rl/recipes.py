@@ -95,8 +95,8 @@ _ROLLOUT = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line where the engine is built, and one at the start of free_cache_engine(); the probe is a"
-        " nested class at the end of VLLMInferEngine"
+        "inserts one line where the engine is built, and one at the start of free_cache_engine(). These lines call a"
+        " probe, which is a nested class at the end of VLLMInferEngine"
     ),
     upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
     needed_until=_REMOVE,
@@ -165,9 +165,9 @@ def _engine(stage: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "rlpatch wraps the micro-batches that Megatron's schedule takes, and in updates also the mini-batches of"
-            " the loop. Between two of them, the wrapper starts, steps or stops the profiler. The trace is saved even"
-            " if an exception ends the loop"
+            "rlpatch wraps the iterable of micro-batches that Megatron's schedule reads, and in updates also the"
+            " iterable of mini-batches that the training loop reads. Between two batches, the wrapper starts, steps"
+            " or stops the profiler. The trace is saved even if an exception ends the loop"
         ),
         upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
         needed_until=_REMOVE,
@@ -214,8 +214,9 @@ def _worker(
         structures=structures,
         why=_WHY,
         how=Text(
-            "inserts one line at the start and one at the end of the stage. The probe is a nested class at the end"
-            " of {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
+            "inserts one line at the start and one at the end of the stage. These lines call a probe, which wraps the"
+            " loops of the engine. The probe is a nested class at the end of {class_name}, from which the Ray actors"
+            " inherit",
             class_name,
         ),
         upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",

@@ -14,8 +14,8 @@ SWITCHES: tuple[Switch, ...] = (
         name="NRL_NSYS_WORKER_PATTERNS",
         otherwise=State.ON,
         why=Text(
-            "each worker whose name matches this pattern runs under nsys, which records the training steps in"
-            " NRL_NSYS_PROFILE_STEP_RANGE"
+            "each worker whose name matches this pattern runs under nsys, which records the training steps that"
+            " NRL_NSYS_PROFILE_STEP_RANGE selects"
         ),
         source="nemo_rl/utils/nsys.py, nemo_rl/distributed/worker_group_utils.py",
         off="unset NRL_NSYS_WORKER_PATTERNS",

@@ -108,7 +108,7 @@ RECIPES = _TIMELINE.recipes(
     ),
     *(
         _sites(
-            Text("functions of the {role} that the driver calls", role),
+            Text("functions that the driver calls on the {role}", role),
             f"ray/ppo_{role}.py",
             *_work(f"{owner}ModelActor", "fit", *_STATES),
             (f"{owner}ModelActor.forward", _MICRO, _ONE),

@@ -84,7 +84,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
 
 
 def _forward(stage: str) -> Recipe:
-    """Return the recipe for the forwards of `stage` over a rollout, in the base class of all workers."""
+    """Return the recipe for the forward passes of `stage` over a rollout, in the base class of OpenRLHF's workers."""
     file = "openrlhf/trainer/ray/launcher.py"
     method = "execute_batch"
     return Recipe(

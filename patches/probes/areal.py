@@ -35,7 +35,7 @@ class VersionedSteps(TrainingSteps):
         super().begin_call(role)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return "sequences" and "tokens" of a packed micro-batch.
+        """Return the numbers of "sequences" and "tokens" in a packed micro-batch.
 
         Any other batch is described by its "input_ids", or by {} if it has none.
         """

@@ -63,7 +63,7 @@ class MemoryHistory(WindowTool):
             self.mark(unit)
 
     def mark(self, number: int) -> None:
-        """Mark the beginning of unit ``number`` by an allocation of one byte; leave it out if no byte is free."""
+        """Mark in the memory history that unit ``number`` begins: allocate one byte, or nothing if none is free."""
         import contextlib
 
         with contextlib.suppress(RuntimeError):  # no byte is left: the window goes on without the mark

@@ -48,7 +48,7 @@ class MemoryUse(Steerable):
             pass
 
     def note_change(self) -> None:  # docstring goes in
-        """Note host memory if what no process shares changed by at least 16 MiB and 1/32 since the last note."""
+        """Note this process's memory if its unshared part changed by 16 MiB and 1/32 or more since the last one."""
         import contextlib
 
         with contextlib.suppress(Exception):

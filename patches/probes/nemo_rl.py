@@ -35,6 +35,6 @@ class PolicyLogProbs(WithoutProfiler):
         self.is_reference = True
 
     def role_of_call(self) -> str:
-        """Return "ref" if the worker has taken the reference's weights for this call, "actor" otherwise."""
+        """Return "ref" if ``reference`` was called since the last call of the stage, "actor" otherwise."""
         is_reference, self.is_reference = self.is_reference, False
         return "ref" if is_reference else "actor"

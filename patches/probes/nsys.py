@@ -35,7 +35,7 @@ class NsysCapture(WindowTool):
         self.push("rlpatch:%s %s %s" % (self.STAGE, turn, self.prof))
 
     def push(self, name: str) -> None:
-        """Open a nested range of this thread."""
+        """Open an NVTX range ``name`` in this thread, inside those that are open."""
         import torch
 
         torch.cuda.nvtx.range_push(name)
@@ -61,7 +61,7 @@ class NsysCapture(WindowTool):
         return ["%s/%s.nsys" % (self.save_path, name)]
 
     def synchronize(self) -> None:
-        """Wait for the GPU if this process uses one."""
+        """Wait until the current GPU has done all queued work; do nothing if this process uses no GPU."""
         import torch
 
         if torch.cuda.is_available() and torch.cuda.is_initialized():

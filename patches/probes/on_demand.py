@@ -52,7 +52,7 @@ class OnDemand(CountedUnits):
     def poll(self, number: int) -> None:
         """Read the request file of this stage if it has changed, before rollout or training step ``number`` begins.
 
-        Its settings replace those of the environment. A request that is invalid, expired (its file is deleted) or
+        Its settings replace environment variables. A request that is invalid, expired (its file is deleted) or
         for an earlier number is refused with a report.
         """
         import json

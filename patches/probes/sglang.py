@@ -161,7 +161,10 @@ class SglangRollout(SglangWorker, RolloutUnits):
         super().open(unit, batch)
 
     def hand_over(self, event: str, *args: Any) -> None:
-        """Call the method ``event`` with ``args``: here, or in the forward's thread once the window is near."""
+        """Call the method ``event`` with ``args``: now, or later in the forward's thread once the window is near.
+
+        If the forward runs in the scheduler's own thread, it is always now.
+        """
         if self.put is not None and not self.near:
             self.near = self.open_at is not None and self.unit >= self.open_at
         if self.near:
@@ -274,7 +277,7 @@ class ForwardThread:
         self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
 
     def _rlpatch_stage_next(self, take: Any) -> Any:
-        """Take items from a queue by ``take`` until one is a batch, and return it; call the functions before it."""
+        """Take items from a queue by ``take`` until one is a batch, and return it; call each function before it."""
         item = take()
         while callable(item):  # a batch is a tuple
             item()

@@ -24,7 +24,7 @@ class ModelSteps(WithoutProfiler):
         return prefix.rstrip("_") or getattr(model[0], "role", "actor")
 
     def contents(self, batch: Any) -> Mapping[str, object]:
-        """Return "sequences" and "tokens" of slime's next micro-batch.
+        """Return the numbers of "sequences" and "tokens" in slime's next micro-batch.
 
         Any other batch is described by its "input_ids", or by {} if it has none.
         """

@@ -161,7 +161,7 @@ class TimelineRecorder(MemoryUse):
 
         @functools.wraps(call)
         def measured(*args: Any, **options: Any) -> Any:
-            """Call the method, and add its time to that in which collectives blocked this thread."""
+            """Call the measured method, and add its time to that for which collectives have blocked this thread."""
             start, before = clock(), blocked.get(thread(), 0)
             try:
                 return call(*args, **options)
@@ -271,7 +271,10 @@ class TimelineRecorder(MemoryUse):
             self.say("recording ended: %s: %s; the run goes on" % (type(error).__name__, error))
 
     def write_regularly(self) -> None:
-        """Note memory and waits for a CPU, and write records, twice a second until the timeline is off."""
+        """Note memory and waits for a CPU, and write records, until the timeline is off; a thread runs this.
+
+        Do so every half second, or at once when ``wake`` is set.
+        """
         import time
 
         while self.state == "on":
@@ -358,7 +361,7 @@ class TimelineRecorder(MemoryUse):
         return rows, begun
 
     def cpu_wait_record(self, origin_us: int) -> dict[str, Any]:
-        """Return the waits for a CPU that were noted, at microseconds after ``origin_us``; {} without any."""
+        """Remove the noted waits for a CPU and return them, at microseconds after ``origin_us``; {} without any."""
         waits, self.cpu_waits = self.cpu_waits, []
         return {"cpu_waits": [[at - origin_us, *lengths] for at, *lengths in waits]} if waits else {}
 
@@ -371,7 +374,7 @@ class TimelineRecorder(MemoryUse):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now_ms: int) -> None:  # docstring goes in
-        """Open the file, with a header, if none is open; above half the size limit rename it PATH.old before."""
+        """Open the file with a header, if none is open; if one over half the limit is, first rename it PATH.old."""
         import json
         import os
         import zlib
@@ -610,7 +613,7 @@ class SglangTimeline(EngineTimeline):
             self.first.stop(e)
 
     def begins_rollout(self, scheduler: Any, batch: Any) -> bool:  # docstring goes in
-        """Tell whether ``batch`` begins a rollout: nothing runs, and it prefills no request of the last call's."""
+        """Tell whether ``batch`` begins a rollout: it prefills new requests, and none runs. Call once a batch."""
         before, self.batch = self.batch, batch.reqs
         if not batch.forward_mode.is_extend() or getattr(getattr(scheduler, "running_batch", None), "reqs", []):
             return False

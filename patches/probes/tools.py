@@ -180,14 +180,14 @@ class TorchProfiler(ProfilerTool):
         )
 
     def synchronize(self) -> None:
-        """Wait for the GPU if this process uses one."""
+        """Wait until the current GPU has done all queued work; do nothing if this process uses no GPU."""
         import torch
 
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
 
     def conflict(self) -> str:
-        """Return a sentence on what already records in this process: nsys, a memory history, another profiler.
+        """Return why torch.profiler must not start: nsys, a memory history or another profiler records the process.
 
         "" if nothing does.
         """

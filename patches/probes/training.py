@@ -122,7 +122,10 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.finish("not recorded: %s after %s %s" % (why, self.unit, self.UNITS))
 
     def exit(self) -> None:
-        """End the call because the process ends; if a chosen training step is still to come, report that."""
+        """End the call because the process ends; if a chosen training step is still to come, report that.
+
+        Do nothing if no call of a chosen role began.
+        """
         if not self.step:  # no call of a role that was chosen
             return
         self.end_call("the process ends")

@@ -161,7 +161,7 @@ class WorkerUpdate(Trainer):
             self.start("mini-batch", data)
 
     def end_batch(self) -> None:
-        """End a mini-batch that came without a loop, and its call."""
+        """End the mini-batch that ``begin_batch`` began, and its call; do nothing in a loop over mini-batches."""
         if not self.looped:
             self.begun = False
             self.stop("mini-batch")

@@ -203,6 +203,7 @@ class AlignedOutputs(SchedulerOutputs):
         """Return the kind of an iteration, and keep the rollout alive until all ranks have ended it.
 
         A ``batch`` of None is "dummy". It begins a rollout if none is live, unless nothing more will be recorded.
+        The kind is None for a batch without tokens and for a warm-up.
         """
         if batch is None:  # execute_dummy_batch(): another rank has requests
             if not (self.live or self.done):

@@ -82,7 +82,10 @@ class WeightSync(OneWorld):
             self.close("complete")
 
     def exit(self) -> None:
-        """Save what is still recorded because the process ends; if the chosen sync never came, report that."""
+        """Save what is still recorded because the process ends.
+
+        If syncs began here, but never the chosen one, report that.
+        """
         self.close("the process ends")
         if not self.done and self.role:
             before = max(self.sync + 1, self.chosen_sync)

@@ -20,8 +20,8 @@ from patches.sglang.sglang_switches import SWITCHES
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
 _THREAD = "sglang/srt/managers/tp_worker_overlap_thread.py"
 _WHY = Text(
-    "the usual guides add a profiler with a schedule to ModelRunner.forward by hand. Such a profiler records on"
-    " every rank and also counts draft models, idle batches and prefill"
+    "the usual guides tell you to add a profiler with a schedule to ModelRunner.forward by hand. Such a profiler"
+    " records on every rank and also counts draft models, idle batches and prefill"
 )
 _WARM_UP = Note(
     Text("on an HTTP server the warm-up request is rollout 0: use --rollout 1"),
@@ -147,8 +147,8 @@ SCHEDULER = Recipe(
     why=_WHY,
     how=Text(
         "inserts one line in run_batch(), to count the iterations, and one line each at the start of"
-        " process_input_requests() and of the function that the idle scheduler calls. The probe is a nested class at"
-        " the end of Scheduler. {busy_period}",
+        " process_input_requests() and of the function that the idle scheduler calls. These lines call a probe, which"
+        " is a nested class at the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_SCHEDULER}, from 0.4.0 on",
@@ -195,8 +195,8 @@ FORWARD_THREAD = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line before the thread starts. Between two batches, the thread takes the profiler's start"
-        " and stop commands from the queue and runs them"
+        "inserts one line before SGLang starts the thread that runs the forward. Between two batches, this thread takes"
+        " the profiler's start and stop commands from its queue of batches, and runs them"
     ),
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
     needed_until=Text(
@@ -205,7 +205,9 @@ FORWARD_THREAD = Recipe(
     needs=(SCHEDULER.name,),
 )
 
-_ALL_RANKS = Text("This profiler records on every rank, includes prefill and idle batches, and does not mark the steps")
+_ALL_RANKS = Text(
+    "SGLang's own profiler records on every rank, includes prefill and idle batches, and does not mark the steps"
+)
 _BY_STAGE = Text(
     "profile_by_stage=True records the first num_steps prefill batches and the first num_steps decode batches; if a"
     " prefill batch comes in between, the recorded decode batches are not consecutive"

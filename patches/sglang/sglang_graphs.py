@@ -43,11 +43,11 @@ FIRST = Recipe(
     ),
     how=Text(
         "inserts one line before the graph capture and one after it. The graph captures of draft models are not"
-        " recorded. If the capture fails, the engine does not start, and the trace is saved when the process ends or"
-        " captures again. Only the first capture of a model runner is recorded. An update of the weights from disk"
-        " might capture again; up to 0.5.13.post1, --repeat N then records the first N captures. Up to 0.5.13.post1,"
-        " the trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel"
-        " rank, so with --dp-size every replica has a rank 0 that records"
+        " recorded. If the capture fails, the engine does not start; the trace is then saved when the process ends,"
+        " or when its next capture begins. Only the first capture of a model runner is recorded. An update of the"
+        " weights from disk might capture again; up to 0.5.13.post1, --repeat N then records the first N captures. Up"
+        " to 0.5.13.post1, the trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its"
+        " data-parallel rank, so with --dp-size every replica has a rank 0 that records"
     ),
     upstream=_FILE,
     needed_until=Text(
@@ -67,7 +67,7 @@ FIRST = Recipe(
             Text("with this option, SGLang also profiles the graph capture; two profilers at once lose data or crash"),
         ),
         Note(
-            Text("fewer captured batch sizes make the trace smaller"),
+            Text("to make the trace smaller, capture fewer batch sizes"),
             Text(
                 "the warm-up run of each batch size is in the trace, too. Set the largest one with"
                 " --cuda-graph-max-bs, from 0.5.14 on with --cuda-graph-max-bs-decode"

@@ -37,7 +37,8 @@ SWITCHES: tuple[Switch, ...] = (
     _SGLANG._replace(
         releases=">=0.4.3.post3",
         why=Text(
-            "/start_profile and Engine.start_profile() write to this folder; without the variable they write to /tmp"
+            "/start_profile and Engine.start_profile() write to the folder that this variable names; if the variable"
+            " is not set, they write to /tmp"
         ),
         source="sglang/srt/managers/scheduler.py from 0.4.3.post3, scheduler_profiler_mixin.py from 0.4.10,"
         " scheduler_components/profiler_manager.py from 0.5.13",

@@ -161,7 +161,8 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
         ),
         how=Text(
             "inserts one line at the start and one at the end of the function, and lines around the calls that run a"
-            " mini-batch or micro-batch. The code of the recorder is at the end of the module"
+            " mini-batch or micro-batch. The inserted lines call a recorder, whose code is added at the end of the"
+            " module"
         ),
         upstream=f"{file}, from {releases[0]} on",
         needed_until=Text(

@@ -12,8 +12,9 @@ _TORCH = Switch(
     name="--use-pytorch-profiler",
     otherwise=State.ON,
     why=Text(
-        "--profile-step-start and --profile-step-end are numbers of rollouts: each trainer records its work on those"
-        " from the first number up to (not including) the second; --profile-target chooses the part of this work"
+        "--profile-step-start and --profile-step-end are rollout numbers: each trainer records its work on every"
+        " rollout from the first number up to (not including) the second; --profile-target chooses which part of this"
+        " work is recorded"
     ),
     source="slime/utils/profile_utils.py TrainProfiler; slime/observability/profile_utils.py from 0.3.0",
     off="leave out --use-pytorch-profiler",
@@ -29,8 +30,8 @@ SWITCHES: tuple[Switch, ...] = (
         profiler=Text("slime's memory history"),
         name="--record-memory-history",
         why=Text(
-            "each trainer records the history of its memory allocations from its start. If --profile-target is given,"
-            " this happens only with train_overall in it"
+            "each trainer records the history of its memory allocations from its start on. But if --profile-target is"
+            " given without train_overall, the trainers record no such history"
         ),
         off="leave out --record-memory-history",
         requested_by=(

@@ -15,7 +15,7 @@ _WHOLE = Text("the driver calls this function on each rank that trains")
 
 
 def sender(package: str, releases: Releases, file: str, *methods: str, more: tuple[Insertion, ...] = ()) -> Recipe:
-    """Return the weight-sync recipe for the `methods` of a module that send a bucket of weights.
+    """Return the weight-sync recipe for the `methods` of a module that send a bucket of weights; the first must exist.
 
     `file` is the end of the module's path, such as "tensor.py", and `more` are other lines in it.
     """

@@ -42,7 +42,7 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
     try:
         if table:
             for page in readme.PAGES:
-                click.echo(readme.rewrite(Path(__file__).resolve().parents[2] / page))
+                click.echo(readme.rewrite_table(Path(__file__).resolve().parents[2] / page))
         elif new:
             sys.exit(_survey_unknown(release))
         elif release:
@@ -59,7 +59,7 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
 def _survey(target_and_version: str, path: Path | None) -> list[str]:
     """Return lines on how the recipes fit a release such as "vllm==0.33.0", in the folder `path` (None: downloaded).
 
-    Raises Problem if the project is unknown, no release is named, or it cannot be downloaded or read.
+    Raises Problem if the project is unknown, no release to download is named, or it cannot be downloaded or read.
     """
     name, version = find.parse(target_and_version, [upstream.project for upstream in upstreams()])
     upstream = next(upstream for upstream in upstreams() if upstream.project.name == name)

@@ -94,7 +94,9 @@ def _unpack_wheel(name: str, version: str, scratch: Path, folder: Path, keep: Wa
 def _fetch_members(name: str, version: str, folder: Path, prefixes: Sequence[str]) -> bool:
     """Fetch into `folder` only the files of a wheel below `prefixes` and up to 1 MB, if the index serves ranges.
 
-    Return whether that worked; if not, `folder` may have some of the files. Without `prefixes`, nothing is fetched.
+    The wheel is that of release `version` of the distribution `name`. Return whether that worked; if not, `folder` may
+    have some of the files. Without `prefixes`, nothing is fetched. Raises Problem (ENVIRONMENT) if no interpreter has
+    pip.
     """
     # A wheel is a zip archive: an index that serves ranges gives its directory and a few members in 1 MB of 400.
     words = [f"{name}=={version}", str(folder), " ".join(prefixes), _SITE, *_WHEEL]

@@ -58,7 +58,7 @@ def table(words: Words = ENGLISH, *, short: bool = False) -> list[str]:
     return [words.head, "|---|---|---|---|", *(_row(row, words) for row in rows)]
 
 
-def rewrite(file: Path) -> str:
+def rewrite_table(file: Path) -> str:
     """Replace the table in `file`, whose name tells its language, and return a sentence on what was done.
 
     A README gets the short table. Raises Problem (STRUCTURE) unless the head of the table occurs exactly once.

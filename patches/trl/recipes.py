@@ -89,7 +89,7 @@ _LOG_PROBS = (
         line='self._rlpatch_stage("parts", model)',
         why=Text(
             "the loop over the micro-batches of a rollout starts after this line. The loss calls this function, too,"
-            " but with gradients enabled, which is how the probe tells the two kinds of calls apart"
+            " but with gradients enabled, so rlpatch can tell the two kinds of calls apart"
         ),
         parameters=("model",),
     ),
@@ -110,7 +110,10 @@ _LOG_PROBS = (
 
 
 def _update_probe() -> Probe:
-    """Return the probe of a trainer's update; its constants raise Problem (USAGE) for a mini-batch above 0."""
+    """Return the probe of a trainer's update; its `constants` raise Problem (USAGE) for a window of later mini-batches.
+
+    A training step of TRL has only mini-batch 0.
+    """
     probe = training.probe(
         TrainerUpdate,
         shared=TrainerSteps,
@@ -120,7 +123,7 @@ def _update_probe() -> Probe:
     )
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> Any:
-        """Return the recorder's compile-time constants by name. Raises Problem (USAGE) for a mini-batch above 0."""
+        """Return the constants for the recorder's code by name. Raises Problem (USAGE) for a mini-batch above 0."""
         window = config.stage.window
         if window.unit == MINI and any(first > 0 for first, _ in window.all):
             cause = Text("--{unit} {window}: a training step of TRL has only one mini-batch, number 0", MINI, window)
@@ -185,8 +188,8 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
         structures=structures,
         why=_WHY,
         how=Text(
-            "inserts one line before the loop over the micro-batches of the rollout, and in the loop one line before"
-            " and one after the statement that ends a micro-batch"
+            "inserts one line before the loop over the micro-batches of the rollout. In the loop, the statement that"
+            " ends a micro-batch gets one line before and one line after it"
         ),
         upstream=f"{trainer.file}, from {trainer.releases[0]} on",
         needed_until=_REMOVE,

@@ -45,7 +45,7 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
         (
             "log",
             "logged(self, logs)",
-            Text("the last training step of a run ends when the last call of this function ends"),
+            Text("a run's last training step ends when this function returns for the last time"),
         ),
         ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
         *_phases(),

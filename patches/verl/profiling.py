@@ -74,7 +74,10 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
         VERL,
         (Key("trainer.profile_steps", _NO_STEPS_OR_ONE), Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)),
         state,
-        Text("the configured ranks record the listed training steps, with nsys or, from verl 0.5.0 on, with torch_npu"),
+        Text(
+            "the configured ranks record the training steps that trainer.profile_steps lists, with nsys or, from verl"
+            " 0.5.0 on, with torch_npu"
+        ),
         "verl/trainer/main_ppo.py and ppo/ray_trainer.py, verl/utils/debug/nvtx_profile.py, 0.4.1 and 0.5.0",
         releases=releases,
         armed=Text("the configuration lists training steps, but no ranks, so no worker records"),
@@ -102,7 +105,10 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         VERL,
         (*keys, *_RUNS.get(role, ())),
         state,
-        Text("each role with an enabled profiler records the listed training steps, with its own tool"),
+        Text(
+            "each role with an enabled profiler records the training steps that global_profiler.steps lists, with its"
+            " own tool"
+        ),
         "verl/trainer/ppo/ray_trainer.py _start_profiling, verl/utils/profiler/profile.py DistProfiler, "
         "mstx_profile.py and nvtx_profile.py, from 0.6.0",
         releases=">=0.6.0.dev0,<0.7.1.dev0" if ranks_needed else ">=0.7.1.dev0",
@@ -139,7 +145,7 @@ _STEP_SWITCHES = (
             Key("profiler.tool", _tools("npu")),
         ),
         _interval,
-        Text("supervised fine-tuning records from the first listed training step to the last"),
+        Text("trainer.profile_interval gives the first and the last training step that supervised fine-tuning records"),
         "verl/trainer/sft_trainer.py and sft_trainer_ray.py, from 0.7.0",
         releases=">=0.7.0.dev0",
         armed=Text("the configuration lists training steps, but does not enable the profiler, so nothing is recorded"),
@@ -237,7 +243,7 @@ _SERVER = ConfigSwitch(
     SERVER,
     _SERVER_KEYS,
     _server,
-    Text("the rollout server records the training steps in global_profiler.steps"),
+    Text("the rollout server records the training steps that global_profiler.steps lists"),
     "verl/workers/rollout/vllm_rollout/vllm_async_server.py and verl/utils/profiler/config.py "
     "build_vllm_profiler_args, 0.7.1 to 0.9.0",
     releases=">=0.7.1.dev0,<0.9.1.dev0",
@@ -275,7 +281,7 @@ def _memory(role: str) -> ConfigSwitch:
         lambda values: State.ON if values[tool] == "torch_memory" and _has_workers(role, values) else State.OFF,
         Text(
             "every worker records the history of its memory allocations from its start, regardless of the"
-            " configuration keys `steps` and `enable` (on NPUs from 0.9.1 on)"
+            " configuration keys `steps` and `enable`; on NPUs, this needs verl 0.9.1 or later"
         ),
         "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
         # Then the reward model has no profiler any more, and an override of it would be refused.

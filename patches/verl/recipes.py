@@ -62,9 +62,9 @@ _VERSION = Insertion(
     where=Head(),
     line="if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps",
     why=Text(
-        "training step N ends by sending its weights to the rollout, so the calls that follow belong to step N +"
-        " 1, as in verl's log. If a process never reaches this function, calls are counted instead: in"
-        " fine-tuning, for a critic with its own resources, and in trainers that do not pass global_steps"
+        "training step N ends by sending its weights to the rollout, so the calls that follow belong to step N + 1, as"
+        " in verl's log. Fine-tuning, a critic with its own resources, and trainers that do not pass global_steps"
+        " never give the number N here: then each call counts as a training step"
     ),
     parameters=("global_steps", "mode"),
     optional=True,
@@ -150,8 +150,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts a line at the start of the function. The line calls the probe, a nested class at the end of"
-            " TrainingWorker, which determines the role that the call serves"
+            "inserts a line at the start of the function. The line calls a probe, which determines the role that the"
+            " call serves. The probe is a nested class at the end of TrainingWorker"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         needed_until=REMOVE,
@@ -204,8 +204,8 @@ def _tinker(unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts two lines: one before forward and backward, and one after the optimizer step; this worker"
-            " inherits the probe from TrainingWorker"
+            "inserts two lines: one before forward and backward, and one after the optimizer step. The lines call a"
+            " probe, which this worker inherits from TrainingWorker"
         ),
         upstream=f"{file}, from {releases[0]} on",
         needed_until=REMOVE,
@@ -243,7 +243,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts one line before the loop over micro-batches; through this line, the worker's probe counts the"
+            "inserts one line before the loop over micro-batches. Through this line, a probe in the worker counts the"
             " iterations"
         ),
         upstream=f"{file}, from {engine.releases[0]} on",
@@ -256,7 +256,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
 
 
 def _in_megatron(stage: str) -> Recipe:
-    """Return the recipe for Megatron's schedule of micro-batches in `stage`; it serves MindSpeed's engines, too."""
+    """Return the recipe for Megatron's schedule of micro-batches in `stage`; MindSpeed's engines use it, too."""
     method, file = "forward_backward_batch", "verl/workers/engine/megatron/transformer_impl.py"
     return Recipe(
         name=_MEGATRON_ENGINE,
@@ -321,8 +321,8 @@ UPSTREAM = Upstream(
         ),
         ">=0.6.0,<0.9.0": Text(
             "global_profiler.steps records whole training steps; with discrete=True each stage is one trace with"
-            " all its micro-batches and mini-batches. Up to 0.7.0, Megatron's actor has step_start and step_end,"
-            " which record a window of mini-batches of update_policy with torch.profiler."
+            " all its micro-batches and mini-batches. Up to verl 0.7.0, the settings step_start and step_end of"
+            " Megatron's actor choose a window of mini-batches of update_policy, which torch.profiler records."
         ),
         ">=0.9.0": Text(
             "global_profiler.steps records whole training steps; with discrete=True each stage is one trace. With"

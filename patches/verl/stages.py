@@ -15,15 +15,15 @@ REMOVE = Text(
     " mini-batches on NPUs"
 )
 WHY = Text(
-    "the usual guides add torch_npu.profiler with a schedule to these loops by hand. The window is then off by one,"
-    " every rank and every role records, and no trace is written if a loop is shorter than the schedule"
+    "the usual guides tell you to add torch_npu.profiler with a schedule to these loops by hand. The window is then"
+    " off by one, every rank and every role records, and no trace is written if a loop is shorter than the schedule"
 )
 ITERATED = Text(
     "rlpatch wraps the iterator from which Megatron's schedule takes micro-batches. Between two micro-batches, the"
     " wrapper starts, steps or stops the profiler. The trace is saved even if an exception ends the loop"
 )
 DYNAMIC = Note(
-    Text("with use_dynamic_bsz, micro-batches differ in size: skip the first one"),
+    Text("with use_dynamic_bsz, micro-batches differ in size: leave out the first"),
     Text("from verl 0.6.0 on, use_dynamic_bsz puts the smallest micro-batches at the start and at the end of the loop"),
 )
 INTERLEAVED = Note(

@@ -30,7 +30,7 @@ def _sync(method: str) -> Site:
 
 
 def _gather_lines(method: str, module: str) -> tuple[Insertion, ...]:
-    """Return the lines around `MODULE.state_dict()` in `method`, where FSDP gathers the weights: a range "gather"."""
+    """Return the lines that record `MODULE.state_dict()` in `method`, by which FSDP gathers weights, as "gather"."""
     call = f"{module}.state_dict()"
     return (
         _WEIGHTS.around(method, call, 'phase("gather")', Text("every rank contributes its shards of the weights here")),

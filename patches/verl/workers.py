@@ -100,12 +100,17 @@ _MEGATRON_CRITIC = _Worker(
 
 
 def _in_loops(
-    worker: _Worker, stage: str, loops_of: Callable[[str], _Loops], *, role: type, fingerprints: tuple[str, ...]
+    worker: _Worker,
+    stage: str,
+    loops_of: Callable[[str], _Loops],
+    *,
+    recorder_class: type,
+    fingerprints: tuple[str, ...],
 ) -> Recipe:
     """Return the recipe for `stage` in the worker's method of the same name (with `_` for `-`).
 
-    `loops_of` returns lines and windows for the name of the method, `role` is the probe class that tells the role of a
-    call, `fingerprints` are those of the method.
+    `loops_of` returns lines and windows for the name of the method, `recorder_class` is the recorder, which tells the
+    role of a call; `fingerprints` are those of the method.
     """
     method = stage.replace("-", "_")
     loops = loops_of(method)
@@ -115,13 +120,13 @@ def _in_loops(
         class_name=worker.class_name,
         method=method,
         windows=loops.windows,
-        probe=training.probe(role, roles=ROLES[stage]),
+        probe=training.probe(recorder_class, roles=ROLES[stage]),
         insertions=loops.insertions,
         structures=(Structure("", LEGACY, worker.file, fingerprints, loops.shape),),
         why=WHY,
         how=Text(
-            "rlpatch wraps the batches of each loop. Between two iterations, the wrapper starts, steps or stops the"
-            " profiler. The trace is saved even if an exception ends the loop"
+            "rlpatch wraps the batches over which the stage's loops iterate. Between two iterations, the wrapper"
+            " starts, steps or stops the profiler. The trace is saved even if an exception ends the loop"
         ),
         upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
         needed_until=_REMOVE,
@@ -132,12 +137,12 @@ def _in_loops(
 
 
 def _in_schedule(
-    worker: _Worker, stage: str, model_attribute: str, *, role: type, fingerprints: tuple[str, ...]
+    worker: _Worker, stage: str, model_attribute: str, *, recorder_class: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
     """Return the recipe for a stage's micro-batches in Megatron's schedule.
 
-    `role` is the probe class that tells the role of a call, `model_attribute` names the worker's attribute with the
-    model's chunks, `fingerprints` are those of the method `forward_backward_batch`.
+    `recorder_class` is the recorder, which tells the role of a call; `model_attribute` names the worker's attribute
+    with the model's chunks, `fingerprints` are those of the method `forward_backward_batch`.
     """
     method, update = stage.replace("-", "_"), stage in UPDATES
     minis = (loop(method, MINI, "dataloader", last=True),) if update else ()
@@ -148,7 +153,7 @@ def _in_schedule(
         class_name=worker.class_name,
         method="forward_backward_batch",
         windows=(MICRO,),
-        probe=training.probe(role, members=(Loops, MegatronSchedule), roles=ROLES[stage]),
+        probe=training.probe(recorder_class, members=(Loops, MegatronSchedule), roles=ROLES[stage]),
         insertions=(
             _enter(method),
             *minis,
@@ -172,7 +177,7 @@ _FSDP_UPDATE_POLICY = _in_loops(
     _FSDP_ACTOR,
     "update-policy",
     _nested,
-    role=OneRole,
+    recorder_class=OneRole,
     fingerprints=(
         "38fada88526e", "f8c334a3f269", "7d3f4edbad65", "47f168a73526", "2a25d198b74f", "094a963ce4d8",
         "ac72ea292268", "d194a6763b97", "b7a34a566c39",
@@ -182,7 +187,7 @@ _MEGATRON_UPDATE_POLICY = _in_loops(
     _MEGATRON_ACTOR,
     "update-policy",
     _mini_batches,
-    role=MegatronActor,
+    recorder_class=MegatronActor,
     fingerprints=(
         "1c5d0579d370", "68c43c3f800f", "852adec64a57", "02fca28a8380", "0c66a6163710", "fbe909dc904f",
         "6a76258258f3", "9c3a430747f3",
@@ -192,7 +197,7 @@ _FSDP_LOG_PROB = _in_loops(
     _FSDP_ACTOR,
     "compute-log-prob",
     _once,
-    role=DataParallelActor,
+    recorder_class=DataParallelActor,
     fingerprints=(
         "b247e88ebe38", "3690a88279fc", "87782a30aa03", "747994be98da", "d463407c4619", "cd8c049a7d88",
         "8eb1ad96921f",
@@ -202,7 +207,7 @@ _FSDP_UPDATE_CRITIC = _in_loops(
     _FSDP_CRITIC,
     "update-critic",
     _nested,
-    role=OneRole,
+    recorder_class=OneRole,
     fingerprints=(
         "833cc3e1aca3", "fd510348cdb1", "a13a7a592d4c", "b63adfcf9f36", "72ef82fdd291", "a8934e955a51",
         "60cb2d469ff8",
@@ -212,14 +217,14 @@ _MEGATRON_UPDATE_CRITIC = _in_loops(
     _MEGATRON_CRITIC,
     "update-critic",
     _mini_batches,
-    role=OneRole,
+    recorder_class=OneRole,
     fingerprints=("fea37f92c35d", "b683456591af", "42d1286fd19a", "a212d84a329c"),
 )
 _FSDP_VALUES = _in_loops(
     _FSDP_CRITIC,
     "compute-values",
     _once,
-    role=OneRole,
+    recorder_class=OneRole,
     fingerprints=("fcc5484c4e2f", "f32e8d1f8dc7", "60cb36a6818d", "59e7dd531cf1", "684aec9f22f1"),
 )
 
@@ -227,7 +232,7 @@ _MEGATRON_LOG_PROB = _in_loops(
     _MEGATRON_ACTOR,
     "compute-log-prob",
     _without_loop,
-    role=MegatronLogProb,
+    recorder_class=MegatronLogProb,
     fingerprints=(
         "c2c77e24b18a", "ad41142a689f", "87ff9bb61611", "a04e4784c98f", "3877dbbbb514", "87fd67e9bf72",
     ),
@@ -236,7 +241,7 @@ _MEGATRON_VALUES = _in_loops(
     _MEGATRON_CRITIC,
     "compute-values",
     _without_loop,
-    role=OneRole,
+    recorder_class=OneRole,
     fingerprints=("448c00465391", "04b953a51cb1", "ee8e87c0dff4", "c4be0ce0bafe", "cbfaccbdda0e"),
 )
 _ACTOR_SCHEDULE = (
@@ -247,8 +252,8 @@ _CRITIC_SCHEDULE = (
     "116c88e22887", "ed28e793225c", "4b1356d951f7", "5805302903b8", "73ae71e99daf", "6d2c2afa1ca5", "c149784b1c49",
 )  # fmt: skip
 _MEGATRON_MICRO = {
-    stage: _in_schedule(worker, stage, chunks, role=role, fingerprints=fingerprints)
-    for stage, worker, chunks, role, fingerprints in (
+    stage: _in_schedule(worker, stage, chunks, recorder_class=recorder_class, fingerprints=fingerprints)
+    for stage, worker, chunks, recorder_class, fingerprints in (
         ("update-policy", _MEGATRON_ACTOR, "actor_module", MegatronActor, _ACTOR_SCHEDULE),
         ("compute-log-prob", _MEGATRON_ACTOR, "actor_module", MegatronLogProb, _ACTOR_SCHEDULE),
         ("update-critic", _MEGATRON_CRITIC, "critic_module", OneRole, _CRITIC_SCHEDULE),

@@ -16,10 +16,10 @@ _CPU = "vllm/v1/worker/cpu_worker.py"
 _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
-    "the usual guides add torch.profiler with a schedule to the worker by hand. If __init__ creates the profiler and"
-    " execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58. If step() is"
-    " called after execute_model has returned, each recorded step holds its own forward, but the sampling of the"
-    " previous step"
+    "the usual guides tell you to add torch.profiler with a schedule to the worker by hand. If __init__ creates the"
+    " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58."
+    " If step() is called after execute_model has returned, each recorded step holds its own forward, but the sampling"
+    " of the previous step"
 )
 _REMOVE = Text(
     "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
@@ -98,9 +98,10 @@ WORKER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line at the start of execute_model() and of sleep(), and one in profile(); the probe is a"
-        " nested class at the end of Worker. The warm-up of the second model runner calls execute_model(), too;"
-        " the probe recognizes it by the names of its requests and does not count it. {busy_period}",
+        "inserts one line at the start of execute_model() and of sleep(), and one in profile(). These lines call a"
+        " probe, which is a nested class at the end of Worker. The warm-up of the second model runner calls"
+        " execute_model(), too; the probe recognizes such calls by the names of their requests, and does not count"
+        " them. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
@@ -151,7 +152,7 @@ CPU_PROFILE = Recipe(
         ),
     ),
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
-    how=Text("inserts one line in profile(); this worker inherits the probe from Worker"),
+    how=Text("inserts one line in profile(). The line calls a probe, which this worker inherits from Worker"),
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
@@ -160,16 +161,16 @@ CPU_PROFILE = Recipe(
 _CAPTURE_WHY = Text(
     "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator launched"
     " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is another"
-    " process"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), but a profiler that is started there records"
+    " nothing if the worker runs in another process"
 )
 _CAPTURE_HOW = Text(
     "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run and ends"
     " with the last graph. The trace leaves out earlier runs for batch sizes that are compiled but not captured, and"
     " the graphs that vLLM captures to estimate memory. torch.compile has run before, in the profile run of"
-    " determine_available_memory(). If the capture fails, the engine does not start, and the trace is saved when the"
-    " process ends or captures again. Only the first capture of a worker is recorded. Elastic expert parallelism"
-    " captures again; --repeat N records the first N captures"
+    " determine_available_memory(). If the capture fails, the engine does not start; the trace is then saved when the"
+    " process ends, or when its next capture begins. Only the first capture of a worker is recorded. Elastic expert"
+    " parallelism captures again; --repeat N records the first N captures"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."
@@ -300,8 +301,8 @@ CPU_COMPILE = CPU_WARM_UP._replace(
 )
 
 _BY_HAND = Text(
-    "This profiler also counts prefill iterations, cannot choose a rollout, and needs an HTTP or RPC call at the"
-    " right moment. It works without a patch and can be switched on and off while the engine runs."
+    "vLLM's own profiler also counts prefill iterations, cannot choose a rollout, and needs an HTTP or RPC call at the"
+    " right moment. But it works without a patch and can be switched on and off while the engine runs."
 )
 _DELAYED = Text(
     "{profiler} records max_iterations iterations, beginning delay_iterations iterations after start_profile(), and"
@@ -325,7 +326,7 @@ UPSTREAM = Upstream(
     processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     neighbours={
         "vllm_ascend": Note(
-            Text("on NPUs the worker of vllm-ascend runs: use rlpatch apply vllm-ascend"),
+            Text("on NPUs, use `rlpatch apply vllm-ascend`: vLLM's worker does not run there"),
             Text(
                 "vllm-ascend is installed, too: on NPUs vllm-ascend's NPUWorker runs instead of the worker that"
                 " is patched here"
@@ -334,8 +335,9 @@ UPSTREAM = Upstream(
     },
     builtin={
         "<0.12.0": Text(
-            "VLLM_TORCH_PROFILER_DIR records everything on every rank from start_profile() to stop_profile(), by"
-            " default with stacks. This profiler has no window and needs an HTTP or RPC call at the right moment."
+            "With VLLM_TORCH_PROFILER_DIR, vLLM's own profiler records everything on every rank from start_profile()"
+            " to stop_profile(), by default with stacks. This profiler has no window, and needs an HTTP or RPC call at"
+            " the right moment."
         ),
         ">=0.12.0,<0.13.0": _DELAYED.filled(
             "VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS", _BY_HAND

@@ -32,8 +32,8 @@ _V1_INIT = Recipe(
         ),
     ),
     why=Text(
-        "common guides change the profiler's level, contents, metrics and export types by hand in the source, because"
-        " the engine has no options for them"
+        "the usual guides tell you to edit the profiler's level, contents, metrics and export types in the source by"
+        " hand, because the engine has no options for them"
     ),
     how=Text(
         "rlpatch changes only the chosen arguments in the calls of torch_npu.profiler. Each replaced line"
@@ -80,8 +80,8 @@ _INIT_PROFILER = _V1_INIT._replace(
             "vllm_ascend/worker/worker_v1.py",
             ("9828375f173a", "f6d36b545402", "525ed6af61d1", "6c70d618b12a"),
             Text(
-                "_init_profiler() creates the profiler if VLLM_TORCH_PROFILER_DIR is set. It records Level1"
-                " from 0.9.0rc1 on; from 0.10.1rc1 on, environment variables switch stacks and memory on"
+                "_init_profiler() creates the profiler if VLLM_TORCH_PROFILER_DIR is set. The profiler records Level1"
+                " from 0.9.0rc1 on. From 0.10.1rc1 on, environment variables switch stacks and memory on"
             ),
         ),
         Structure(

@@ -100,13 +100,13 @@ V1 = Recipe(
         ),
     ),
     why=Text(
-        "the usual guides add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates the"
-        " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
+        "the usual guides tell you to add torch_npu.profiler with a schedule to NPUWorker by hand. If __init__ creates"
+        " the profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps"
         " 29..58. It records them on every rank, and counts prefill as a step"
     ),
     how=Text(
-        "inserts one line before the call of the model runner, one in sleep(), and one in profile(); the probe"
-        " is a nested class at the end of NPUWorker. {busy_period}",
+        "inserts one line before the call of the model runner, one in sleep(), and one in profile(). These lines call"
+        " a probe, which is a nested class at the end of NPUWorker. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
@@ -213,17 +213,19 @@ CAPTURE = Recipe(
             ),
         ),
     ),
-    why=Text("a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator"
+    why=Text(
+        "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator"
         " launched which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler"
-        " in EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), where it records nothing if the worker is"
-        " another process"),
-    how=Text("inserts one line before capture_model() and one after it. The trace begins with the first warm-up run,"
-        " which shows the launched kernels, and ends with the last graph. The trace leaves out earlier runs for"
-        " batch sizes that are compiled but not captured, and ATB's warm-up afterwards. The captures of all model"
-        " runners (ACL graphs, torchair, xlite, 310P) are inside this call. If the call fails, the engine does"
-        " not start, and the trace is saved when the process ends or captures again. Only the first capture of a"
+        " in EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), but a profiler that is started there"
+        " records nothing if the worker runs in another process"),
+    how=Text(
+        "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run, which"
+        " shows the launched kernels, and ends with the last graph. The trace leaves out earlier runs for batch sizes"
+        " that are compiled but not captured, and ATB's warm-up afterwards. The captures of all model runners (ACL"
+        " graphs, torchair, xlite, 310P) are inside this call. If the call fails, the engine does not start; the"
+        " trace is then saved when the process ends, or when its next capture begins. Only the first capture of a"
         " worker is recorded. Elastic expert parallelism captures again; --repeat N records the first N captures."
-        " From 0.23.0rc1 on, the capture after a wake-up does not go through the worker"),
+        " From 0.23.0rc1 on, the capture after a wake-up does not go through the worker and is not recorded"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
@@ -251,16 +253,17 @@ UPSTREAM = Upstream(
     builtin={
         ">=0.11.0rc0": Text(
             "msMonitor records a window of steps with `dyno nputrace --start-step N --iterations M`. This needs a"
-            " running msMonitor daemon and MSMONITOR_USE_DAEMON=1 (from 0.20.2rc1 on msmonitor_use_daemon). N counts"
-            " every iteration since the worker's start, including prefill, empty iterations and earlier rollouts. If"
-            " step N is already past, msMonitor refuses the request with a warning, and nothing is recorded."
+            " running msMonitor daemon, and MSMONITOR_USE_DAEMON=1 or (from vllm-ascend 0.20.2rc1 on)"
+            " msmonitor_use_daemon in --additional-config. N counts every iteration since the worker's start, including"
+            " prefill, empty iterations and earlier rollouts. If step N is already past, msMonitor refuses the request"
+            " with a warning, and nothing is recorded."
         ),
         ">=0.20.2rc1": Text(
-            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). With 30"
-            " for both, the first recorded iteration is 29 and the last 58 (the first of all is 0); prefill iterations"
-            " are included. This profiler writes no ProfilerStep marks, cannot choose a rank or rollout, and needs an"
-            " HTTP or RPC call at the right moment. But it works without a patch and can be switched on and off while"
-            " the engine runs."
+            "--profiler-config with delay_iterations and max_iterations records a window after start_profile(). If both"
+            " are 30, it records iterations 29 to 58, where iteration 0 is the first one after start_profile(); prefill"
+            " iterations are included. This profiler writes no ProfilerStep marks, cannot choose a rank or rollout, and"
+            " needs an HTTP or RPC call at the right moment. But it works without a patch and can be switched on and"
+            " off while the engine runs."
         ),
     },
 )

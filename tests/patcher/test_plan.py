@@ -85,7 +85,7 @@ def config(unit: str = "micro-batch", **other: Any) -> ProfileConfig[Any]:
     ],
 )
 def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: list[str], notes: list[str]) -> None:
-    made = plan.apply(UPSTREAM, target, config(**choice))
+    made = plan.make_plan(UPSTREAM, target, config(**choice))
     assert [change.path.stem for change in made.edit.changes] == files
     assert [": ".join(note) for note in made.notes if "warm-up" not in note.text] == notes
 
@@ -103,7 +103,7 @@ def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: l
 )  # fmt: skip
 def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str, hint: str, notes: Any) -> None:
     with pytest.raises(Problem) as caught:
-        plan.apply(UPSTREAM, target, config(**choice))
+        plan.make_plan(UPSTREAM, target, config(**choice))
     assert (caught.value.kind, caught.value.notes) == (kind, notes)
     assert cause in caught.value.cause
     assert hint in caught.value.hint
@@ -111,20 +111,20 @@ def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str,
 
 def test_a_neighbour_is_spoken_of_where_it_is(target: Target, tmp_path: Path) -> None:
     upstream = UPSTREAM._replace(neighbours={"toy_plugin": Note("it replaces the worker")})
-    assert Note("it replaces the worker") not in plan.apply(upstream, target, config()).notes
+    assert Note("it replaces the worker") not in plan.make_plan(upstream, target, config()).notes
     (tmp_path / "site" / "toy_plugin").mkdir(parents=True)
     near = target._replace(search=(tmp_path / "site",))
-    assert Note("it replaces the worker") in plan.apply(upstream, near, config()).notes
+    assert Note("it replaces the worker") in plan.make_plan(upstream, near, config()).notes
 
 
 def test_a_role_makes_a_patch_of_its_own_where_there_are_several(target: Target) -> None:
-    assert str(plan.apply(UPSTREAM, target, config(role="ref")).patch) == "toy update ref"
-    assert str(plan.apply(UPSTREAM, target, config(stage="values", role="critic")).patch) == "toy values"
+    assert str(plan.make_plan(UPSTREAM, target, config(role="ref")).patch) == "toy update ref"
+    assert str(plan.make_plan(UPSTREAM, target, config(stage="values", role="critic")).patch) == "toy values"
 
 
 def test_a_role_leaves_the_recipes_of_others_alone(target: Target) -> None:
     upstream = UPSTREAM._replace(recipes=(RECIPES[0], RECIPES[3]._replace(roles=("ref",))))
-    found = {role: plan.apply(upstream, target, config(role=role)).places for role in ("", "actor", "ref")}
+    found = {role: plan.make_plan(upstream, target, config(role=role)).places for role in ("", "actor", "ref")}
     names = {role: [place.recipe.name for place in places] for role, places in found.items()}
     assert names == {"": ["fsdp", "worker"], "actor": ["fsdp"], "ref": ["fsdp", "worker"]}
 
@@ -133,10 +133,10 @@ def test_a_role_leaves_the_recipes_of_others_alone(target: Target) -> None:
 def test_recipes_that_go_together_go_together_or_not_at_all(target: Target, version: str) -> None:
     both = tuple(one._replace(together=True) for one in (RECIPES[0], RECIPES[3]))
     upstream, here = UPSTREAM._replace(recipes=both), target._replace(version=version)
-    assert len(plan.apply(upstream, here, config()).places) == 2
+    assert len(plan.make_plan(upstream, here, config()).places) == 2
     (target.root / "toy" / "worker.py").unlink()
     with pytest.raises(Problem) as caught:
-        plan.apply(upstream, here, config())
+        plan.make_plan(upstream, here, config())
     assert caught.value.kind is Kind.STRUCTURE
     assert "worker" in "\n".join((caught.value.cause, *caught.value.notes))
 
@@ -146,7 +146,7 @@ def test_a_recipe_that_needs_another_is_not_enough_for_an_unknown_release(target
     for name in ("fsdp", "later"):
         (target.root / "toy" / f"{name}.py").write_text(WORKER.replace("batches", "others"))
     with pytest.raises(Problem, match="is not a release that rlpatch knows") as caught:
-        plan.apply(UPSTREAM, unknown, config())
+        plan.make_plan(UPSTREAM, unknown, config())
     assert any("0 loops over batches" in note for note in caught.value.notes)
 
 
@@ -157,7 +157,7 @@ def test_what_would_record_nothing_alone_is_left_out_of_an_unknown_release_and_t
     upstream = UPSTREAM._replace(recipes=(recipe("fsdp"), engine, alone, driver))
     (target.root / "toy" / "later.py").write_text(WORKER.replace("Worker", "Engine"))
     (target.root / "toy" / "worker.py").unlink()
-    made = plan.apply(upstream, target._replace(version="3.0"), config())
+    made = plan.make_plan(upstream, target._replace(version="3.0"), config())
     assert [change.path.stem for change in made.edit.changes] == ["fsdp"]
     assert made.edit.add[0].files == ("toy/fsdp.py",)
     assert [note.text for note in made.notes if note.text.startswith("skipped ")][:2] == [
@@ -173,7 +173,7 @@ def test_a_file_that_no_recipe_fits_is_left_out_and_said(target: Target, version
     """If a release before or behind it has it: in those that come after 2.0 it is meant to be another one."""
     upstream = UPSTREAM._replace(recipes=(recipe("fsdp"), recipe("worker"), RECIPES[2], *OF_ONE_FILE))
     (target.root / "toy" / "worker.py").write_text(WORKER.replace("def run", "def go"))
-    made = plan.apply(upstream, target._replace(version=version), config())
+    made = plan.make_plan(upstream, target._replace(version=version), config())
     assert [change.path.stem for change in made.edit.changes] == ["fsdp", "later", "values"]
     assert [note for note in made.notes if "toy/" in note.text] == [
         Note(
@@ -189,16 +189,16 @@ OF_ONE_FILE = (recipe("values"), recipe("values", class_name="Other")._replace(n
 def test_an_unknown_release_needs_more_than_what_marks_its_units(target: Target) -> None:
     unknown = target._replace(version="3.0")
     (target.root / "toy" / "megatron.py").write_text(WORKER.replace("batches", "others"))
-    assert plan.apply(UPSTREAM, unknown, config(strategy="fsdp")).places
+    assert plan.make_plan(UPSTREAM, unknown, config(strategy="fsdp")).places
     with pytest.raises(Problem, match="is not a release that rlpatch knows"):
-        plan.apply(UPSTREAM, unknown, config("mini-batch", markers=True))
+        plan.make_plan(UPSTREAM, unknown, config("mini-batch", markers=True))
 
 
 def test_another_window_takes_its_lines_out_of_the_files_that_only_the_first_needed(target: Target) -> None:
-    first = plan.apply(UPSTREAM, target, config())
+    first = plan.make_plan(UPSTREAM, target, config())
     for change in first.edit.changes:
         (target.root / change.path).write_bytes(change.after)
-    second = plan.apply(UPSTREAM, target, config("mini-batch"), first.edit.add)
+    second = plan.make_plan(UPSTREAM, target, config("mini-batch"), first.edit.add)
     assert [change.path.stem for change in second.edit.changes] == ["megatron", "fsdp", "worker"]
     assert [change.after.decode() for change in second.edit.changes[1:]] == [WORKER, WORKER]
     assert markers.marked(second.edit.changes[0].after)
@@ -208,18 +208,18 @@ def test_another_window_takes_its_lines_out_of_the_files_that_only_the_first_nee
 
 
 def test_a_file_of_the_first_window_without_a_line_of_it_is_compared_at_the_commit(target: Target) -> None:
-    first = plan.apply(UPSTREAM, target, config())
-    second = plan.apply(UPSTREAM, target, config("mini-batch"), first.edit.add)
+    first = plan.make_plan(UPSTREAM, target, config())
+    second = plan.make_plan(UPSTREAM, target, config("mini-batch"), first.edit.add)
     assert [change.path.stem for change in second.edit.changes] == ["megatron", "fsdp", "worker"]
     assert {(change.before, change.after) for change in second.edit.changes[1:]} == {(WORKER.encode(), WORKER.encode())}
     assert second.cleared == ()
 
 
 def test_what_is_replaced_is_another_choice_or_another_release(target: Target) -> None:
-    first = plan.apply(UPSTREAM, target, config())
+    first = plan.make_plan(UPSTREAM, target, config())
     assert first.replaces is None
     again = target._replace(version="1.0+local")
-    assert plan.apply(UPSTREAM, target, config(), first.edit.add).replaces is None
-    assert plan.apply(UPSTREAM, target, config(ranks=None), first.edit.add).replaces == first.edit.add[0]
-    assert plan.apply(UPSTREAM, again, config(), first.edit.add).replaces == first.edit.add[0]
-    assert plan.apply(UPSTREAM, target, config(stage="values"), first.edit.add).replaces is None
+    assert plan.make_plan(UPSTREAM, target, config(), first.edit.add).replaces is None
+    assert plan.make_plan(UPSTREAM, target, config(ranks=None), first.edit.add).replaces == first.edit.add[0]
+    assert plan.make_plan(UPSTREAM, again, config(), first.edit.add).replaces == first.edit.add[0]
+    assert plan.make_plan(UPSTREAM, target, config(stage="values"), first.edit.add).replaces is None

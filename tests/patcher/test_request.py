@@ -161,11 +161,11 @@ def test_what_is_printed_makes_the_same_bytes(name: str, version: str, data: st.
         config = drawn(data.draw, data.draw(st.sampled_from(recipes)))
         if isinstance(config.stage, TrainingStage):  # whose summary names each step
             assume(config.stage.repeat < 100)
-        planned = plan.apply(upstream, there, config)
+        planned = plan.make_plan(upstream, there, config)
     except Problem:
         assume(False)
     typed = options(shlex.join(config.words)).checked()  # as status prints it, and a shell reads it
-    again = plan.apply(upstream, there, resolve(typed, upstream, there))
+    again = plan.make_plan(upstream, there, resolve(typed, upstream, there))
     assert [change.after for change in again.edit.changes] == [change.after for change in planned.edit.changes]
     assert again.edit.add[0].options == planned.edit.add[0].options if planned.edit.add else not again.edit.add
 

@@ -51,7 +51,7 @@ class Insertion:
 
     def apply(self, words: str) -> PatchId:
         target = find.find(VERL.project, paths=[self.root])
-        made = plan.apply(VERL, target, config(words), tuple(self.records.values()))
+        made = plan.make_plan(VERL, target, config(words), tuple(self.records.values()))
         self._write(made.edit)
         self.records[made.patch] = made.edit.add[0] if made.edit.add else self.records[made.patch]
         return made.patch

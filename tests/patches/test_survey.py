@@ -204,14 +204,14 @@ def test_errors_say_what_to_type_next(
 def test_the_table_of_targets_is_that_of_the_recipes(page: str, tmp_path: Path) -> None:
     copy = tmp_path / Path(page).name
     shutil.copyfile(REPOSITORY / page, copy)
-    assert readme.rewrite(copy) == f"{copy} is as the recipes say"
+    assert readme.rewrite_table(copy) == f"{copy} is as the recipes say"
     assert copy.read_bytes() == (REPOSITORY / page).read_bytes()
 
 
 def test_a_readme_without_the_table_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# nothing\n")
     with pytest.raises(Exception, match="0 tables that begin with"):
-        readme.rewrite(tmp_path / "README.md")
+        readme.rewrite_table(tmp_path / "README.md")
     assert (tmp_path / "README.md").read_text() == "# nothing\n"
 
 

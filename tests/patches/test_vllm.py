@@ -190,7 +190,7 @@ def test_beside_vllm_ascend_the_report_names_the_worker_that_runs(tmp_path: Path
         (root / package).mkdir()
         (root / package / "__init__.py").touch()
     beside = run("apply", "vllm", "--decode", "30:60", "--path", root)
-    assert "on NPUs the worker of vllm-ascend runs: use rlpatch apply vllm-ascend" in beside.output
+    assert "on NPUs, use `rlpatch apply vllm-ascend`: vLLM's worker does not run there" in beside.output
     assert "from torch_npu import profiler" in (root / "vllm/v1/worker/gpu_worker.py").read_text()
 
 

@@ -12,7 +12,7 @@ from patcher.messages import CommandResult
 
 @options.command("explain", options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE, groups=(SEARCH,))
 def command(target: str, stage: str | None, search: SearchOptions) -> CommandResult:
-    """Show where and why rlpatch inserts code into TARGET, and which profiler settings it has built in.
+    """Show where and why rlpatch inserts code into TARGET, and which profiler settings TARGET itself has.
 
     \b
     Examples:

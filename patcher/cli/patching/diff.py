@@ -16,8 +16,8 @@ from patcher.request import ProfileRequest
 CALLS = options.switch(
     OUTPUT,
     (
-        "Show only the first line of each inserted block and a line count, so that call sites stand out."
-        " The output does not work with `git apply`."
+        "Show only the first line of each inserted block and the number of folded lines, so that call sites stand"
+        " out. The output does not work with `git apply`."
     ),
     "--calls",
 )

@@ -27,7 +27,8 @@ FORCE = options.switch(
 FAIL_ABOVE = Option(
     ["--fail-above"], heading=READ, type=click.FloatRange(min=0), metavar="PERCENT",
     help="Exit with code 9 if AFTER is certainly slower by more than PERCENT: the whole confidence interval lies above"
-    " PERCENT. Needs at least two traces on each side, or three on one side; a baseline needs three runs.",
+    " PERCENT. Needs at least two traces on each side, or three on one side and one on the other; a baseline needs"
+    " three runs.",
 )  # fmt: skip
 
 BASELINE = Option(
@@ -128,7 +129,7 @@ def _compare_with_baseline(
 def _split_sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Return the paths of both sides of a comparison: those before and after `--`, or the two paths without `--`.
 
-    Raises Problem (USAGE) for any other number of paths.
+    Raises Problem (USAGE) if a side is empty, or if there is no `--` and not exactly two paths.
     """
     typed = options.typed_words()
     at = len(paths) - len(typed) + typed.index("--") + 1 if "--" in typed else max(len(paths) // 2, 1)

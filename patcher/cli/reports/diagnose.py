@@ -111,19 +111,19 @@ def command(
 ) -> CommandResult:
     """Estimate from a few recorded iterations which kinds of kernels take the time of training steps.
 
-    The timeline gives the duration of every iteration and micro-batch. A profiler records a few of them, which show
-    what kinds of kernels take that time.
+    The timeline gives the duration of every iteration and micro-batch. A profiler records only a few iterations and
+    micro-batches: they show what kinds of kernels take the time.
 
-    With a command after `--`, rlpatch runs it with patched TARGETs. While it runs, rlpatch chooses the windows and asks
-    the workers to record them.
+    If a command follows `--`, rlpatch runs the command with patched TARGETs. During the run, rlpatch chooses the
+    windows and asks the workers to record them.
 
     Without a command, rlpatch reads DIR, the folder of the traces; default: rlpatch_traces in the working directory. If
-    the run is still going, rlpatch asks its workers for missing windows. This needs a run that was patched with
-    `--timeline --on-demand`.
+    the run is still going, rlpatch asks the run's workers to record the windows that are missing. This needs a run that
+    was patched with `--timeline --on-demand`.
 
     Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends the command.
 
-    The diagnosis checks itself: it leaves out shares of the time that the recorded windows do not support.
+    The diagnosis checks its results: a share of the time that the recorded windows do not support is left out.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ def half_open(context: click.Context, parameter: click.Parameter, value: str | N
 
 
 def _csv_folder(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001
-    """Return the folder for CSV files (None: not typed). Raises Problem (USAGE) for a name that ends in `.csv`."""
+    """Return the folder for CSV files, None if it is not typed. Raises Problem (USAGE) if its name ends in `.csv`."""
     if value is not None and value.suffix == ".csv":
         cause = Text("--csv {path} names a file, but --csv takes a folder, which gets one file for each table", value)
         raise Problem(Kind.USAGE, cause, hint=f"--csv {shlex.quote(str(value.with_suffix('')))}")

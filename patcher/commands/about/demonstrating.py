@@ -95,7 +95,8 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
         )
     else:
         cause = Text(
-            "reverting the copy did not give the original file: the hash of the copy is {hash}", hashes["after"]
+            "after the revert, the copy of the release differs from the original: the copy's hash is {hash}",
+            hashes["after"],
         )
         hint = Text("please report this as a bug of rlpatch, with the whole output")
         problems = (Problem(Kind.UNEXPECTED, cause, str(site), hint),)

@@ -104,7 +104,8 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
 def stages(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Yield (target, stages, windows, releases) rows of the projects `names` (none: all).
 
-    Stages with the same windows and releases share a row.
+    Stages with the same windows and releases share a row, joined by spaces, as are the options of the windows
+    ("--decode --prefill").
     """
     for upstream in (upstream for upstream in upstreams() if not names or upstream.project.name in names):
         for row in grouped(upstream):
@@ -218,7 +219,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
     """
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
-    plan_of_recipe = plan.apply(upstream, target, resolve(request, upstream, target))
+    plan_of_recipe = plan.make_plan(upstream, target, resolve(request, upstream, target))
     for change in plan_of_recipe.edit.changes:
         for number, line in enumerate(change.after.decode("utf-8", "replace").splitlines(), 1):
             if line.endswith(f"  {markers.tag(plan_of_recipe.patch)}"):

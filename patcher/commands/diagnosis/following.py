@@ -94,7 +94,7 @@ class Follower:
 
         A worker that still records `PATIENCE` rollouts after the request is not waited for. No more are requested once
         the diagnosis of the rollout is supported, or all rounds were used. `processes` are those of the run,
-        `run_engines` its engines.
+        `run_engines` its engines. Raises OSError.
         """
         rows = self._rollout_workers()
         living = [row for row in rows if not row.life.gone]
@@ -192,9 +192,9 @@ class Follower:
         self.say(
             Text(
                 "asked the rollout workers of rank 0 to record rollout {number} with --{unit} {window}",
+                request.at,
                 unit,
                 window,
-                request.at,
             )
         )
 

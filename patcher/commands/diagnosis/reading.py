@@ -32,8 +32,8 @@ def read(folder: Path, number: int | None, display: Display, result: CommandResu
     """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
     `number` is that of the run, None for the newest. `result` also gets a warning of each file that is left out, and a
-    note on each process that failed to record. Raises Problem: NO_TRACE if the run has neither a trainer nor an
-    engine that recorded iterations, TRACE if no file can be read, USAGE if there is no such run.
+    note on each process that failed to record. Raises Problem: NO_TRACE without a timeline, or if the run has neither a
+    trainer nor an engine that recorded iterations; TRACE if no file can be read; USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
     return _diagnose_with_steps(folder, processes, display, result)
@@ -111,8 +111,8 @@ def diagnose(
 ) -> CommandResult:
     """Return the result of `rlpatch diagnose` on run `number` (None: newest) in `folder`; write the files of `output`.
 
-    `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE if the run has neither a trainer
-    nor an engine that recorded iterations, TRACE if no file can be read, USAGE if there is no such run.
+    `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline, or one of a
+    trainer or an engine's iterations; TRACE if no file can be read; USAGE if there is no such run.
     """
     result = CommandResult("diagnose")
     diagnosis = read(folder, number, display, result)
@@ -129,8 +129,8 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
 def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output) -> None:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since, or if the run has neither an engine
-    that recorded iterations nor a trainer.
+    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since, or if no engine of the run recorded an
+    iteration and no trainer a stage.
     """
     processes = newest_since(folder, started)
     if not processes:
@@ -147,7 +147,7 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
 def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
     """Return the command that records the windows that the diagnosis still lacks; None if it lacks or proposes none.
 
-    The command is `trigger` while a live worker in `folder` records on demand, else `run`.
+    The command is `trigger` while a live worker in `folder` records on demand, else `run`. Raises OSError.
     """
     if not diagnosis.planned or not diagnosis.next_windows:
         return None

@@ -73,8 +73,9 @@ class TrainingRequests:
     def _request_if_idle(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
 
-        ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows. Sets `pending` if
-        the stage may still be recorded, and `has_new_windows` if windows were saved that the diagnosis has not read.
+        ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows; after `rounds`
+        requests, it gets no more. Sets `pending` if the stage may still be recorded, and `has_new_windows` if windows
+        were saved that the diagnosis has not read.
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._workers(name, asked.request)
@@ -125,8 +126,8 @@ class TrainingRequests:
         where = Text(
             "asked trainer rank {rank} to record stage {stage} of training step {step} with --micro-batch {window}",
             request.ranks,
-            request.window,
             name,
             request.at,
+            request.window,
         )
         self.say(where)

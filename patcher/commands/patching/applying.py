@@ -49,7 +49,8 @@ def apply(
     """Patch every target of `words` on this machine or the nodes of `where`, or none if any has a problem.
 
     With `dry_run` only plan and check; else interrupted commands are completed or rolled back first. `launch` will
-    start the run: it is searched for other profilers. One that is on is a problem, with `force` a warning.
+    start the run: it is searched for other profilers. One that is on is a problem, with `force` a warning. Problems of
+    planning are in the result; Problem is raised if searching, recovering or writing fails.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find_candidates(words, search, request, "apply") for search in places]
@@ -69,7 +70,8 @@ def apply(
 def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
     """Complete or roll back all interrupted commands in the search, if a candidate's root has one; report the outcome.
 
-    Return an empty report if none has. Raises Problem like `end_interrupted`.
+    Return an empty report if none has. Raises Problem: INTERRUPTED after Ctrl-C, ENVIRONMENT (lock, damaged store),
+    ROLLBACK_INCOMPLETE.
     """
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):

@@ -49,8 +49,8 @@ def bundle(
 ) -> CommandResult:
     """Plan the targets `words` at each of `places`, and write all plans to the archive `output`.
 
-    The places may have different releases. With any problem nothing is written. Raises Problem: USAGE if `output` is a
-    folder or no bundle, ENVIRONMENT if it cannot be written.
+    The places may have different releases. With any problem in a plan nothing is written. Raises Problem: USAGE if
+    `output` is a folder or another file than a bundle, ENVIRONMENT if it cannot be written.
     """
     plans, step = _plan_everywhere(words, places, request)
     if step.problems:
@@ -84,9 +84,10 @@ _SAVE_PATH = Note(
 def _plan_everywhere(
     words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest
 ) -> tuple[list[Planned], StepResult]:
-    """Return the plans for `words` at all places, made as if the files were unpatched, and the problems of the bundle.
+    """Return the plans for `words` at all places, made as if the files were unpatched, and the problems.
 
     A target that is missing at one place is a problem only if no place has it, or if nothing else was planned there.
+    Raises Problem (ENVIRONMENT) for a damaged wheel.
     """
     plans: list[Planned] = []
     problems: list[Problem] = []
@@ -136,7 +137,7 @@ def _plan_unpatched(planned: Planned, place: SearchOptions) -> Plan:
     If `place` is a wheel, the path of the wheel is the root of the target.
     """
     target = planned.plan.target
-    plan = planning.apply(planned.upstream, _Pristine._make(target), planned.plan.config)
+    plan = planning.make_plan(planned.upstream, _Pristine._make(target), planned.plan.config)
     for wheel in (path for path in place.path if path.is_file()):
         target = target._replace(root=wheel, found_by=f"--path {wheel}")
     return plan._replace(target=target)

@@ -124,7 +124,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
             options = Text("{options}, version {version}", options, before.version or Text("unknown"))
         yield Text("  replaces: {options} (applied {time})", options, before.applied_at)
     yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
-    if config.cold:
+    if config.records_step_zero:
         yield Text("  Step 0 includes the profiler's start-up cost, because there is no earlier step for the warm-up.")
     if profiler := planning.builtin_profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)

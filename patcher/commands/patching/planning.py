@@ -40,8 +40,8 @@ class Attempted(Generic[T]):
     def then(self, work: Callable[[T], U]) -> Attempted[U]:
         """Return the results of `work` on each value, with the problems so far.
 
-        A value for which `work` raises Problem or PermissionError has no result. Its problem is added, with the names
-        of the search's cluster nodes.
+        A value for which `work` raises Problem or PermissionError has no result. Its problem is added; a Problem with a
+        place or notes gets the names of the search's cluster nodes, too.
         """
         done: list[U] = []
         problems = [*self.problems]
@@ -111,7 +111,7 @@ def find_candidates(
 
 
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
-    """Return a plan for each candidate; plans for the same root build on each other, in order.
+    """Return a plan or a problem for each candidate; plans for the same root build on each other, in order.
 
     Optional candidates are planned only if all others have a plan. Those that cannot be planned are left out with a
     note.
@@ -124,7 +124,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
         target = candidate.target._replace(ahead=before)
         records = StoreFolder(candidate.target.folder).records()
         try:
-            plan = planning.apply(candidate.upstream, target, candidate.config, records)
+            plan = planning.make_plan(candidate.upstream, target, candidate.config, records)
         except Problem as problem:
             raise explain_foreign_edit(problem, candidate.target) from None
         before.update((change.path, change.after) for change in plan.edit.changes)

@@ -112,12 +112,12 @@ def _patched_roots(
     return patched, nothing, step
 
 
-def _elsewhere_problem(words: Sequence[str], nothing: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
+def _elsewhere_problem(words: Sequence[str], report: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
     """Return the problem that nothing was reverted, although `roots` outside of the search have patches of `words`.
 
-    Its cause is the first line of the report `nothing`, its hint the command that reverts each of these roots.
+    Its cause is the first line of `report`, its hint the commands that revert these roots, joined by "or".
     """
-    (cause, *_) = nothing.lines
+    (cause, *_) = report.lines
     hint = joined(OR, (CommandLine("revert", *words, "--path", str(root.path)) for root in roots))
     return Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(map(elsewhere_line, roots)))
 

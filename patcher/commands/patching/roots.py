@@ -26,6 +26,7 @@ def status(
 
     Roots in `discovery` are reported; roots elsewhere are only named, unless `everywhere`. If a file is not intact, the
     roots are read again until two looks agree, up to `_LOOKS` times: another command may be changing the file.
+    Raises Problem: USAGE for a name with a version, NO_TARGET for an unknown one.
     """
     payloads: list[tuple[PatchPayload, ...]] = []
     for _ in range(_LOOKS):
@@ -55,7 +56,8 @@ def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discover
     """Return the roots with patches of the targets `names`: `local` ones with their searches, and those elsewhere.
 
     Roots in `discovery` are local. Roots outside of it are local, too, with `everywhere`. Without it they are
-    elsewhere, or left out if the search is restricted to a path or an interpreter.
+    elsewhere, or left out if the search is restricted to a path or an interpreter. Raises Problem: USAGE for a name
+    with a version, NO_TARGET for an unknown one.
     """
     several = len(search.path) > 1
     local: list[tuple[Search, PatchedRoot]] = [

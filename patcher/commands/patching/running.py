@@ -137,11 +137,11 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     """
     seen_text = (Text("text in the launch command or script: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
-        cause = Text("{reason}, so these processes are unpatched", gap.why)
+        cause = Text("{reason}, so processes started this way are unpatched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so these processes might be unpatched", gap.where, gap.why)
+    warning = Text("{place}: {reason}, so processes started this way might be unpatched", gap.where, gap.why)
     if gap.sure:
-        warning = Text("{place}: {reason}, so these processes are unpatched", gap.where, gap.why)
+        warning = Text("{place}: {reason}, so processes started this way are unpatched", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 
@@ -170,10 +170,10 @@ def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callabl
 
 
 def _finish_run(status: int, code: int, companion: Companion | None) -> int:
-    """Finish the companion, and return the exit code of `rlpatch run`: that of the companion, or if it is 0, `code`.
+    """Return the exit code of `rlpatch run`: that of the companion, or if it is 0 or there is none, `code`.
 
-    `status` is the exit status of the command. If the command failed, and not because the companion ended it, do not
-    return but end this process with that status.
+    The companion is what went on beside the command, and shows its result here. `status` is the exit status of the
+    command. If the command failed, and not because the companion ended it, end this process with that status instead.
     """
     if companion is not None:
         code = companion.finish() or code
@@ -188,8 +188,8 @@ def _runner_with_hook(
 
     Folders of killed runs are deleted. The returned function runs the command beside what `meanwhile` starts, and shows
     in how many processes each plan had an effect; none is a problem with `require`. It returns the exit code of
-    `rlpatch run`; if the command fails, it ends this process with the command's status. `gaps` are the places in the
-    launch at which the hook may get lost.
+    `rlpatch run`; if the command fails by itself, it ends this process with the command's status. `gaps` are the places
+    in the launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
@@ -197,7 +197,7 @@ def _runner_with_hook(
     def then(show: Show) -> int:
         """Run the command, show in how many processes each plan had an effect, and return the exit code.
 
-        If the command fails, end this process with its status instead.
+        If the command fails by itself, end this process with its status instead.
         """
         companion = meanwhile(show) if meanwhile else None
         try:

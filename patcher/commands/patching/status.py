@@ -28,7 +28,7 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
     """Return the result of `rlpatch status`: each patch of the targets `names` (none: all), and the state of its files.
 
     With `everywhere` it also has the patches that this user applied outside of the search. Raises Problem: USAGE for a
-    target with a version, NO_TARGET for an unknown one.
+    name with a version, NO_TARGET for an unknown one.
     """
     named_projects(names, search)
     discovery = search.discover()

@@ -37,7 +37,7 @@ def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Pro
     path = PurePosixPath(place.relative_to(root.path))
     try:
         actual = lines_of.split(root.read(path) or b"")
-        difference = _first_edited_line(lines_of.split(_expected(root, path)), actual)
+        difference = _first_edited_line(lines_of.split(_bytes_when_patched(root, path)), actual)
     except (Problem, LookupError, StopIteration):
         return problem
     if difference is None:
@@ -50,7 +50,7 @@ def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Pro
     return problem.replace(where=f"{place}:{at + 1}", notes=notes, hint=hint or problem.hint)
 
 
-def _expected(root: PatchedRoot, path: PurePosixPath) -> bytes:
+def _bytes_when_patched(root: PatchedRoot, path: PurePosixPath) -> bytes:
     """Return the bytes that the file `path` had when it was patched, by planning all patches of `root` on the backups.
 
     Raises Problem, LookupError or StopIteration if they cannot be planned again.
@@ -61,7 +61,7 @@ def _expected(root: PatchedRoot, path: PurePosixPath) -> bytes:
         upstream = projects.upstream(record.patch.target)
         target = next(target for target in root.targets if target.project.name == record.patch.target)
         config = resolve(request_of_record(record.options), upstream, target)
-        plan = planning.apply(upstream, target._replace(ahead=ahead), config, ())
+        plan = planning.make_plan(upstream, target._replace(ahead=ahead), config, ())
         ahead.update((change.path, change.after) for change in plan.edit.changes)
     return ahead[path]
 

@@ -29,7 +29,8 @@ def compare(
     `options` name the files to write. `force` compares sides that are not comparable, too. Being slower by more than
     `fail_above` percent (None: no limit) is a problem of the result. The run is not added if it is slower, if the
     comparison is refused or undecided, or if the result has problems. Only the newest `baseline.KEEP` runs are kept.
-    Raises Problem: NO_TRACE without a baseline, where `update` starts one; NOT_COMPARABLE for other ranks.
+    With `update`, a run without a baseline starts one. Raises Problem: NO_TRACE without a baseline and `update`;
+    NOT_COMPARABLE, also with `force`, if the run has other ranks, or could not be compared even with itself.
     """
     result = CommandResult("compare")
     profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading traces")))

@@ -51,7 +51,7 @@ def unit_word(profile: model.RankProfile) -> str:
     """Return the word for what the profile's trace counts: decode step, micro-batch, call ….
 
     It is "step" if the kind is unknown, and "trace" if nothing marks steps. Steps that the engine itself marks are
-    "decode step" if each has as many tokens as requests, else "engine step".
+    "engine step" if any has another number of tokens than of requests, else, also if neither is known, "decode step".
     """
     unit = profile.metadata.unit if profile.metadata else ""
     name = f"{unit} step" if unit in ("decode", "prefill") else unit
@@ -65,7 +65,7 @@ def unit_word(profile: model.RankProfile) -> str:
 
 
 def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
-    """Yield the ten to fifteen most important lines of a report on one stage, which are shown without -v.
+    """Yield the most important lines of a report on one stage, about ten to fifteen, which are shown without -v.
 
     ``command`` is the command as typed, "" if unknown; the last line may extend it to write an HTML page.
     """
@@ -317,7 +317,7 @@ def _largest_idle_time(profile: model.RankProfile) -> str:
 
 
 def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str:
-    """Return a line on the kernel that takes the most time; "" if that is less than a fifth of the time.
+    """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time.
 
     Also "" if it takes less than a fix of the finding ``leading`` would save.
     """
@@ -397,7 +397,10 @@ def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None)
 
 
 def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of the finding."""
+    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
+
+    The range is left out with few steps, the certainty without a leading diagnosis.
+    """
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
     one, several = _UNITS[unit_word(profile)]

@@ -30,7 +30,7 @@ def report(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.cut:
         yield from wrapped(
             Text(
-                "the allocation history was full and lost its oldest entries: step and stack of earlier"
+                "the allocation history was full and lost its oldest entries, so the step and stack of the oldest"
                 " allocations are unknown"
             ),
             "  ",
@@ -53,7 +53,7 @@ def device_lines(device: DeviceMemory) -> Iterator[str]:
     if device.unknown:
         yield from wrapped(
             Text(
-                "the call stack of {size} of the peak is unknown, because this memory was allocated before the"
+                "for {size} of the peak, the call stack is unknown, because this memory was allocated before the"
                 " recording window",
                 size(device.unknown),
             ),

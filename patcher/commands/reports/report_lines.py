@@ -10,7 +10,7 @@ from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model, tables
 from patcher.traces.measured import COVERED, bounds, rate_words, states
-from patcher.traces.places import begin_of, preceding_words, why
+from patcher.traces.places import longest_gap_text, preceding_words, why
 from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.tables import CHANGE
 from patcher.traces.words import (
@@ -190,7 +190,7 @@ def _step_table(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
-    """Yield the lines on a diagnosis: severity, title, upper bound of the saving per step, evidence and advice."""
+    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty."""
     title = diagnosis.title
     if diagnosis.saving_ns:
         title = Text("{title} (upper bound of the saving: {saving} per step)", title, in_ms(diagnosis.saving_ns))
@@ -221,7 +221,8 @@ def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
             row,
             *wrapped(
                 joined(
-                    SEMICOLON, (preceding_words(gap), why(gap), main_step, begin_of(gap) if gap.kind == "place" else "")
+                    SEMICOLON,
+                    (preceding_words(gap), why(gap), main_step, longest_gap_text(gap) if gap.kind == "place" else ""),
                 ),
                 "    ",
                 "    ",
@@ -275,6 +276,6 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
             )
         )
     for difference in comparison.differs:
-        yield from wrapped(Text("the two sides differ: {difference}", difference))
+        yield from wrapped(Text("the two sides of the comparison differ: {difference}", difference))
     for note in comparison.notes:
         yield from wrapped(Text("note: {note}", note))

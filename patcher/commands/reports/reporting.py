@@ -106,8 +106,9 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Return the comparison of the traces `before` with the traces `after`, and write the files that `options` ask for.
 
-    An unreadable trace is a problem of the result, and so are sides that are not comparable, unless `force`: then no
-    file is written. So is `after` being certainly slower by more than `fail_above` percent (None: no limit).
+    An unreadable trace is a problem of the result. So are sides that are not comparable, for which no file is written;
+    with `force` they are compared nevertheless. So is `after` being certainly slower by more than `fail_above` percent
+    (None: no limit).
     """
     result = CommandResult("compare")
     sides = [
@@ -172,8 +173,8 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             )
             return
         cause = Text(
-            "--fail-above needs at least two traces on each side, or three on one side: fewer do not show"
-            " how much traces of the same program vary"
+            "--fail-above needs at least two traces on each side, or three on one side and one on the other: fewer do"
+            " not show how much traces of the same program vary"
         )
         again = CommandLine(
             "compare", "BEFORE1", "BEFORE2", "--fail-above", f"{fail_above:g}", "--", "AFTER1", "AFTER2"
@@ -199,7 +200,7 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             Problem(
                 Kind.SLOWER,
                 cause,
-                hint=Text("look at the parts of the breakdown, and at the kernels, that change most"),
+                hint=Text("see which parts of the breakdown and which kernels changed most"),
             )
         )
 
@@ -243,7 +244,7 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
     """Return the profile of each rank in the trace at `path`, with the steps in the range `options.units`.
 
     Graphs that were captured in the trace are added to `graphs`. Raises Problem: USAGE if all steps are outside of the
-    range, NO_TRACE if the trace has no steps.
+    range or the option `marks` matches nothing, NO_TRACE if the trace has no steps.
     """
     profiles_in, units = _profile_reader(path, options, progress, graphs), options.units
     if profiles := profiles_in(units):

@@ -126,13 +126,13 @@ def _refuse_trace_options(
         if value is not None:
             why = Text("{option} is only for traces, but both sides are timelines", option)
             again = Text(
-                "choose steps with --steps A:B; type the option twice for two ranges, first of the side before, then"
-                " of the side after"
+                "choose steps with --steps A:B; to choose different steps on each side, type the option twice: first"
+                " for the side before, then for the side after"
             )
             if option == "--fail-above":
                 again = Text(
-                    "--fail-above needs two traces per side, or three on one side. To judge the change yourself, see"
-                    " its interval in --json"
+                    "--fail-above needs at least two traces on each side, or three on one side and one on the other."
+                    " To judge a change between timelines yourself, see its interval in --json"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 
@@ -140,8 +140,8 @@ def _refuse_trace_options(
 def _read_sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: CommandResult) -> list[ChosenSteps]:
     """Return the runs in the two folders `paths` with their chosen steps; a run that is on both sides is read once.
 
-    `result` gets warnings of files that are left out. Raises Problem (NOT_COMPARABLE) for a run without steps, and what
-    `timelines.read` raises.
+    `result` gets warnings of files that are left out. Raises Problem: NOT_COMPARABLE for a run without steps, USAGE for
+    one without the chosen steps, and what `timelines.read` raises.
     """
     joined: dict[tuple[Path, int | None], RunTimeline] = {}
     sides = []

@@ -56,7 +56,7 @@ def sentences(comparison: RunComparison) -> list[str]:
         about = words.get(step.changed_at_equal_tokens, NO_DIFFERENCE)
         texts.append(
             Text(
-                "at equal token counts: change {change} s, {interval}: {verdict}",
+                "mean step at equal token counts: change {change} s ({interval}: {verdict})",
                 CHANGE.text(equal.change),
                 interval,
                 about,
@@ -89,7 +89,7 @@ def _side_sentence(name: str, side: RunSide) -> Text:
 
 
 def _interval(interval: ChangeInterval, before: float) -> Text:
-    text = Text("95 % interval {low} to {high} s", CHANGE.text(interval.low), CHANGE.text(interval.high))
+    text = Text("95 % interval of the change {low} to {high} s", CHANGE.text(interval.low), CHANGE.text(interval.high))
     return Text("{interval}, {share:+.1f} %", text, 100 * interval.change / before) if before else text
 
 
@@ -120,8 +120,8 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
     sizes = len(comparison.before.steps), len(comparison.after.steps)
     for row in comparison.causes:
         text = Text(
-            "{cause} ({change}). Before: {before} of {before_steps} steps, a total of {before_seconds} s more than"
-            " usual. After: {after} of {after_steps} steps, a total of {after_seconds} s more.",
+            "{cause} ({change}). Before, this cause lengthened {before} of the {before_steps} steps, by"
+            " {before_seconds} s in total; after, {after} of the {after_steps} steps, by {after_seconds} s in total.",
             row.label, cause_verdict(row), row.before_steps, sizes[0], brief(row.before_seconds),
             row.after_steps, sizes[1], brief(row.after_seconds),
         )  # fmt: skip
@@ -130,7 +130,7 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
 
 
 def _head_lines(comparison: RunComparison) -> Iterator[str]:
-    """Yield wrapped lines: why the runs are not comparable, all `sentences`, other differences, and the notes."""
+    """Yield wrapped lines: why the runs are not comparable, how they compare, other differences, and the notes."""
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
     first, *more = sentences(comparison)

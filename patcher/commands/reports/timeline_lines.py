@@ -262,7 +262,7 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
         yield from wrapped(Text("{window}: {reason}", window.what, window.why), "  ", "    ")
         yield f"    {window.command}"
         yield Detail(
-            "    to record this window in the present run, if it was patched with --on-demand: {command}",
+            "    if the present run was patched with --on-demand, record this window in it: {command}",
             window.trigger,
         )
     yield from _recorded_lines(timeline.recorded)

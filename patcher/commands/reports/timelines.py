@@ -123,8 +123,8 @@ def follow(
     Ends at Ctrl-C, after `timeout` seconds (None: no limit), and with `once` after the first time. It also ends if,
     after the first step, no process has written for `QUIET_S` seconds. Each time, `show` gets the lines of the report
     and the lines on steps that ended since its last call. The report has as many steps as fit a terminal of `width`
-    columns and `height` lines (None: unknown). A folder without a timeline is waited for, which `show` tells, unless
-    `once`. Otherwise raises as `timeline`.
+    columns and `height` lines (None: unknown). A folder without a timeline is waited for, which `show` tells; with
+    `once` it raises Problem (NO_TRACE). Raises other Problems as `timeline` does.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
@@ -155,8 +155,8 @@ def follow(
 def _lines_that_fit(joined_run: model.RunTimeline, width: int | None, height: int | None) -> list[str]:
     """Return the lines of a report without those for -v, with as many of the newest steps as the terminal can show.
 
-    The lines on processes, the table of steps and the trend fit into `height` lines (None: no limit), with at least one
-    step. Other lines, such as the critical path, do not count. `width` is the columns of the terminal.
+    The lines on processes, the table of steps and the trend fit into `height` lines (None: no limit), with 1 to 40
+    steps. Other lines, such as the critical path, do not count. `width` is the columns of the terminal.
     """
 
     def report(run: model.RunTimeline, steps: int) -> list[str]:
@@ -274,7 +274,10 @@ def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
 
 
 def _newest_run(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the newest run and its processes; if there are several runs, a note in `result` says which it is."""
+    """Return the newest run and its processes; if there are several runs, add a note to `result` on which it is.
+
+    `surveyed` has at least one run.
+    """
     newest = surveyed.runs[-1]
     if len(surveyed.runs) > 1:
         note = Text(

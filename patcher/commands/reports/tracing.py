@@ -55,6 +55,7 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
     """Return the groups of traces below `folder`.
 
     Raises Problem (NO_TRACE) if the folder does not exist or has no trace, with the reasons that workers reported.
+    Raises OSError if it cannot be listed.
     """
     if not folder.exists():
         hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
@@ -90,7 +91,7 @@ def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
 
 
 def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
-    """Yield the lines on a group of traces: why its window ended early, and what to do next.
+    """Yield the lines on a group of traces: pieces, uncounted iterations, why its window ended early, what to do next.
 
     `number` is that of the group in the table. Lines for -v say what is wrong with each trace.
     """
@@ -139,7 +140,7 @@ class ParseOptions(Options):
         shown="the formats chosen for the recording",
     )
     jobs: int | None = option(
-        Number(1), PARSED, "How many traces at a time.", default=None, shown="half the number of cores"
+        Number(1), PARSED, "How many traces to parse at a time.", default=None, shown="half the number of cores"
     )
     patience: float = 600.0
 
@@ -156,10 +157,11 @@ OpenDisplay = Callable[[str, int], AbstractContextManager[WorkDisplay]]
 
 
 def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, display: Display = silent) -> CommandResult:
-    """Parse the traces of torch_npu in `folder`; report which viewers open all traces, and what their steps contain.
+    """Parse the unparsed traces of torch_npu in `folder`; report which viewers open all traces, and what is in them.
 
-    torch_npu writes the exports into the folder of each trace. `open_display` shows the parsing, `display` the search
-    for traces. Raises Problem: NO_TRACE, USAGE or ENVIRONMENT before any parsing, INTERRUPTED after Ctrl-C.
+    torch_npu writes the exports into the folder of each trace; a trace that it fails on is a problem of the result.
+    `open_display` shows the parsing, `display` the search for traces. Raises OSError and Problem: NO_TRACE, USAGE or
+    ENVIRONMENT before any parsing, INTERRUPTED after Ctrl-C.
     """
     report = CommandResult("analyse")
     every = [trace for group in _trace_groups(folder, display) for trace in group.traces]
@@ -230,8 +232,8 @@ def _needs_parsing(report: CommandResult, trace: RecordedTrace, exports: tuple[s
 def _parsing_interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
     """Return the path of the Python that parses the traces `todo`: `python` if given, else the first with torch_npu.
 
-    Returns "" if there is nothing to parse and `python` is None. Raises Problem: ENVIRONMENT without torch_npu, or
-    without msprof on PATH if a trace needs it; USAGE if `python` is no Python.
+    Returns "" if there is nothing to parse and `python` is None. Raises Problem: USAGE if `python` is no Python,
+    ENVIRONMENT without torch_npu, or without msprof on PATH if a trace needs it.
     """
     if not todo:
         return interpreters.executable(python) if python else ""

@@ -110,8 +110,9 @@ def trigger(
     """Write a request for a recording window, then wait until every worker has served it or never will.
 
     The wait may end earlier, as `wait` says; None does not wait. `open_display` shows it. A dry run writes nothing.
-    Raises Problem (USAGE, NO_WORKER, ENVIRONMENT) if no worker accepts the request, unless `options.at` asks workers to
-    come, or if it cannot be written; OSError if the folder cannot be read.
+    Raises Problem: USAGE for options that fit no worker, ENVIRONMENT if an earlier request is pending or this one can't
+    be written. NO_WORKER if no live one accepts requests, unless `options.at` asks workers to come. Raises also what
+    `wait_for_workers` does.
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
@@ -359,7 +360,7 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{request}, the next {turn} that no worker has reached yet", asked, options.turns)
+        asked = Text("{request}, which is the next {turn} that no worker has reached yet", asked, options.turns)
     expiry = Text(
         "  recording request {id} expires in {duration}; workers look for such requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),

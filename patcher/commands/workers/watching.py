@@ -102,7 +102,8 @@ def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> 
     """Wait until all workers of `options` that were asked to record have saved or never will; report each one's state.
 
     The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows it.
-    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read.
+    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read, and
+    KeyboardInterrupt at a second Ctrl-C.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -120,8 +121,8 @@ def wait_for_workers(
 
     Each of `options.stages` needs a worker, too. With `requested`, wait only until it is served or never will be. The
     wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows the
-    wait, below the lines `head`. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, and
-    OSError if it cannot be read.
+    wait, below the lines `head`. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file,
+    OSError if it cannot be read, and KeyboardInterrupt at a second Ctrl-C.
     """
     if save_path.exists() and not save_path.is_dir():
         hint = Text("type the folder of the traces: rlpatch watch DIR")
@@ -140,9 +141,9 @@ def _poll(
 ) -> WatchData:
     """Read the workers' state every `POLL_S` seconds until all have saved or never will; return the last state.
 
-    Ends also at the timeout, at Ctrl-C, and with `options.once` after the first time; `ended` of the state says why.
-    `collect` reads the progress of the workers, `show` displays each new state. Raises KeyboardInterrupt at a second
-    Ctrl-C.
+    Each of `options.stages` must have a worker. Ends also at the timeout, at Ctrl-C, and with `options.once` after the
+    first time; `ended` of the state says why. `collect` reads the progress of the workers, `show` displays each new
+    state. Raises KeyboardInterrupt at a second Ctrl-C.
     """
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout

@@ -20,7 +20,7 @@ def beside(source: Path) -> list[Path]:
 
 
 def prefixed_bytecode(source: Path) -> list[Path]:
-    """Return the ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX, or this Python's prefix; [] without either."""
+    """Return the ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX, else `sys.pycache_prefix`; [] without both."""
     prefix = os.environ.get("PYTHONPYCACHEPREFIX") or sys.pycache_prefix
     if not prefix:
         return []

@@ -166,7 +166,10 @@ def folder_state(path: Path) -> FolderState | None:
 
 
 def _state_of(opened_folder: Opened) -> FolderState:
-    """Return the state of an open folder: a digest of its names, without rlpatch's and bytecode, and its times."""
+    """Return the state of an open folder: its access and modification times, and a digest of the names in it.
+
+    The digest leaves out the names of rlpatch's own files and of bytecode.
+    """
     status = opened_folder.status()
     names = sorted(
         os.fsencode(name) for name in opened_folder.names() if not _is_ours(name) and not name.endswith(".pyc")
@@ -195,7 +198,8 @@ def rewind(path: Path, original: FolderState | None) -> None:
     """Reset the times of the folder ``path`` to those of ``original``, if it still has the same names.
 
     Other names mean that somebody else changed the folder, so its time must stay: Python's import system reads a
-    listing again only if the time has changed. Do nothing for None. Follow no link. Raises OSError.
+    listing again only if the time has changed. Do nothing for None, or if the folder is gone or closed to this user.
+    Follow no link. Raises OSError.
     """
     if original is None:
         return

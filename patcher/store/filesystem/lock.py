@@ -192,7 +192,8 @@ def _flock(descriptor: int) -> bool:
 def _flock_suffices(path: Path, descriptor: int) -> bool:
     """Tell whether the ``flock`` held by ``descriptor`` on the file ``path`` keeps every other process out.
 
-    A second descriptor must fail to lock, and the file system must be one that only one kernel can mount.
+    A second descriptor must fail to lock, and the file system must be one that only one kernel can mount. Raises
+    OSError, and Problem (ENVIRONMENT) if the file is not one that rlpatch creates.
     """
     second = _open_lock_file(path, os.O_RDWR)
     try:
@@ -220,7 +221,7 @@ def _may_remove_claim(path: Path, dead: str, signature: str) -> bool:
 
     That needs a second claim, with this process's text ``signature``: else the slower of two processes would remove a
     claim that was made in the meantime. It is a link beside ``path``, named after the dead one, and removed in the same
-    way if its owner dies, too. The next holder of the lock removes it.
+    way if its owner dies, too. The next holder of the lock removes it. Raises Problem (ENVIRONMENT) and OSError.
     """
     will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")
     other = _make_claim(will, signature)

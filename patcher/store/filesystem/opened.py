@@ -55,7 +55,10 @@ class Opened:
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
-        """Yield the regular file ``name`` as a binary stream. Raises OSError for anything else of this name."""
+        """Open the regular file ``name`` as a binary stream, for a ``with`` statement.
+
+        Raises OSError for anything else of this name, also for a link.
+        """
         # Looked at before it is opened, too: to open some devices is to use them.
         require_regular(self.status(name), self.path / name)
         with open(self.open(name, os.O_RDONLY), "rb") as stream:

@@ -70,9 +70,9 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
-    """Yield the environment of the running interpreter and of each of `more_interpreters`.
+    """Yield the environment of the running interpreter and of each of `more_interpreters`, with or without `packages`.
 
-    A text on each interpreter that does not answer is added to `searched`.
+    `packages` are looked for in each. A text on each interpreter that does not answer is added to `searched`.
     """
     yield running_environment(packages)
     for name, exe in more_interpreters():
@@ -85,7 +85,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
 def more_interpreters() -> Iterator[tuple[str, str]]:
     """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, each environment only once.
 
-    The environment of the running interpreter is left out.
+    The environment of the running interpreter is left out. The program of a variable may not exist.
     """
     from shutil import which  # noqa: PLC0415
 

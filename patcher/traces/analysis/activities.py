@@ -99,7 +99,7 @@ class HostActivities:
                 return activity
         return None
 
-    def returned_in(self, gap: Idle) -> int:
+    def synchronising_call(self, gap: Idle) -> int:
         """Return the synchronising call that the host was in when the gap began, or had left for at most 20 µs.
 
         The device ran empty because the host waited in that call. The result is the number of its name in the trace's

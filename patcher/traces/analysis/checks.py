@@ -175,7 +175,7 @@ def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
 
 
 def _clock_check(attribution: Attribution) -> Check:
-    """Check that the clocks of host and device agree: that few kernels begin over 10 µs before their launch.
+    """Check that the clocks of host and device agree: that few kernels begin more than 10 µs before their launch.
 
     Some µs are normal on NPUs. The check fails if at least 1 % of the tasks begin that early, and if at least 5 % of
     the steps' time would be attributed otherwise if all tasks began later by the mean lead of these. A failure
@@ -191,7 +191,7 @@ def _clock_check(attribution: Attribution) -> Check:
         )
     moved = lead / early * tasks / max(attribution.profile.total_ns, 1)
     evidence = Text(
-        "{early:,} of {tasks:,} kernels begin over {limit} µs before their launch: the clocks of host and device"
+        "{early:,} of {tasks:,} kernels begin more than {limit} µs before their launch: the clocks of host and device"
         " differ by about {difference:.0f} µs, so up to {share} of the recorded time may be attributed wrongly",
         early,
         tasks,
@@ -229,7 +229,8 @@ def _host_time_check(profile: RankProfile) -> Check:
         "host",
         wrong,
         Text(
-            "steps that take over {times:.0f} times as long on the host as on the device add up to hardly any time",
+            "little of the total time is in steps that take more than {times:.0f} times as long on the host as on the"
+            " device",
             LONGER,
         ),
         ("compute", "lead-in"),
@@ -319,12 +320,11 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
     for segment, following in itertools.pairwise(segments):
         marks += segment.mark is not None and segment.mark.end > following.begin
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
-    wrong = Text("number of step marks that overlap on the host with the next one: {count}", marks) if marks else ""
-    wrong = (
-        Text("number of steps that begin on the device earlier than the previous step: {count}", device)
-        if device
-        else wrong
-    )
+    wrong: str = ""
+    if device:
+        wrong = Text("number of steps that begin on the device earlier than the previous step: {count}", device)
+    elif marks:
+        wrong = Text("number of step marks that end on the host after the next mark begins: {count}", marks)
     return _check("overlap", wrong, Text("no steps overlap"), EVERY)
 
 

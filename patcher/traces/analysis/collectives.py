@@ -172,10 +172,16 @@ def _advice(collective: Collective) -> str:
     Otherwise it is the link and who else uses it.
     """
     if collective.waits_ns is None and collective.transit_ns is None:
-        return Text("run the report on all ranks to separate waiting from transfer; then check what else uses the link")
+        return Text(
+            "run the report on all ranks to see how much of this time is waiting and how much is transfer; then check"
+            " what else uses the link between the ranks"
+        )
     if 2 * (collective.idle_ns or 0) > collective.ns:
         return Text("the network is not the cause: check what the device and the other ranks do during this collective")
-    return Text("check what else uses the same link during this collective: another collective, a copy, another job")
+    return Text(
+        "check what else uses the link between the ranks during this collective: another collective, a copy, another"
+        " job"
+    )
 
 
 def is_unaligned(collective: Collective) -> bool:

@@ -469,7 +469,7 @@ def _changes_by_name(
         rates = round(calls_before / units[0], 3), round(calls_after / units[1], 3)
         state: str = Text("gone") if calls_before else Text("new")
         if calls_before and calls_after:
-            state = _kernel_change(*rates, ns_before / calls_before, ns_after / calls_after)
+            state = _word_of_change(*rates, ns_before / calls_before, ns_after / calls_after)
         rows.append(model.TimeChange(name, ns_before // units[0], ns_after // units[1], kind, state, *rates))
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
@@ -495,10 +495,10 @@ def _sums_by_name(
     return sums
 
 
-def _kernel_change(calls_before: float, calls_after: float, ns_before: float, ns_after: float) -> str:
-    """Return what changed of a kernel in a word, such as "slower"; "alike" for changes up to 5 %.
+def _word_of_change(calls_before: float, calls_after: float, ns_before: float, ns_after: float) -> str:
+    """Return in words what changed of a kernel, operator or module, such as "slower"; "alike" for changes up to 5 %.
 
-    The number of calls per step comes first (more often, less often), then the ns per call.
+    The calls per step come first ("more often", "less often"), then the ns per call ("slower", "faster").
     """
     if abs(calls_after - calls_before) > ALIKE * calls_before:
         return Text("more often") if calls_after > calls_before else Text("less often")

@@ -75,7 +75,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
     labels = {profile.source: profile.label or profile.source for profile in profiles} if labelled else {}
     ordered = [
         dataclasses.replace(diagnosis, evidence=_with_label(labels.get(diagnosis.source), diagnosis.evidence))
-        for diagnosis in priorities.ordered(diagnoses, profiles, meetings)
+        for diagnosis in priorities.select_findings(diagnoses, profiles, meetings)
     ]
     verdict = _verdict(profiles, ordered, withdrawn, labels)
     return model.TraceReport(tuple(profiles), tuple(ordered), verdict, meetings.ranks)
@@ -217,7 +217,7 @@ def _about_slow_step(
 ) -> tuple[str, str, str]:
     """Return why the step ``slowest`` takes longer than ``usual``: evidence, cause, and advice; "" where unknown.
 
-    If the steps have a trend, there is no advice on what held the host: more important is why that takes longer.
+    With ``has_trend``, the step times rise or fall throughout: then no advice is on a single place that held the host.
     """
     if profile.on_host:
         return host_only.excess(profile, slowest.number, usual.number)
@@ -231,7 +231,9 @@ def _about_slow_step(
             " another process on the device, or a lower clock frequency"
         )
     if part == _COMMUNICATION:
-        advice = Text("find out which rank enters the collectives in this step last, because the others wait for it")
+        advice = Text(
+            "find out which rank is the last to enter the collectives of this step, because the other ranks wait for it"
+        )
     return *_why_slower(profile, slowest, usual), advice
 
 
@@ -300,7 +302,10 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
 def _longer_gap(
     profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
 ) -> model.FreeGap | None:
-    """Return the place with most of the idle time by which a step exceeds another one; None without one."""
+    """Return the place with over half of the time by which one part of the ``slowest`` step exceeds the ``usual`` one.
+
+    That is the part that exceeds it most. None without such a place, for instance if the part is no idle time.
+    """
     part = _longer_part(slowest, usual)
     gap = next((gap for gap in profile.gaps if (gap.unit, gap.part, gap.kind) == (slowest.number, part, "place")), None)
     return gap if gap and 2 * gap.unit_ns > slowest.parts[part] - usual.parts[part] else None
@@ -328,7 +333,7 @@ def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
     share = profile.share("compute_ns", "overlap_ns")
     if share <= 0.5:
         return None
-    headline = "" if share >= priorities.NEARLY_ALL else Text("The device computes most of the time")
+    headline = "" if share >= priorities.NEARLY_ALL else Text("Most of the time, the device is computing")
     kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
     largest = zip(kernels[:3], shorten_distinct([kernel.name for kernel in kernels[:3]]), strict=True)
@@ -422,7 +427,7 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
 
     Free is what torch_npu's step_trace_time calls idle; above 10 %, the guide blames a host that launches late. The
     verdict is ``first``, the first diagnosis that is a problem, if any. Both texts are sentences. The second one is ""
-    if the verdict does not differ, and both are "" without a device.
+    up to 10 % or if the verdict does not differ; both are "" without a device.
     """
     with_time = [profile for profile in profiles if profile.total_ns]
     if not with_time:
@@ -430,10 +435,10 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
     profile = max(with_time, key=lambda candidate: candidate.free_share)
     free = profile.free_share
-    rule = Text("Free time, as torch_npu's step_trace_time counts it, is {share}", percent(free))
+    rule = Text("Counted as in torch_npu's step_trace_time, Free time is {share}", percent(free))
     if len(profiles) > 1:
         rule = Text(
-            "Free time of {profile}, as torch_npu's step_trace_time counts it, is {share}", profile.label, percent(free)
+            "Counted as in torch_npu's step_trace_time, Free time of {profile} is {share}", profile.label, percent(free)
         )
     if free <= NOTABLE:
         return Text(

@@ -188,7 +188,7 @@ class GapSums:
         if activity:
             gap_sum.call_ns[call] += activity.ns
         elif gap.part not in _STARTED:
-            gap_sum.returned[self.activities.returned_in(gap)] += gap.ns
+            gap_sum.returned[self.activities.synchronising_call(gap)] += gap.ns
 
     def _sum_overflow(self) -> None:
         """Add ``overflow``, the sums of gaps that were not kept, to the sums of kept gaps between the same kernels.

@@ -10,7 +10,7 @@ from patcher.traces import model
 from patcher.traces.analysis import copying
 from patcher.traces.analysis.activities import ALLOCATES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
-from patcher.traces.places import begin_of, first_place, host_cause, main_place, place_in_words, place_with_time
+from patcher.traces.places import first_place, host_cause, longest_gap_text, main_place, place_in_words, place_with_time
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import host_name, in_ms, percent
 
@@ -19,7 +19,7 @@ HOST_PARTS = HOST["dispatch"]
 
 _NAMED = 2  # modules or operators that a sentence names
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
-_ON_GPUS = Text("use CUDA graphs (without enforce_eager), asynchronous scheduling, or fewer and larger operators")
+_ON_GPUS = Text("use CUDA graphs (leave out enforce_eager), asynchronous scheduling, or fewer and larger operators")
 _ON_NPUS = Text("use ACL graphs, TASK_QUEUE_ENABLE=2 or asynchronous scheduling, or bind the processes to CPU cores")
 _IN_TRAINING = Text("use larger micro-batches, torch.compile, or fewer and larger operators, as in fused optimizers")
 _BESIDE_GRAPHS = Text(
@@ -55,8 +55,8 @@ _IN_EACH_STEP = {
     ),
     "mem": _ABOUT_CALL["mem"],
     "": Text(
-        "the launch of this kernel blocks in several steps: check whether each of them loads or compiles code again,"
-        " for example for new shapes"
+        "in several steps, launching this kernel blocks the host: check whether each of these steps loads or compiles"
+        " code again, for example for new shapes"
     ),
 }
 """The same for a call that blocks in at least half of several steps: it is no first launch."""
@@ -115,8 +115,8 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         advice = copying.advice_on_many(profile) or advice
         if latency > late and profile.prompt_share is not None and profile.prompt_share < _MOSTLY_PROMPT:
             advice = Text(
-                "find out why most kernels start over 20 µs after their launch although the device is idle; possible"
-                " reasons: another process on the device, a low clock frequency"
+                "find out why most kernels start more than 20 µs after their launch although the device is idle;"
+                " possible reasons: another process on the device, a low clock frequency"
             )
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
@@ -165,8 +165,9 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         return _faster_launches(profile)
     if ALLOCATES.search(gap.call):
         return Text(
-            "torch's allocator asks the driver for memory: run the step once before the recording window; if this"
-            " happens in each step, use less memory, or the allocator's expandable_segments:True"
+            "torch's allocator asks the driver for memory: run the step once before the recording window. If this"
+            " happens in each step, use less memory, or set PYTORCH_CUDA_ALLOC_CONF (on NPUs PYTORCH_NPU_ALLOC_CONF)"
+            " to expandable_segments:True"
         )
     if _LAUNCHES.match(gap.call):
         return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
@@ -183,7 +184,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if profile.setting("stacks").lower() in ("1", "true"):
         return Text(
-            "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", begin_of(gap)
+            "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", longest_gap_text(gap)
         )
     return Text(
         "record again with {command} to see Python frames, too, because no single recorded event covers half of this"
@@ -201,7 +202,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
     """Return a sentence on the modules or operators that take the host longer than the device.
 
     It names up to two, those with the largest difference, with their times per step; "" if the differences are small.
-    They are operators without modules, or if one operator differs more than each module.
+    Operators are named if there are no modules, or if one operator differs more than each module.
     """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]

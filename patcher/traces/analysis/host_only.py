@@ -73,8 +73,9 @@ _COLLECTORS = (COLLECTION, "built-in function collect")
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of a profile without kernels; nothing if it has kernels, or no operator.
 
-    They are torch.compile, many small operators, a place without operators, and always the longest operators. If the
-    program has a device whose kernels were not recorded, there is at most the one on the longest operators.
+    There may be one on torch.compile, one on many small operators and one on a place without operators; there is
+    always one on the longest operators. If the program has a device whose kernels were not recorded, there is at most
+    the one on the longest operators.
     """
     if not profile.host_steps:
         return
@@ -89,14 +90,17 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
-    """Yield the diagnosis of the longest operators if one of them has half of the time on the host.
+    """Yield the diagnosis of the longest operators if one of them, or one family, has half of the time on the host.
 
     Its advice is to record the device, too. Nothing if events of unknown categories can be those of the device.
     """
     dominant = _dominant_operator(profile, sum(step.ns for step in profile.host_steps))
     if dominant and all(check.id != "events" for check in profile.failed):
-        headline = Text("{headline}; whether the host waits for the device there was not recorded", dominant)
-        advice = Text("record the device, too: rlpatch apply … --contents npu,cpu, or ProfilerActivity.CUDA")
+        headline = Text("{headline}; the host may be waiting for the device, which was not recorded", dominant)
+        advice = Text(
+            "record the device, too: run `rlpatch apply` with --contents npu,cpu, or add ProfilerActivity.CUDA to"
+            " your profiler"
+        )
         yield dataclasses.replace(_longest_operators(profile), headline=headline, advice=advice)
 
 
@@ -122,8 +126,8 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
     evidence: str = Text(
-        "Per step, {rank} spends only {least} in collectives, and a typical other rank spends {usual}. So {rank} waits"
-        " least, because it arrives last.",
+        "Per step, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank} waits least"
+        " because it arrives last.",
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
@@ -225,8 +229,8 @@ def _excess_by_calls(
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
         advice = Text(
-            "this step does more than the median step, for example validation, or another model: check whether it"
-            " has to, and how often"
+            "this step does more work than the median step, for example validation, or another model: check whether"
+            " the additional work is needed, and how often"
         )
     if within := _excess_in_range(slow, typical):
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
@@ -254,7 +258,11 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
-    evidence: str = Text("For {time} of the additional time, no operator runs: {place}.", in_ms(ns), place_words(place))
+    evidence: str = Text(
+        "Outside of all operators, the host spends {time} more than in the median step: {place}.",
+        in_ms(ns),
+        place_words(place),
+    )
     if _CALLS_OPERATORS.match(place.inside):
         short = Text(
             "This code of torch takes hardly any time by itself, so something probably interrupted it: another process"
@@ -326,7 +334,7 @@ def place_words(place: model.HostPlace) -> str:
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if _waits_for_gil(place):
         return Text(
-            "in {inside}, although the operator that it calls has ended: another Python thread probably holds the GIL",
+            "in {inside}, although the called operator has ended: another Python thread probably holds the GIL",
             inside,
         )
     if place.inside and place.around:
@@ -365,8 +373,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
 
     A place counts with its median time over the steps. The longest place is the cause if it has half of the time
     without operators; else up to three are. The diagnosis is a warning if they take half of the time without operators,
-    and that is half of the step; else a note. If a place takes the same time in all steps, the diagnosis calls it a
-    wait for a fixed time. The saving in ns is per step.
+    and that is half of the step; else a note. If the single cause takes nearly the same time in half of the steps, the
+    diagnosis calls it a wait for a fixed time. The saving in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
@@ -402,8 +410,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     elif spread:
         headline = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving))
         equal = Text(
-            "In half of the steps, this time is nearly the same: it differs by at most {difference}."
-            " So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
+            "In half of the steps, the time without operators at this place is nearly the same: it differs by at most"
+            " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
             spread,
         )
         evidence = sentences(evidence, equal)
@@ -693,10 +701,12 @@ def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> mode
         )
         evidence = sentences(evidence, stretch)
     headline = Text(
-        "No device data; for {share} of the time no operator runs, at places that differ from step to step", share
+        "No device data; for {share} of the time, the host runs no operator, at different places in each step", share
     )
     if len(profile.host_steps) == 1:
-        headline = Text("No device data; for {share} of the time no operator runs, spread over many places", share)
+        headline = Text(
+            "No device data; for {share} of the time, the host runs no operator, at many different places", share
+        )
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

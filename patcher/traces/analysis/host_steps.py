@@ -206,7 +206,10 @@ def _host_step(
 
 
 def _frames_around(frames: NestedRanges, operators: Sequence[_Stretch]) -> set[int]:
-    """Return the names, as numbers, of the ``frames`` around all ``operators`` of a step; none without operators."""
+    """Return the names, as numbers, of the ``frames`` around all ``operators`` of a step, which are sorted by begin.
+
+    The result is empty without operators.
+    """
     if not operators:
         return set()
     end = max(last for _, last, _, _ in operators)

@@ -145,7 +145,7 @@ class HostSums:
     def _add_operators(
         self, operators: NestedRanges, tasks: Sequence[int], phase_names: Mapping[int, int], thread_phase: int
     ) -> None:
-        """Count the calls of a thread's operators with their host time, and the ``tasks`` that each launched.
+        """Sum the calls and host time of a thread's operators that begin in the chosen units, and their ``tasks``.
 
         A task counts for the innermost operator around its launch; host time excludes nested operators. The time of a
         task is also added to its phase of training: the latest one that ``phase_names`` (number of a name → phase)

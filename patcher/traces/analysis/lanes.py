@@ -36,7 +36,10 @@ class _Window(NamedTuple):
         return model.Span(first - self.begin, last - first, kind, name, own) if first < last else None
 
     def merge_near(self, spans: Iterable[model.Span | None]) -> tuple[model.Span, ...]:
-        """Return the spans of one row, in order, without None; spans too near to be told apart are merged."""
+        """Return the spans of one row, in order, without None; merge those of a kind that a drawing could not separate.
+
+        Two long spans stay apart. A merged span counts its members, and has no name if their names differ.
+        """
         merged_spans: list[model.Span] = []
         near = (self.end - self.begin) // _PIXELS
         for span in spans:
@@ -131,7 +134,8 @@ def _call_rows(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[m
 def _merge_two(last: model.Span, span: model.Span, near: int) -> model.Span | None:
     """Return two successive spans of a row as one; None if they must stay apart.
 
-    They stay apart if their kinds differ, if they are over ``near`` ns apart, or if both are longer than 4 * ``near``.
+    They stay apart if their kinds differ, if only one was launched in the step itself, if they are over ``near`` ns
+    apart, or if both are longer than 4 * ``near``.
     """
     alike = (last.kind, last.own) == (span.kind, span.own)
     if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:

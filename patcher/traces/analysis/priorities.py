@@ -62,7 +62,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     )
 
 
-def ordered(
+def select_findings(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> list[model.Diagnosis]:
     """Return the findings to report, most severe first, then by saving; each stretch of time counts in only one.
@@ -194,11 +194,11 @@ def _sort_by_severity(
 def _is_outweighed(
     diagnosis: model.Diagnosis, diagnoses: Sequence[model.Diagnosis], profile: model.RankProfile | None
 ) -> bool:
-    """Tell whether ``diagnoses`` has a better verdict than ``diagnosis`` of an idle device, that on computing.
+    """Tell whether computing matters more than ``diagnosis``, which is about an idle device.
 
-    It is better than one on host-bound time, which the profiler makes longer, unless that has a known place or cause
-    and computing takes less than nearly all the time. It is better than the time before the first kernel if it takes
-    over half of the time including that. False for any other diagnosis, or without one on computing in the profile.
+    It matters more than host-bound time, which the profiler makes longer, if that has no known place or cause, or if
+    computing takes nearly all the time. It matters more than the time before the first kernel if it takes over half of
+    the time including that. False for any other diagnosis, or if ``diagnoses`` has none on computing in ``profile``.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
     if diagnosis.id not in ("dispatch", "lead-in") or not computing or profile is None:

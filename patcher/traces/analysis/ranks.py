@@ -200,9 +200,9 @@ def _same_order(members: Mapping[str, Sequence[Collective]]) -> bool:
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
-    """Return the profiles with labels that tell them apart, as short as possible; a single profile gets none.
+    """Return the profiles with labels that tell them apart, as short as possible; a single profile stays as it is.
 
-    Candidates are the rank, stage and rank, rank and steps, and ever longer ends of the paths.
+    Candidates are the rank, stage and rank, rank and steps (if all have a rank), and ever longer ends of the paths.
     """
     every = list(profiles)
     if len(every) < 2:

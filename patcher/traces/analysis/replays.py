@@ -191,7 +191,7 @@ def join_replays(
 
 
 def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int, list[list[int]]]:
-    """Return segment → its replays, by the time of their launch; each has its tasks by begin.
+    """Return segment → its graph replays, by the time of their launch; each is the list of its tasks by begin.
 
     ``chosen`` has the indices of the segments. A launch of a single task is no replay.
     """

@@ -204,7 +204,7 @@ def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array
 
 
 def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
-    """Set the begin and end of each of ``segments`` on the device, and the number of its tasks.
+    """Set the times of ``segments`` on the device (``leads``, ``starts``, ``ends``), and the numbers of their tasks.
 
     A segment starts at its first computing task on the busiest stream; without one, at its first other computing task,
     else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. A
@@ -245,9 +245,9 @@ def _busiest_stream(trace: RankTrace, owner: Sequence[int]) -> int:
 def _device_begin(trace: RankTrace, segment: Segment, number: int, owner: Sequence[int], order: Sequence[int]) -> int:
     """Return when ``segment`` begins on the device: at its mark or first task, but not before earlier work has ended.
 
-    The mark counts only if it ends after the first task begins; otherwise the host ran ahead of the device. ``number``
-    is the index of the segment, ``owner`` has the segment of each task, ``order`` the tasks by begin. The result is in
-    ns.
+    The mark counts only if it ends after the first task begins; otherwise the host ran ahead of the device. Without a
+    mark, the result is the time ``starts``. ``number`` is the index of the segment, ``owner`` has the segment of each
+    task, ``order`` the tasks by begin. The result is in ns.
     """
     if segment.mark is None:
         return segment.starts

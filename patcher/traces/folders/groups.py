@@ -203,7 +203,7 @@ def _follows(trace: RecordedTrace, before: RecordedTrace) -> bool:
 
 
 def _worker(trace: RecordedTrace) -> tuple[str, int | None, int | None]:
-    """Return the worker that left a trace: host, replica and rank."""
+    """Return the worker that left a trace: host, replica and rank, the last two None if unknown."""
     return trace.host, trace.replica, trace.rank
 
 

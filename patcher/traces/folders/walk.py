@@ -67,10 +67,10 @@ def _file_kind(file: Path) -> str:
 
 
 def traces_below(folder: Path) -> list[Path]:
-    """Return the traces of any tool below ``folder``, sorted, or only ``folder`` if it is a trace or a file.
+    """Return the traces of any tool below ``folder``, sorted, or only ``folder`` if it is a trace or no folder.
 
     For a file of step metadata, its trace counts. A parsed database inside another folder is left out. Raises OSError
-    if ``folder`` cannot be listed; folders below it that cannot be listed are skipped.
+    if ``folder`` is one that cannot be listed; folders below it that cannot be listed are skipped.
     """
     folder = sidecar.trace_of(folder)
     if not folder.is_dir() or _folder_kind(folder) == NPU:
@@ -184,8 +184,8 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
         cause = Text("{folder} has tables of torch_npu, but neither trace_view.json nor a database", trace.name)
         if not npu_folders.has_raw(trace):
             hint = Text(
-                "the raw data was deleted, so it cannot be parsed again: copy trace_view.json, the database"
-                " or {step_table} into this folder",
+                "the raw data was deleted, so the trace cannot be parsed again: copy trace_view.json, the database or"
+                " {step_table} into this folder",
                 ascend_tables.STEPS,
             )
     elif _folder_kind(trace) == CANN:

@@ -104,7 +104,7 @@ def add_collective(
     trace: RankTrace, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None,
     message: CollectiveMessage,
 ) -> None:  # fmt: skip
-    """Add a collective to a trace, with the next measures of ``transits`` under its name, which are removed there.
+    """Add a collective to a trace, and move the next measured times and bytes under its name from ``transits`` to it.
 
     ``span`` is its begin and end in ns, ``key`` the connection id of its launch, ``message`` what it carried, to which
     the measured bytes and pieces are added. The name has the form ``hcom_allReduce__586_0_1``: an allReduce in the

@@ -197,7 +197,7 @@ def kernel_use(alike: Alike, calls: int, ns: int, means: Mapping[str, float]) ->
     """Build the `KernelUse` of kernels of one type and shape (``alike``), with what bounds them.
 
     ``calls`` and ``ns`` are their number and total time, ``means`` maps a measure, such as a pipe's ratio, to its mean
-    over the calls. A pipe that never worked is left out.
+    over the calls. A ratio of 0 (a pipe that never worked) or from 100 on (no ratio) is left out.
     """
     ratios = {pipe: round(mean, 4) for pipe, mean in sorted(means.items()) if 0 < mean < 100 and pipe != _CUBE}
     cube = round(means.get(_CUBE, 0) / 100, 4) if "aic_mac" in ratios else 0

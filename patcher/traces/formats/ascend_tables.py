@@ -57,9 +57,10 @@ def read(file: Path) -> RankProfile:
 
 
 def _recorded_unit(number: int, row: Mapping[str, int], calls: int) -> RecordedUnit:
-    """Build the record of a step from the vendor's columns in ns; ``calls`` is how many kernels it launched.
+    """Build the record of step ``number`` from its row in the vendor's table; it launched ``calls`` kernels.
 
-    The vendor's table counts copies as free time, and gives no reason for free time.
+    ``row`` maps columns to ns; a missing column counts as 0. The vendor's table counts copies as free time, and gives
+    no reason for free time.
     """
     computing, overlap = row.get("computing_ns", 0), row.get("overlapped_ns", 0)
     return RecordedUnit(

@@ -98,7 +98,7 @@ class _Loader:
     def apply_opcode(self, code: int) -> None:
         """Apply an opcode of the pickle, with the operands that follow it, to the stack or the memo.
 
-        Raises _RefusedError if the opcode is not for plain values.
+        Raises _RefusedError if the opcode is not for plain values, and errors such as IndexError for damaged data.
         """
         if code == 0x94:
             self.memo[len(self.memo)] = self.stack[-1]
@@ -170,7 +170,7 @@ class _Loader:
         """Read a value with its size before it, a number in the format ``form`` of `struct`.
 
         ``kind`` is "text", "bytes" or "long" (an integer). Raises ValueError for a negative size, one beyond the end of
-        the data, or over 64 bytes for an integer.
+        the data, or over 64 bytes for an integer; struct.error if the data ends within the size.
         """
         size = self.number(struct.Struct(form))
         data = self.data[self.at : self.at + size]

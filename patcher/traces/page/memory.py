@@ -29,7 +29,7 @@ def page(snapshots: Sequence[Snapshot]) -> str:
 
 
 def _device_section(snapshot: Snapshot, device: DeviceMemory) -> object:
-    """Return the section on the memory of a device: its peak, its end and its tables."""
+    """Return the HTML section on the memory of a device: its peak, its use at the end, and its tables."""
     return section(
         Text("{name}, device {device}", Path(snapshot.source).name, device.device),
         tag("p", memory_tables.peak_line(device)),

@@ -42,7 +42,7 @@ def profile_section(
         [table_section(table, limits.rows) for table in _call_tables(profile)],
         _units(profile, limits),
         _checks(profile),
-        table_section(tables.vendor(profile), limits.rows),
+        table_section(tables.vendor_steps(profile), limits.rows),
     )
     if without_heading:
         return inner

@@ -55,8 +55,8 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
     ]
     about = Text(
         "Step #{number} of each rank, or the rank's median step if #{number} is not drawn for it. Each row begins at"
-        " the left edge, because the clocks of ranks need not agree. In a row, computing is above, communication and"
-        " copies are below.",
+        " the left edge, because the ranks' clocks may differ. In a row, computing is above, communication and copies"
+        " are below.",
         number,
     )
     spans = [span for _, lanes in pairs for row in lanes.streams.values() for span in row]

@@ -49,7 +49,12 @@ def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
         many and table_section(tables.meetings(profiles), limits.rows),
         [profile_section(profile, limits, opened=not at, without_heading=not many) for at, profile in enumerate(first)],
         hidden > 0
-        and faint(Text("{count} more traces are not shown; run `rlpatch report` on a single trace to see it.", hidden)),
+        and faint(
+            Text(
+                "{count} more traces are not shown; to see one of them, run `rlpatch report` on that trace alone.",
+                hidden,
+            )
+        ),
     )
 
 
@@ -83,10 +88,11 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
         else Text("recorded step ({step_numbers})", profile.span)
     )
     count = (str(len(units)), about)
-    median = Text("median step time") if len(units) > 1 else Text("step time")
     if not profile.total_ns:
-        on_host = (duration(profile.host_median_ns), Text("{median} on the host", median))
+        median = Text("median step time on the host") if len(units) > 1 else Text("step time on the host")
+        on_host = (duration(profile.host_median_ns), median)
         return (title, faint(Text("No device events were found in the trace.")), tiled([count, on_host]))
+    median = Text("median step time") if len(units) > 1 else Text("step time")
     tiles = [count, (duration(profile.median_ns), median), *_spread_tiles(profile)]
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),

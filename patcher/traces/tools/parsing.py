@@ -67,7 +67,8 @@ class ToolProcess:
     def is_idle(self, watched: Path, patience: float) -> bool:
         """Tell whether the process neither computed, nor wrote below ``watched``, for over ``patience`` seconds.
 
-        Only every 2 s, the process is checked; in between it counts as busy.
+        Call it again and again: the process is only checked every 2 s, or every half of ``patience`` if that is less.
+        In between it counts as busy.
         """
         now = time.monotonic()
         if now - self.looked < min(_LOOK_S, patience / 2):
@@ -209,10 +210,10 @@ def parse(
 
 @contextlib.contextmanager
 def lock_folders(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
-    """Hold the lock of each folder in which one of the traces ``paths`` lies; yield the lock files' descriptors.
+    """Context manager that holds the lock of each folder in which one of the traces ``paths`` lies.
 
-    A lock file has the names of the traces while it is held, and is empty afterwards. Raises Problem (ENVIRONMENT) if
-    another `analyse` holds a lock, or a folder cannot be written.
+    Its value has the descriptors of the lock files. A lock file has the names of the traces while it is held, and is
+    empty afterwards. Raises Problem (ENVIRONMENT) if another `analyse` holds a lock, or a folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
         descriptors = []
@@ -238,9 +239,9 @@ def lock_folders(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
 
 
 def _lock_file(folder: Path) -> TextIO:
-    """Open the lock file of a folder for reading and writing; create it, and ``.rlpatch`` around it, if missing.
+    """Open the lock file of a folder for reading and writing, without locking it.
 
-    Raises OSError if that fails, or for a link or a special file.
+    Create it, and ``.rlpatch`` around it, if missing. Raises OSError if that fails, or for a link or a special file.
     """
     store = folder.resolve() / STORE
     store.mkdir(exist_ok=True)

@@ -128,7 +128,7 @@ def test_two_at_once_end_on_one_side(machines: lab.Lab) -> None:
 
 def test_one_tree_on_two_machines_is_patched_once(machines: lab.Lab) -> None:
     said = machines.rlpatch("n1", *APPLY, "--path", machines.common)
-    assert "the files changed on 3 nodes are in 2 different folders" in said.stdout
+    assert "files were changed on 3 nodes, in 2 different folders" in said.stdout
     assert len({(tree / WORKER).read_bytes() for name, tree in machines.trees.items() if name in NAMES}) == 1
     machines.rlpatch("n3", "revert", "--ray", "--path", machines.common)
     assert {(tree / WORKER).read_bytes() for tree in machines.trees.values()} == {SOURCE.encode()}

@@ -204,7 +204,7 @@ def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeyp
 def test_two_nodes_that_see_one_tree_patch_it_once(ray: Ray, group: Processes, sites: Sites, tmp_path: Path) -> None:
     group.sites = {"n1": sites["n1"], "n2": sites["n2"], "n3": sites["n2"], "n4": sites["n2"]}
     said = ray(*APPLY).stdout
-    assert "the files changed on 4 nodes are in 2 different folders" in said
+    assert "files were changed on 4 nodes, in 2 different folders" in said
     assert said.count("so the files were written only once") == 2
     assert len(workers(group.sites)) == 1
     assert not [path for site in sites.values() for path in site.rglob("tree-*")]

@@ -13,7 +13,7 @@ import pytest
 
 from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget
 from patcher.cluster.nodes import Nodes
-from patcher.cluster.rays import RayNodeGroup, name_nodes
+from patcher.cluster.rays import RayNodeGroup, living_nodes
 from patcher.commands.finding import SearchOptions
 from patcher.messages.errors import Kind, Problem
 from patcher.targets.target import Target
@@ -47,7 +47,7 @@ def test_a_node_that_answers_late_is_not_called_again(monkeypatch: pytest.Monkey
     group = Shaky("n1", "n2")
     asked = group._call_once
     monkeypatch.setattr(group, "_call_once", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
-    assert group.call("survey", {"n1": (), "n2": ()})["n1"].lost == "no answer after 120 s"
+    assert group.call("survey", {"n1": (), "n2": ()})["n1"].lost == "the node did not answer within 120 s"
     assert group.called == [("survey", "n1"), ("survey", "n2"), ("survey", "n2")]
 
 
@@ -117,7 +117,7 @@ def test_a_machine_that_is_back_has_the_name_that_it_had(listed: list[str], name
             }
             for number, (host, at, state) in enumerate(one.split() for one in listed)
         ]  # fmt: skip
-        assert [node.name for node in name_nodes(nodes)] == names
+        assert [node.name for node in living_nodes(nodes)] == names
 
 
 def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:

@@ -16,7 +16,7 @@ def test_the_folder_of_the_traces_is_absolute(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "cold"),
+    ("words", "records"),
     [
         ("--prefill 0:4", True),
         ("--mini-batch 0:1", True),
@@ -27,8 +27,8 @@ def test_the_folder_of_the_traces_is_absolute(path: str) -> None:
         ("--timeline", False),
     ],
 )
-def test_the_first_unit_is_cold_where_none_comes_before_it(words: str, cold: bool) -> None:
-    assert config(words).cold is cold
+def test_step_zero_is_recorded_if_the_window_begins_there_without_a_condition(words: str, records: bool) -> None:
+    assert config(words).records_step_zero is records
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tests.choices import config
         ("--markers --contents npu --tool torch", "--markers adds nothing to the trace: add cpu"),
         (
             "--contents npu,memory",
-            "memory in --contents npu,memory needs cpu, too, because allocations are recorded on the host",
+            "--contents npu,memory has memory, but not cpu; allocations are recorded on the host, so memory needs cpu",
         ),
         ("--save-path ''", "needs the path of a folder, not ''"),
         ("--live --no-facts", "needs step metadata, which --no-facts switches off"),

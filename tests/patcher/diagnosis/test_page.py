@@ -12,7 +12,7 @@ from patcher.messages import CommandLine
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("rollout", ["7 rollouts, 1.2 s, 4 iterations", "2 were recorded", "0.3 s spent", "0.4 s of waiting"]),
+        ("rollout", ["7 rollouts, 1.2 s, 4 iterations", "2 were recorded", "0.3 s spent", "0.4 s that iterations"]),
         ("update-policy", ["7 calls, 1.2 s in 4 micro", "2 were recorded", "0.3 s spent", "0.5 s between"]),
     ],
 )

@@ -173,7 +173,7 @@ def test_a_line_for_another_class_that_must_be_there_is_looked_for() -> None:
         ),
         (
             ("    def sleep", "    def _probe(self): pass\n\n    def sleep"),
-            "names that the class already defines without rlpatch's marker comments: _probe",
+            "names that the class already defines outside of the lines marked by rlpatch: _probe",
         ),
         (("after = 1", "after = = 1"), "not valid Python"),
         (("after = 1", "after = 1\r\ra = 2"), "a carriage return without a line feed"),
@@ -483,13 +483,13 @@ def test_what_python_parses_and_does_not_compile_is_refused(head: str) -> None:
 
 def test_what_would_not_stand_in_the_class_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever draws it elsewhere: into another class, where nothing finds it."""
-    written = SourceFile.written
+    with_edits = SourceFile.with_edits
 
     def elsewhere(file: SourceFile, _pieces: object, _target: object, block: list[str]) -> bytes:
         other = sources.classes(file.tree)[0]
-        return written(file, (), other, block)
+        return with_edits(file, (), other, block)
 
-    monkeypatch.setattr(SourceFile, "written", elsewhere)
+    monkeypatch.setattr(SourceFile, "with_edits", elsewhere)
     with pytest.raises(Problem, match="with _probe added to Worker, the file would not be valid Python") as caught:
         insert(SOURCE.replace("return 0", "\n        return 0").encode())
     assert caught.value.kind is Kind.STRUCTURE

@@ -169,7 +169,7 @@ def test_what_is_there_already_changes_nothing(arguments, same: list[str]) -> No
         (("folder))", "*folder))"), "a call of prof.handler with *args or **kwargs"),
         (
             ("level=prof.Level.One", "prof.Level.One, level=1"),
-            "a call of prof.Config with 1 positional arguments, where at most 0",
+            "a call of prof.Config with 1 positional arguments; at most 0",
         ),
         (("metrics=None,", "metrics='''\n''', x='''\n''',"), ""),
         (

@@ -31,15 +31,15 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "env -i": ("env -i A=1 python -m x", ("PYTHONPATH is unset, or the environment is emptied (env -i",)),
     "env -u": ("env -u PYTHONPATH python -m x", ("PYTHONPATH is unset",)),
     "env": ("env A=1 python -m x", ()),
-    "anew": ("export PYTHONPATH=/a\npython -m x", ("the PYTHONPATH of rlpatch is overwritten",)),
-    "anew for one": ("PYTHONPATH=/a python -m x", ("the PYTHONPATH of rlpatch is overwritten",)),
-    "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("(perhaps) the PYTHONPATH of rlpatch might be overwritten",)),
+    "anew": ("export PYTHONPATH=/a\npython -m x", ("the PYTHONPATH that rlpatch sets is overwritten",)),
+    "anew for one": ("PYTHONPATH=/a python -m x", ("the PYTHONPATH that rlpatch sets is overwritten",)),
+    "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("(perhaps) the PYTHONPATH that rlpatch sets might be overwritten",)),
     "unset": ("unset PYTHONPATH\npython -m x", ("PYTHONPATH is unset",)),
     "kept": ("export PYTHONPATH=/a:$PYTHONPATH\npython -m x", ()),
     "kept if there": ("export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}/a\npython -m x", ()),
     "kept beside what only the run tells": ("export PYTHONPATH=$(tool):$PYTHONPATH\npython -m x", ()),
-    "in a branch": ("if [ -e $X ]; then export PYTHONPATH=/a; fi\npython -m x", ("(perhaps) the PYTHONPATH of rlpatch is overwritten",)),
-    "in a function that nothing may call": ("f() { PYTHONPATH=/a python -m x; }", ("(perhaps) the PYTHONPATH of rlpatch is overwritten",)),
+    "in a branch": ("if [ -e $X ]; then export PYTHONPATH=/a; fi\npython -m x", ("(perhaps) the PYTHONPATH that rlpatch sets is overwritten",)),
+    "in a function that nothing may call": ("f() { PYTHONPATH=/a python -m x; }", ("(perhaps) the PYTHONPATH that rlpatch sets is overwritten",)),
     "srun": ("srun --export=NONE python -m x", ("srun passes on only the variables in --export",)),
     "srun with all": ("srun --export=ALL,A=1 python -m x", ()),
     "anew behind all": ("python -m x\nexport PYTHONPATH=/a", ()),
@@ -141,7 +141,7 @@ def test_the_verdict_on_pythonpath_is_that_of_bash(
         losses = gaps(environ, None, command)
         if case.startswith("perhaps"):
             assert [(loss.why, loss.sure) for loss in losses] == [
-                ("the PYTHONPATH of rlpatch might be overwritten", False)
+                ("the PYTHONPATH that rlpatch sets might be overwritten", False)
             ], command
         else:
             assert bool(losses) is not is_kept, command

@@ -448,7 +448,7 @@ def test_a_recovery_that_stops_between_two_roots_decides_the_same_again(
     two: list[Path], leave, monkeypatch, marks: int, end: bytes
 ) -> None:
     leave([applying(root) for root in two], marks)
-    real = journal._end
+    real = journal._clean_up
     ended: list[object] = []
 
     def stop(*args):
@@ -457,7 +457,7 @@ def test_a_recovery_that_stops_between_two_roots_decides_the_same_again(
         ended.append(real(*args))
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "_end", stop)
+        patch.setattr(journal, "_clean_up", stop)
         with pytest.raises(Problem):
             store.recover(two)
     store.recover(two)

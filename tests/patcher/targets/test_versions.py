@@ -214,5 +214,5 @@ def test_the_best_of_several_versions_is_taken_and_doubts_are_told(
     recorded: list[str], git: Checkout | None, version: str, doubts: int
 ) -> None:
     said = [Source(text, f"place {number}") for number, text in enumerate(recorded)]
-    best, notes = versions.decide([None, *said], git)
+    best, notes = versions.choose_version([None, *said], git)
     assert (best.version, len(notes)) == (version, doubts)

@@ -127,7 +127,7 @@ def test_each_step_loses_less_its_own_excess() -> None:
     assert {title: one.seconds for title, one in small.items() if "longer than" not in title} == {
         "rewards at the end of the rollout": 0.5
     }
-    gap = said([step(1), step(2)], [spent(gap=9.0), spent(gap=8.0)])["driver time between its phases"]
+    gap = said([step(1), step(2)], [spent(gap=9.0), spent(gap=8.0)])["time between the driver's phases"]
     assert gap.seconds == 8
 
 

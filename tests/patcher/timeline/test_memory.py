@@ -218,7 +218,7 @@ def test_tables_and_sentences_have_the_bytes_of_the_run(tmp_path: Path) -> None:
     peaks, changes, cache, growth = memory_tables.tables(run)
     device, host = peaks.rows[0], peaks.rows[-1]
     assert (*device[:7], device[8]) == ("device", "node0:0", 1, "update_actor", 0.55, 71 * GIB, 80 * GIB, 3 * GIB)
-    assert device[7] == "trainer, rank 0 (51.5 GB), engine, replica 0 (21.5 GB, while asleep)"
+    assert device[7] == "trainer, rank 0 (51.5 GB), engine, replica 0 (holds 21.5 GB while asleep)"
     assert (*host[:4], *host[5:7]) == ("host", "node0", None, "", 4_800 << 20, 64_000 << 20)
     assert [row[1:] for row in changes.rows] == [
         ("trainer", "update_actor", 8, 44 * GIB, 44 * GIB), ("engine", "sleep", 8, 40 * GIB, 40 * GIB),
@@ -273,7 +273,7 @@ def test_a_sentence_names_four_holders_and_sums_the_others() -> None:
     peak = MemoryPeak("host", "a", 1, 0.0, "", 6 * 10**9, 10**10, holders, 0)
     assert (
         memory_tables.holders(peak)
-        == "p0 (1.0 GB), p1 (1.0 GB, while asleep), p2 (1.0 GB), p3 (1.0 GB), 2 more processes (2.0 GB)"
+        == "p0 (1.0 GB), p1 (holds 1.0 GB while asleep), p2 (1.0 GB), p3 (1.0 GB), 2 more processes (2.0 GB)"
     )
     five = memory_tables.holders(replace(peak, holders=holders[:5]))
     assert five.endswith("p4 (1.0 GB)")

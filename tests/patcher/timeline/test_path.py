@@ -685,6 +685,14 @@ def test_each_of_two_calls_of_a_method_has_the_work_that_began_behind_it() -> No
     ]  # fmt: skip
 
 
+def test_a_work_belongs_to_the_call_that_began_last_although_an_earlier_one_was_written_after_it() -> None:
+    rows = Rows()
+    last = rows.add(DRIVER, "call", "train", 10, 60)
+    rows.add(DRIVER, "call", "train", 0, 90)
+    rows.add(FIRST, "work", "train", 12, 40)
+    assert [*of(rows).groups] == [last]
+
+
 @pytest.mark.parametrize(("process", "kind", "what"), [(REWARD, "reward", "score"), (SERVER, "serve", "generate")])
 def test_without_trajectories_a_phase_waits_for_what_servers_and_rewards_do(process: int, kind: str, what: str) -> None:
     rows = Rows()

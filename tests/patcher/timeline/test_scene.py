@@ -141,7 +141,7 @@ def test_the_second_cause_the_saving_and_the_phases_beside_are_shown(tmp_path: P
     assert any(
         line.startswith("also longer than in the typical step: trainer, rank 1: update_weights 1.0") for line in lines
     )
-    assert any(line.startswith("11") and "typical; not compared: testing 0." in line for line in lines)
+    assert any(line.startswith("11") and "typical; testing (0." in line for line in lines)
     shown = page.page(run)
     assert "not compared with other steps: testing, " in shown
     assert "; +1.0" in shown

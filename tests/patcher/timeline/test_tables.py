@@ -44,7 +44,7 @@ def test_steps_have_their_times_shares_and_counts(run: RunTimeline) -> None:
     assert tables.staleness(replace(run, steps=run.steps[:3])) is None
     assert (
         tables.verdict(replace(run.steps[4], beside=(Part("testing", 0.25),)))
-        == "typical; not compared: testing 0.250 s"
+        == "typical; testing (0.250 s) not compared"
     )
 
 

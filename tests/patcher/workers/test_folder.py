@@ -222,11 +222,11 @@ def test_a_trace_is_looked_for_in_the_folder_whatever_path_the_worker_saw(saved:
     trace = saved.trace()
     folder = StateFolder(saved.path)
     os.utime(saved.path / f"{trace.name}.rlpatch.json", (7, 7))
-    assert folder.trace(trace.name) == (trace, 7.0)
+    assert folder.locate_trace(trace.name) == (trace, 7.0)
     trace.unlink()
-    assert folder.trace(trace.name) == (trace, None)
+    assert folder.locate_trace(trace.name) == (trace, None)
     (saved.path / "link").symlink_to("/")
-    assert folder.trace("link") == (saved.path / "link", None)
+    assert folder.locate_trace("link") == (saved.path / "link", None)
 
 
 @pytest.mark.parametrize("path", ["/", "/a/..", "..", "/a/.rlpatch", ""])

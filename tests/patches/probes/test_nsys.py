@@ -137,7 +137,7 @@ def test_the_range_around_the_units_names_the_window_and_its_metadata(
     assert (tmp_path / f"{match['name']}{export.SUFFIX}.rlpatch.json").is_file()
     (state,) = states(tmp_path).values()
     assert state["state"] == "saved"
-    assert StateFolder(tmp_path).trace(Path(state["traces"][0]).name)[1], "`watch` finds that it was saved"
+    assert StateFolder(tmp_path).locate_trace(Path(state["traces"][0]).name)[1], "`watch` finds that it was saved"
     assert [unit["number"] for unit in facts(tmp_path)[0]["units"]] == [2, 3]
 
 

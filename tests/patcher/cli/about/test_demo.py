@@ -71,7 +71,7 @@ def test_a_command_that_fails_ends_the_demo_with_its_code(run, site: Path, monke
 def test_a_tree_that_is_not_as_before_is_a_failure_to_be_reported(run, site: Path, monkeypatch) -> None:
     hashes = iter("abc")
     monkeypatch.setattr("patcher.commands.about.demonstrating._hash", lambda _tree: next(hashes))
-    assert "reverting the copy did not give the original file: the hash of the copy is c" in (
+    assert "the copy of the release differs from the original: the copy's hash is c" in (
         said := run("demo", "--path", site, code=1).stderr
     )
     assert "next: please report this as a bug of rlpatch" in said

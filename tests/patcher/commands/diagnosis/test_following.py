@@ -17,6 +17,7 @@ from fixtures.timeline.writer import Writer
 from patcher.commands.diagnosis import asked, following, reading
 from patcher.commands.diagnosis.following import Follower
 from patcher.diagnosis.plan import WINDOWS
+from patcher.messages.text import Text
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
 
@@ -73,6 +74,8 @@ def test_it_asks_once_the_first_rollout_behind_the_warm_up_has_ended(live: LiveR
     assert (request["RLPATCH_ROLLOUT"], request["RLPATCH_RANKS"]) == ("4", "0")
     assert request["RLPATCH_WINDOW"].count(":") == WINDOWS
     assert len(said) == 1
+    assert isinstance(said[0], Text)
+    assert said[0].values == {"number": 4, "unit": "iterations", "window": request["RLPATCH_WINDOW"]}
     follower.look()  # it waits
     assert (live.asked()["RLPATCH_REQUEST"], len(said)) == (request["RLPATCH_REQUEST"], 1)
 

@@ -11,6 +11,7 @@ import pytest
 
 from fixtures.micro_batches import SimulatedTrainer, dynamic
 from patcher.commands.diagnosis.following import Follower
+from patcher.messages.text import Text
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
 
@@ -65,6 +66,9 @@ def test_it_asks_once_a_call_behind_the_warm_up_has_ended(live: LiveTrainer) -> 
     request = live.asked()
     assert (request["RLPATCH_TRAINING_STEPS"], request["RLPATCH_RANKS"], len(live.said)) == ("3", "0", 1)
     assert request["RLPATCH_WINDOW"].count(":") == 2
+    values = {"rank": "0", "stage": "update-policy", "step": 3, "window": request["RLPATCH_WINDOW"]}
+    assert isinstance(live.said[0], Text)
+    assert live.said[0].values == values
     live.follower.look()  # it waits
     assert (live.asked()["RLPATCH_REQUEST"], len(live.said)) == (request["RLPATCH_REQUEST"], 1)
 

@@ -26,9 +26,9 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The steps that are taken on a target that holds an interrupted run."""
     release(tmp_path / "site")
     taken: list[str] = []
-    planned = plan.apply
+    planned = plan.make_plan
 
-    def apply(*words: Any) -> plan.Plan:
+    def make_plan(*words: Any) -> plan.Plan:
         taken.append("plan")
         return planned(*words)
 
@@ -44,7 +44,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         taken.append("commit")
         return StepResult()
 
-    monkeypatch.setattr(plan, "apply", apply)
+    monkeypatch.setattr(plan, "make_plan", make_plan)
     monkeypatch.setattr(StoreFolder, "unfinished", lambda _store: True)
     monkeypatch.setattr(applied, "end_interrupted", settle)
     monkeypatch.setattr("patcher.store.transaction.preflight", preflight)

@@ -74,7 +74,7 @@ def test_the_host_returned_from_the_last_call_that_waits(name: str) -> None:
     names = ["cudaStreamSynchronize", "hipMemcpyWithStream", "cudaLaunchKernel"]
     activities.trace = Some(tasks=Some(thread=[2]), names=Some(texts=names))  # type: ignore[assignment]
     activities.cuts = Some(order=[0])  # type: ignore[assignment]
-    number = activities.returned_in(Idle(AT, AT + ns, ns, 0, 0, 0, ""))
+    number = activities.synchronising_call(Idle(AT, AT + ns, ns, 0, 0, 0, ""))
     assert number == (LETTERS.index(returned) if returned else UNKNOWN)
 
 

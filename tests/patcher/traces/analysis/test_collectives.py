@@ -259,9 +259,9 @@ def test_the_collective_that_is_idle_is_named_in_both_exports(form: str) -> None
 @pytest.mark.parametrize(
     ("parts", "advice"),
     [
-        ({}, "all ranks"), ({"waits_ns": 3}, "the same link"), ({"waits_ns": 3, "idle_ns": 51 * MS}, "the network is not"),
-        ({"waits_ns": 3, "idle_ns": 50 * MS}, "the same link"), ({"transit_ns": 5, "idle_ns": 51 * MS}, "the network is not"),
-        ({"transit_ns": 5, "idle_ns": None}, "the same link"),
+        ({}, "all ranks"), ({"waits_ns": 3}, "another job"), ({"waits_ns": 3, "idle_ns": 51 * MS}, "the network is not"),
+        ({"waits_ns": 3, "idle_ns": 50 * MS}, "another job"), ({"transit_ns": 5, "idle_ns": 51 * MS}, "the network is not"),
+        ({"transit_ns": 5, "idle_ns": None}, "another job"),
     ],
 )  # fmt: skip
 def test_what_to_look_at_next_depends_on_what_the_time_is(parts: dict[str, int | None], advice: str) -> None:

@@ -484,7 +484,7 @@ def test_the_verdict_follows_from_the_interval_and_the_captures(
     ],
 )  # fmt: skip
 def test_a_kernel_is_alike_within_a_twentieth(numbers: tuple[float, float, float, float], state: str) -> None:
-    assert compare._kernel_change(*numbers) == state
+    assert compare._word_of_change(*numbers) == state
 
 
 def test_rows_are_summed_by_name_and_kind_on_the_clock() -> None:

@@ -87,7 +87,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     ),
     "clocks that differ": (
         Run(tuple(Task(40_000 * n, 40_000 * n + 9000, launch=40_000 * n + 15_000) for n in range(1, 9)), (Range("ProfilerStep#1", 0, 400_000),)),
-        {}, "clocks", "8 of 8 kernels begin over 10 µs before their launch",
+        {}, "clocks", "8 of 8 kernels begin more than 10 µs before their launch",
     ),
     "a host that goes on after its last kernel": (
         Run((Task(10, 90, launch=1), Task(110, 130, launch=101)), (MARKS[0], Range("ProfilerStep#2", 100, 400))), {},
@@ -98,7 +98,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         "exposed communication (101.00 ms)",
     ),
     "marks that overlap": (
-        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that overlap on the host",
+        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that end on the host after the next mark begins",
     ),
     "a step that begins before the one in front of it": (
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device earlier",
@@ -245,7 +245,7 @@ def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
-        ({"compute": 80}, "nearly all"), ({"compute": 79}, "most of"), ({"compute": 51}, "most of"), ({"compute": 50}, ""),
+        ({"compute": 80}, "nearly all"), ({"compute": 79}, "Most of"), ({"compute": 51}, "Most of"), ({"compute": 50}, ""),
         ({"compute": 40, "overlap": 40}, "nearly all"),
     ],
 )  # fmt: skip
@@ -393,7 +393,7 @@ def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
     assert found.verdict.title == TITLES["compute"]
     alone = report(capture(units[0]))
     assert [(one.id, one.saving_ns) for one in alone.findings] == [("lead-in", 60 * MS), ("compute", None)]
-    assert found.verdict.guide.startswith("Free time, as torch_npu's step_trace_time counts it, is 0.0 %")
+    assert found.verdict.guide.startswith("Counted as in torch_npu's step_trace_time, Free time is 0.0 %")
 
 
 def test_a_unit_without_a_kernel_is_no_median() -> None:
@@ -493,7 +493,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "a place that nothing covers, with stacks": (
         {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40),), "settings": {"stacks": "True"}}, "dispatch", 20,
-        "25.0 5.0 7 20.00 2 2", "20.00 ms and begins at ts 1234.567", "before fresh on stream 7",
+        "25.0 5.0 7 20.00 2 2", "20.00 ms and begins at 1234.567", "before fresh on stream 7",
     ),
     "a kernel that starts late": (
         {"units": of_units(2, compute=70, free_latency=30), "gaps": (gap(LATENCY, 60),)}, "dispatch", 30,

@@ -104,9 +104,11 @@ def test_of_ranks_that_meet_the_findings_of_one_are_kept(name: str) -> None:
     ]  # fmt: skip
     ranks = tuple(Rank(at, "xy"[at], 1, 100, 3, 5, ns, 1, 0) for at, ns in enumerate(awaited))
     met = Meetings(ranks, True, {}, frozenset(), ())
-    found = {(one.id, one.source) for one in priorities.ordered(findings, [profile("x", 1), profile("y", 2)], met)}
+    found = {
+        (one.id, one.source) for one in priorities.select_findings(findings, [profile("x", 1), profile("y", 2)], met)
+    }
     assert found == kept
-    assert priorities.ordered([], [], met) == []
+    assert priorities.select_findings([], [], met) == []
 
 
 @pytest.mark.parametrize(
