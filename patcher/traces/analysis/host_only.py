@@ -383,8 +383,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, saving), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence: str = Text(
-        "No operator ran on the host for {time} of the {step_time} that a typical step takes ({share}). The longest"
-        " such gap: {place}, {longest}.",
+        "In a typical step of {step_time}, no operator ran on the host for {time} ({share}). The longest such gap:"
+        " {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     advice = advice_on(first)
@@ -542,8 +542,8 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{name} ({count:,.0f})", host_name(name), total / len(steps)) for name, total in frequent)
     )
     evidence = Text(
-        "A step of {step_time} runs {count:,.0f} operators. Operators and pauses below 0.1 ms take {time}. Most"
-        " frequent: {operators}.",
+        "A step of {step_time} runs {count:,.0f} operators. In total, operators and pauses shorter than 0.1 ms take"
+        " {time}. Most frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
     advice: str = Text(
