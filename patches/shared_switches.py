@@ -36,7 +36,8 @@ ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
 ENGINE_IGNORED = ENGINE_VARIABLE._replace(
     otherwise=State.OFF,
     why=Text(
-        "the variable is set, but vLLM ignores it from 0.16.0 on: --profiler-config sets up the engine's profiler"
+        "the variable is set, but vLLM ignores it from 0.16.0 on; the engine's profiler is set up with"
+        " --profiler-config instead"
     ),
     source="vllm/config/profiler.py and vllm/envs.py without the variable, from 0.16.0; vLLM pull request 33536",
 )

@@ -276,7 +276,10 @@ def _recorded_lines(recorded: Sequence[model.RecordedWindow]) -> Iterator[str]:
     are_many = len(recorded) > RECORDED
     if are_many:
         yield from wrapped(
-            Text("{count} windows were recorded in this run; -v lists the commands for their reports", len(recorded))
+            Text(
+                "{count} windows were recorded in this run; add -v to list the commands that report on them",
+                len(recorded),
+            )
         )
     for window in recorded:
         text = Text(

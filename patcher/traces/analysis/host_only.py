@@ -596,8 +596,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
     advice: str = Text(
-        "compare the number of threads (OMP_NUM_THREADS) with the cores that this process has; then try fewer and"
-        " larger operators, or another precision"
+        "compare the number of threads (OMP_NUM_THREADS) with the number of cores that this process has; then try"
+        " fewer and larger operators, or another precision"
     )
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):
