@@ -27,9 +27,9 @@ V1 = Recipe(
             line='self._rlpatch_stage("step", scheduler_output)',
             parameters=("scheduler_output",),
             why=Text(
-                "the engine reaches this line once per iteration, in the thread of the forward; no return statement"
-                " comes before the line. A decode step lasts from this line to the next execution of this line, so"
-                " the step contains both forward and sampling, although sample_tokens() is called later"
+                "the engine reaches this line once per iteration, in the thread that runs the forward; no return"
+                " statement comes before the line. A decode step lasts from this line to the next execution of this"
+                " line, so the step contains both forward and sampling, although sample_tokens() is called later"
             ),
         ),
         rollout.DUMMIES,
