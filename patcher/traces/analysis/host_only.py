@@ -396,13 +396,13 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline: str = Text(
-        "No device data; for {share} of the time no operator runs, mostly {place}", share, place_words(first)
+        "No device data; for {share} of the time, the host runs no operator, mostly {place}", share, place_words(first)
     )
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if 2 * saving < idle:
         saving = sum(ns for _, ns in places[:_NAMED])
         headline = Text(
-            "No device data; for {share} of the time no operator runs: {places}",
+            "No device data; for {share} of the time, the host runs no operator: {places}",
             share,
             _places_with_times(places[:_NAMED]),
         )

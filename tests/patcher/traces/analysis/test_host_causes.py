@@ -61,7 +61,7 @@ STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | N
     "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "on the host, operators take", None),
     "three functions": (
         {"aten::mm": 30}, {SORT: 30, RANDOM: 25, STACK: 15},
-        "no operator runs: in built-in function sort 30.00 ms, in built-in function random 25.00 ms", 70 * MS,
+        "the host runs no operator: in built-in function sort 30.00 ms, in built-in function random 25.00 ms", 70 * MS,
     ),
     "half of the time without operators": ({"aten::mm": 47}, {SORT: 48, RANDOM: 5}, "mostly in built-in function sort", 48 * MS),
     "a collective": ({"aten::mm": 30}, {GLOO: 70}, "mostly during gloo:all_reduce", 70 * MS),
