@@ -53,7 +53,12 @@ _DECLARED = (
     OptionSpec("builtin", Flag(), WINDOW, _BUILTIN),
     OptionSpec("timeline", Flag(), WINDOW, _TIMELINE),
     OptionSpec(
-        "tool", Choice(TOOLS), RECORDED, _TOOL, shown="the one of the target's environment", aliases=("backend",)
+        "tool",
+        Choice(TOOLS),
+        RECORDED,
+        _TOOL,
+        shown="the profiler that the target's environment has",
+        aliases=("backend",),
     ),
 )
 OPTIONS: Mapping[str, OptionSpec] = {

@@ -36,7 +36,8 @@ ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
 ENGINE_IGNORED = ENGINE_VARIABLE._replace(
     otherwise=State.OFF,
     why=Text(
-        "the variable is set, but vLLM ignores it from 0.16.0 on: --profiler-config sets up the engine's profiler"
+        "the variable is set, but vLLM ignores it from 0.16.0 on; the engine's profiler is set up with"
+        " --profiler-config instead"
     ),
     source="vllm/config/profiler.py and vllm/envs.py without the variable, from 0.16.0; vLLM pull request 33536",
 )
@@ -173,7 +174,7 @@ _NSYS = Switch(
     programs=r"nsys( -\S+)* profile (?!-h|--help).*",
     otherwise=State.ON,
     why=Text(
-        "nsys profile records each process that it starts; CUPTI allows only one subscriber per process, so"
+        "`nsys profile` records each process that it starts; CUPTI allows only one subscriber per process, so"
         " torch.profiler gets no kernels in these processes"
     ),
     source="CUPTI's documentation, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39); nsys's command line",
@@ -212,7 +213,7 @@ _NCU_SESSION = _NSYS_SESSION._replace(
         "ncu sets this variable in the processes that it profiles; torch.profiler gets no kernels in these processes"
     ),
     source="GROMACS pmalloc.cpp looks for it",
-    off=Text("start rlpatch without ncu, which sets NV_NSIGHT_INJECTION_TRANSPORT_TYPE"),
+    off=Text("start rlpatch again outside of ncu, which has set NV_NSIGHT_INJECTION_TRANSPORT_TYPE"),
 )
 _ROCPROF = _NSYS._replace(
     profiler=ROCPROF,

@@ -55,8 +55,8 @@ class Timeline(PackageStage):
     RECORDER = (
         Text("recorder of the timeline"),
         Text(
-            "inserts a class, and a line that creates its only object, at the end of the package's __init__.py; the"
-            " object does nothing until the first span begins"
+            "inserts a class at the end of the patched package's __init__.py, and a line that creates the only object"
+            " of this class. The object does nothing until another inserted line calls it"
         ),
     )
 

@@ -57,8 +57,8 @@ class Weights(PackageStage):
     RECORDER = (
         Text("recorder of weight syncs"),
         Text(
-            "inserts a class, and a line that creates its only object, at the end of the package's __init__.py; the"
-            " object does nothing until the first weight sync"
+            "inserts a class at the end of the patched package's __init__.py, and a line that creates the only object"
+            " of this class. The object does nothing until the first weight sync"
         ),
     )
     NOTES = (

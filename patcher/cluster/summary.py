@@ -111,7 +111,7 @@ def shadowed_packages(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
         if folder and there and Path(os.path.realpath(folder)) not in there:
             yield Note(
                 Text(
-                    "with --working-dir ., a Ray job imports {package} from this folder, not from {installed}",
+                    "with `--working-dir .`, a Ray job imports {package} from this folder, not from {installed}",
                     project.package,
                     there[0],
                 ),

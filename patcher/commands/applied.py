@@ -76,7 +76,7 @@ def _status_lines(
     `apply_command` is the command line, "" for none; `installed` is None if that version is unknown.
     """
     version = record.version or installed or Text("(unknown version)")
-    since = Text("recognized only by the marker comments in its files (was the folder .rlpatch removed?)")
+    since = Text("recognized only by rlpatch's marker comments in the files (was the folder .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
     yield Text("{patch} on {version} in {folder}, {applied_since}", record.patch, version, root.path, since)

@@ -132,8 +132,8 @@ def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:
         yield Text(
-            "{count} of {recorded} recorded iterations were not used, because they include the profiler's start, are"
-            " the last of a rollout, or are not in the timeline",
+            "the diagnosis leaves out {count} of {recorded} recorded iterations, because these include the profiler's"
+            " start, are the last of a rollout, or are not in the timeline",
             recorded - joined,
             recorded,
         )

@@ -143,8 +143,8 @@ def what_ifs(diagnosis: RunDiagnosis) -> Table:
         for row in diagnosis.what_ifs
     ]
     about = Text(
-        "Each estimate is the total time, in seconds, of all rollouts that the diagnosis covers; for free-weight-sync"
-        " and perfect-balance, of all training steps that it covers."
+        "Each estimate is the total time, in seconds, of all rollouts that the diagnosis covers. For free-weight-sync"
+        " and perfect-balance, it is the total time of all training steps that the diagnosis covers."
     )
     return Table("diagnosed_what_ifs", Text("Time under other settings"), columns, rows, about)
 

@@ -89,7 +89,8 @@ def _is_upstream(checked: Checked, file: Path) -> bool:
 def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:
     """Return an UNKNOWN result for the profiler of ``switch``, which a ``text`` that cannot be read may switch on."""
     is_searched = text.where != text.reason
-    advice = Text("{instruction}, if that place does switch it on", switch.off) if is_searched else ""
+    place = within_sentence(text.where)
+    advice = Text("{instruction}, if {place} does switch the profiler on", switch.off, place) if is_searched else ""
     line = text.text.partition("\n")[0].strip()[:200]
     return GuardResult(switch.profiler, State.UNKNOWN, text.where, line, advice, switch.why, text.reason)
 

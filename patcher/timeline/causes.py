@@ -339,7 +339,7 @@ class _Comparison:
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
         if not self.excesses:
-            return TYPICAL, Text("no part of this step is unusually long"), ()
+            return TYPICAL, Text("nothing in this step took unusually long"), ()
         typical, spread = expected_and_spread(regular_us)
         longer, least = self._us_over_typical(typical), STEP_SPREADS * spread
         ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)

@@ -44,7 +44,7 @@ def parts(comparison: RunComparison) -> Table:
 
 def beside(comparison: RunComparison) -> Table:
     """Return the table of tail, imbalance and idle roles, which are no part of the sum."""
-    about = Text("These times overlap with the parts above and are not in the sum.")
+    about = Text("These times overlap with the parts in the table above, so they are not in its sum.")
     return _changes("run_beside", Text("Long tail, imbalance and idle time"), comparison.beside, about)
 
 

@@ -60,8 +60,8 @@ ADVICE = {
     "rank": Text("check this rank's host and data: sequence lengths (balance_batch), clock frequency, other processes"),
     "engine": Text("record these decode steps with the command proposed below"),
     "host": Text(
-        "find out with `top` what else runs on this host; then compare the busy threads of this run (OMP_NUM_THREADS)"
-        " with the cores that a container limit or `taskset` leaves it"
+        "find out with `top` what else runs on this host; then compare this run's number of busy threads"
+        " (OMP_NUM_THREADS) with the number of cores that a container limit or `taskset` leaves to the run"
     ),
     "replica": Text("check this replica's host, and how the requests are distributed over the replicas"),
 }

@@ -201,7 +201,7 @@ def sync(run: RunTimeline) -> Table:
         lengths[part.name].append(part.seconds)
     ordered = dict(sorted(lengths.items(), key=lambda part: -sum(part[1])))
     columns = (Column("part", Text("part")), _MEDIAN, _LONGEST)
-    return Table("weight_sync", Text("Weight sync by part"), columns, [*_in_steps(ordered)])
+    return Table("weight_sync", Text("Time of each part of the weight sync"), columns, [*_in_steps(ordered)])
 
 
 def imbalance(run: RunTimeline) -> Table:

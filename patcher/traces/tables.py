@@ -361,7 +361,7 @@ def rates(profile: RankProfile) -> Table:
 def collectives(profile: RankProfile) -> Table:
     """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
-        "usual_ns": Text("expected from similar collectives"), "excess_ns": Text("time above expected"),
+        "usual_ns": Text("expected time for this size"), "excess_ns": Text("time above expected"),
         "waits_ns": Text("waiting for straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
     }  # fmt: skip
     columns = (
@@ -391,7 +391,7 @@ def collectives(profile: RankProfile) -> Table:
         key=lambda collective: (-collective.excess_ns, -collective.ns),
     )
     about = Text(
-        "GB/s is size divided by time; waiting is excluded if it is known. “Expected” uses the rate of"
+        "GB/s is size divided by time; waiting is excluded if it is known. “Expected time” uses the rate of"
         " collectives of the same kind and group with the nearest sizes."
     )
     return Table("collectives", Text("Collectives"), columns, [*map(row, ordered)], about)

@@ -65,9 +65,10 @@ _ROLLOUT = Recipe(
             ),
             line="self._rlpatch_stage_attend(self.llm.llm_engine.model_executor.driver_worker.worker)",
             why=Text(
-                "in each iteration the executor calls execute_model() of its only worker, in the thread of the"
-                " forward. The probe replaces this method on the worker object, so vllm-ascend itself is not patched."
-                " A decode step lasts from one call to the next and contains the forward and sampling of that step"
+                "in each iteration, vLLM's executor calls execute_model() of its only worker, in the thread that runs"
+                " the forward. The probe replaces this method on the worker object, so vllm-ascend itself is not"
+                " patched. A decode step lasts from one call to the next and contains the forward and sampling of that"
+                " step"
             ),
         ),
         Insertion(
@@ -199,9 +200,9 @@ def _worker(
                 where=Head(),
                 line=f'self._rlpatch_stage("enter", "{role}")',
                 why=Text(
-                    "a training step begins here. The engine cannot tell where one begins, because it receives the"
-                    " batch in several chunks (see the option *_dispatch_size). Image embeddings are computed in"
-                    " other methods and are not counted"
+                    "a training step begins here. The engine itself cannot tell where a training step begins, because"
+                    " it receives the batch in several chunks (see the option *_dispatch_size). Image embeddings are"
+                    " computed in other methods and are not counted"
                 ),
             ),
             Insertion(

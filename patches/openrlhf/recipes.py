@@ -53,7 +53,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
                 method,
                 where=Head(),
                 line='self._rlpatch_stage("enter")',
-                why=Text("one call, with all its epochs, counts as a training step"),
+                why=Text("one call of this function, with all its epochs, counts as a training step"),
             ),
             Insertion(
                 method,

@@ -43,11 +43,11 @@ FIRST = Recipe(
     ),
     how=Text(
         "inserts one line before the graph capture and one after it. The graph captures of draft models are not"
-        " recorded. If the capture fails, the engine does not start; the trace is then saved when the process ends,"
-        " or when its next capture begins. Only the first capture of a model runner is recorded. An update of the"
-        " weights from disk might capture again; up to 0.5.13.post1, --repeat N then records the first N captures. Up"
-        " to 0.5.13.post1, the trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its"
-        " data-parallel rank, so with --dp-size every replica has a rank 0 that records"
+        " recorded. Only the first capture of a model runner is recorded. An update of the weights from disk might"
+        " capture again; up to 0.5.13.post1, --repeat N then records the first N captures. If a capture fails, its"
+        " trace is saved only when the process ends or the next capture begins. Up to 0.5.13.post1, the trace has only"
+        " the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel rank, so with --dp-size"
+        " every replica has a rank 0 that records"
     ),
     upstream=_FILE,
     needed_until=Text(

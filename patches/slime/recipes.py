@@ -58,9 +58,9 @@ def _micro_lines(method: str, schedule: str, count: str, *, last: bool) -> tuple
             line=f'_rlpatch_stage_micros = _rlpatch_stage_scheduled("{MICRO}",'
             f" iter(data_iterator[:1] * {count}), mpu, model{last_one})",
             why=Text(
-                "rlpatch counts micro-batches by the items that Megatron's schedule takes from an iterator, one for"
-                " each. No item follows the last micro-batch, so it ends only when the schedule returns, and includes"
-                " the gradient reduction"
+                "rlpatch counts micro-batches by the items that Megatron's schedule takes from an iterator, one item"
+                " for each micro-batch. No item follows the last micro-batch, so the last micro-batch ends only when"
+                " the schedule returns, and its time includes the gradient reduction"
             ),
             parameters=("data_iterator", "num_microbatches", "model"),
             windows=(MICRO,),

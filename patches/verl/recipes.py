@@ -181,8 +181,8 @@ def _tinker(unit: str) -> Recipe:
                 where=Head(),
                 line='self._rlpatch_stage("begin_batch", data, True)',
                 why=Text(
-                    "the first call after an optimizer step begins a mini-batch; for Tinker's worker, each mini-batch"
-                    " counts as a training step"
+                    "the first call of this function after an optimizer step begins a mini-batch; for Tinker's worker,"
+                    " each mini-batch counts as a training step"
                 ),
                 parameters=("data",),
             ),

@@ -32,9 +32,9 @@ _EXECUTE_MODEL = Insertion(
     line='self._rlpatch_stage("step", scheduler_output)',
     parameters=("scheduler_output",),
     why=Text(
-        "the engine calls this function once per iteration, in the thread of the forward. A decode step lasts"
-        " from one call to the next, so it contains both forward and sampling, although from 0.11.1 on sampling"
-        " is in sample_tokens(), a later call"
+        "the engine calls this function once per iteration, in the thread that runs the forward. A decode step lasts"
+        " from one call to the next, so it contains both forward and sampling, although from 0.11.1 on sampling is in"
+        " sample_tokens(), a later call"
     ),
 )
 WORKER = Recipe(
@@ -168,9 +168,9 @@ _CAPTURE_HOW = Text(
     "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run and ends"
     " with the last graph. The trace leaves out earlier runs for batch sizes that are compiled but not captured, and"
     " the graphs that vLLM captures to estimate memory. torch.compile has run before, in the profile run of"
-    " determine_available_memory(). If the capture fails, the engine does not start; the trace is then saved when the"
-    " process ends, or when its next capture begins. Only the first capture of a worker is recorded. Elastic expert"
-    " parallelism captures again; --repeat N records the first N captures"
+    " determine_available_memory(). Only the first capture of a worker is recorded. Elastic expert parallelism"
+    " captures again; --repeat N records the first N captures. If a capture fails, its trace is saved only when the"
+    " process ends or the next capture begins"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."
@@ -250,9 +250,9 @@ INNER_CAPTURE = CAPTURE._replace(
 _COMPILES = Text("on CPUs no graph is captured. This warm-up run triggers torch.compile, in the same thread")
 _COMPILE_HOW = Text(
     "inserts one line before warming_up_model() and one after it. With enforce_eager, warming_up_model() returns at"
-    " once, and the trace is empty. From vLLM 0.30.0 on, enforce_eager with --kv-cache-memory-bytes skips the call."
-    " vLLM caches what it compiled, so a second start shows only the model's run, unless VLLM_DISABLE_COMPILE_CACHE=1"
-    " is set"
+    " once, and the trace is empty. From vLLM 0.30.0 on, vLLM does not call warming_up_model() if both enforce_eager"
+    " and --kv-cache-memory-bytes are set. vLLM caches what it compiled, so the trace of a second start shows how the"
+    " model runs, but no compilation, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
 )
 
 CPU_WARM_UP = Recipe(

@@ -27,9 +27,9 @@ V1 = Recipe(
             line='self._rlpatch_stage("step", scheduler_output)',
             parameters=("scheduler_output",),
             why=Text(
-                "the engine reaches this line once per iteration, in the thread of the forward; no return statement"
-                " comes before the line. A decode step lasts from this line to the next execution of this line, so"
-                " the step contains both forward and sampling, although sample_tokens() is called later"
+                "the engine reaches this line once per iteration, in the thread that runs the forward; no return"
+                " statement comes before the line. A decode step lasts from this line to the next execution of this"
+                " line, so the step contains both forward and sampling, although sample_tokens() is called later"
             ),
         ),
         rollout.DUMMIES,
@@ -222,10 +222,10 @@ CAPTURE = Recipe(
         "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run, which"
         " shows the launched kernels, and ends with the last graph. The trace leaves out earlier runs for batch sizes"
         " that are compiled but not captured, and ATB's warm-up afterwards. The captures of all model runners (ACL"
-        " graphs, torchair, xlite, 310P) are inside this call. If the call fails, the engine does not start; the"
-        " trace is then saved when the process ends, or when its next capture begins. Only the first capture of a"
-        " worker is recorded. Elastic expert parallelism captures again; --repeat N records the first N captures."
-        " From 0.23.0rc1 on, the capture after a wake-up does not go through the worker and is not recorded"),
+        " graphs, torchair, xlite, 310P) are inside this call. Only the first capture of a worker is recorded."
+        " Elastic expert parallelism captures again; --repeat N records the first N captures. From 0.23.0rc1 on, the"
+        " capture after a wake-up does not go through the worker and is not recorded. If a capture fails, its trace is"
+        " saved only when the process ends or the next capture begins"),
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
     " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
     " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"

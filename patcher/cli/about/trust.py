@@ -24,8 +24,8 @@ REMOVE = options.switch(
 
 @options.command("trust", FILE, REMOVE)
 def command(file: Path | None, remove: bool) -> CommandResult:
-    """Trust a configuration (FILE, or the configuration of this folder): let rlpatch start the interpreters that it
-    names.
+    """Trust a configuration (FILE, or the configuration of this folder): let rlpatch start the interpreters that the
+    configuration names.
 
     The trust holds only for your user account, and ends when the file or an interpreter changes. Check the file and
     its interpreters first: rlpatch will run these interpreters.

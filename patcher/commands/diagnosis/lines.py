@@ -186,8 +186,8 @@ def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
         names = joined(COMMA, (stage.stage for stage in supported))
         text = Text(
-            "check passed for {stages}: the recorded windows predict the time of each load level to within {error:.1f}"
-            " % of the stage's time, so the time shares are reliable",
+            "check passed for {stages}, so the time shares are reliable: at each load level, the prediction from the"
+            " recorded windows and the measured time differ by at most {error:.1f} % of the stage's time",
             names,
             error,
         )

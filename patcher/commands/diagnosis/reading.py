@@ -138,7 +138,7 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
             Kind.NO_TRACE,
             Text("no timeline file of the run was found"),
             str(folder),
-            Text("the log of the run may say why: look for lines with rlpatch"),
+            Text("the log of the run may say why: look for lines that contain “rlpatch”"),
         )
     diagnosis = _diagnose_with_steps(folder, processes, silent, result)
     add_diagnosis(result, diagnosis, folder, None, output)

@@ -279,7 +279,8 @@ _PASSED_BY = Text(
     " env -i or a new PYTHONPATH"
 )
 _RAY = Text(
-    "processes on other machines cannot report to this command: look for lines with rlpatch in the log of the run"
+    "processes on other machines cannot report to this command: look for lines that contain “rlpatch” in the log of"
+    " the run"
 )
 _IN_PLACE = Text(
     "use `rlpatch apply` with the same options instead: it changes the installed files, so it works"

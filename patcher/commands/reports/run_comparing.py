@@ -82,7 +82,7 @@ def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoi
     hint = CommandLine("compare", str(run), "RUN")
     raise Problem(
         Kind.USAGE, cause, str(other), Text("compare two runs: {command}", hint),
-        (Text("or look at each side alone: {timeline_command}, {report_command}", *commands),),
+        (Text("or look at the two runs separately: {timeline_command}, {report_command}", *commands),),
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def _refuse_trace_options(
     given = {"--units": options.units, "--marks": options.marks, "--fail-above": fail_above}
     for option, value in given.items():
         if value is not None:
-            why = Text("{option} is only for traces, but both sides are timelines", option)
+            why = Text("{option} is only for traces, but timelines are compared here", option)
             again = Text(
                 "choose steps with --steps A:B; to choose different steps on each side, type the option twice: first"
                 " for the side before, then for the side after"

@@ -70,12 +70,12 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
         yield Detail("  clock of {hosts}: aligned by {source}, error {error}", ", ".join(clock.hosts), source, error)
     if apart:
         errors = [clock.error_seconds for clock in apart]
-        worst = (
-            Text("unknown")
-            if None in errors
-            else Text("at most {error:,.2f} ms", max(error or 0 for error in errors) * 1000)
-        )
-        yield from wrapped(Text("clocks of {count} machines: largest error {error}", len(timeline.clocks), worst))
+        count = len(timeline.clocks)
+        text = Text("clocks of {count} machines: the largest error is unknown", count)
+        if None not in errors:
+            worst = max(error or 0 for error in errors) * 1000
+            text = Text("clocks of {count} machines: the largest error is at most {error:,.2f} ms", count, worst)
+        yield from wrapped(text)
 
 
 def _steps_phrase(timeline: model.RunTimeline) -> str:
@@ -276,7 +276,10 @@ def _recorded_lines(recorded: Sequence[model.RecordedWindow]) -> Iterator[str]:
     are_many = len(recorded) > RECORDED
     if are_many:
         yield from wrapped(
-            Text("{count} windows were recorded in this run; -v lists the commands for their reports", len(recorded))
+            Text(
+                "{count} windows were recorded in this run; add -v to list the commands that report on them",
+                len(recorded),
+            )
         )
     for window in recorded:
         text = Text(

@@ -302,7 +302,7 @@ def _run_by_number(
     if number is None and len(runs_by_number) == 1:
         return surveyed.runs[0]
     cause = (
-        Text("the folder contains {count} runs; choose one with --run", len(runs_by_number))
+        Text("the folder contains {count} runs; choose one with --run N", len(runs_by_number))
         if number is None
         else Text("--run {number} does not exist: the folder contains {count} runs", number, len(runs_by_number))
     )

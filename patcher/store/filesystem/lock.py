@@ -154,9 +154,11 @@ def _open_lock_file(path: Path, flags: int) -> int:
     With O_CREAT in a group-writable folder, make a file of this user group-writable. Raises Problem (ENVIRONMENT) for a
     link, a hard link or an irregular file, which somebody may have planted, and OSError.
     """
-    cause = Text("the lock file has hard links or is not a regular file; rlpatch never creates such a lock file")
+    cause = Text(
+        "the lock file has hard links or is not a regular file, so rlpatch did not create it and does not use it"
+    )
     if path.is_symlink():
-        cause = Text("the lock file is a symlink; rlpatch never creates such a lock file")
+        cause = Text("the lock file is a symlink, so rlpatch did not create it and does not use it")
     trap = Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path))
     try:
         with opened(path.parent) as folder:

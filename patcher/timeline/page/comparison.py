@@ -22,7 +22,10 @@ def comparison_page(comparison: RunComparison, sentences: list[str]) -> str:
     body = (
         tag("header", tag("h1", "rlpatch compare"), [faint(text) for text in more[:2]]),
         alert(
-            Text("These two sides are compared only because of --force; they are not comparable for these reasons:"),
+            Text(
+                "The two sides of this comparison are not comparable; they were compared only because of --force."
+                " Reasons:"
+            ),
             comparison.refused,
         ),
         tag("p", first, class_="verdict"),

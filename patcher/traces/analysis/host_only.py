@@ -384,8 +384,8 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, saving), *further = places
     share = percent(idle / (whole or 1), 0)
     evidence: str = Text(
-        "No operator ran on the host for {time} of the {step_time} that a typical step takes ({share}). The longest"
-        " such gap: {place}, {longest}.",
+        "In a typical step of {step_time}, no operator ran on the host for {time} ({share}). The longest such gap:"
+        " {place}, {longest}.",
         in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     advice = advice_on(first)
@@ -397,13 +397,13 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline: str = Text(
-        "No device data; for {share} of the time no operator runs, mostly {place}", share, place_words(first)
+        "No device data; for {share} of the time, the host runs no operator, mostly {place}", share, place_words(first)
     )
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if 2 * saving < idle:
         saving = sum(ns for _, ns in places[:_NAMED])
         headline = Text(
-            "No device data; for {share} of the time no operator runs: {places}",
+            "No device data; for {share} of the time, the host runs no operator: {places}",
             share,
             _places_with_times(places[:_NAMED]),
         )
@@ -543,8 +543,8 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{name} ({count:,.0f})", host_name(name), total / len(steps)) for name, total in frequent)
     )
     evidence = Text(
-        "A step of {step_time} runs {count:,.0f} operators. Operators and pauses below 0.1 ms take {time}. Most"
-        " frequent: {operators}.",
+        "A step of {step_time} runs {count:,.0f} operators. In total, operators and pauses shorter than 0.1 ms take"
+        " {time}. Most frequent: {operators}.",
         in_ms(whole), calls.total() / len(steps), in_ms(small), most,
     )  # fmt: skip
     advice: str = Text(
@@ -597,8 +597,8 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
     )  # fmt: skip
     advice: str = Text(
-        "compare the number of threads (OMP_NUM_THREADS) with the cores that this process has; then try fewer and"
-        " larger operators, or another precision"
+        "compare the number of threads (OMP_NUM_THREADS) with the number of cores that this process has; then try"
+        " fewer and larger operators, or another precision"
     )
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):

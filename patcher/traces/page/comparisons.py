@@ -30,7 +30,10 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
             ],
         ),
         alert(
-            Text("These two sides are compared only because of --force; they are not comparable for these reasons:"),
+            Text(
+                "The two sides of this comparison are not comparable; they were compared only because of --force."
+                " Reasons:"
+            ),
             comparison.refused,
         ),
         tag("p", _verdict(comparison), class_="verdict"),

@@ -171,7 +171,7 @@ def test_of_several_runs_one_is_chosen(run: Run, tmp_path: Path) -> None:
     small(tmp_path)
     small(tmp_path, steps=3, run="other", after_ms=600_000)
     refused = run("timeline", tmp_path, code=2).stderr
-    assert "the folder contains 2 runs; choose one with --run" in refused
+    assert "the folder contains 2 runs; choose one with --run N" in refused
     assert "--run 1: " in refused
     assert "6 processes, verl 0.9.1, vllm 0.9.1" in refused
     assert [len(result(run("timeline", tmp_path, "--json", "--run", number))["steps"]) for number in (1, 2)] == [5, 3]

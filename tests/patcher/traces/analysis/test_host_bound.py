@@ -162,7 +162,7 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("(launch latency)", "aten::slow_start"), ("Synchronize",)),
-    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "blocks in several steps"), ("first launch",)),
+    "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "in several steps"), ("first launch",)),
     "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "capture each graph once"), ("first launch",)),
     "a copy that blocks": (copies, "launch-blocked", ("cudaMemcpyAsync", "pinned memory"), ("the code of",)),
     "a stream that waits": (waits, "waiting", ("aten::gather", "events between"), ("CUDA graphs",)),

@@ -172,7 +172,7 @@ def test_what_differs_is_not_joined_and_that_is_said(
     assert found.replays is not None
     assert (found.replays.joined, found.replays.why) == (0, (why,))
     assert (found.operators, found.modules, found.rates) == ((), (), ())
-    assert f"not matched: {why}" in " ".join(" ".join(result.lines).split())
+    assert f"not matched with a capture: {why}" in " ".join(" ".join(result.lines).split())
 
 
 def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) -> None:
