@@ -386,7 +386,7 @@ def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     evidence: str = Text(
         "In a typical step of {step_time}, no operator ran on the host for {time} ({share}). The longest such gap:"
         " {place}, {longest}.",
-        in_ms(idle), in_ms(whole), share, place_words(first), in_ms(saving),
+        in_ms(whole), in_ms(idle), share, place_words(first), in_ms(saving),
     )  # fmt: skip
     advice = advice_on(first)
     if parts:
