@@ -318,13 +318,13 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
             _steps_in_words(recorded),
             _steps_in_words(sorted(steps)),
         )
-    count = (metadata.window.length if metadata.window else None) or 0
+    total = (metadata.window.length if metadata.window else None) or 0
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
-    if whole and "units" in metadata.raw and len(recorded) < count:
+    if whole and "units" in metadata.raw and len(recorded) < total:
         yield Text(
             "the step metadata says that the recording window is complete, but lists only {count} of {total} steps",
             len(recorded),
-            count,
+            total,
         )
 
 

@@ -211,7 +211,7 @@ def _runner_with_hook(
             step += ended
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
         if still:
-            processes = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
+            pids = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             needed = folder.path
             detail = Text(
                 "the patch of these processes still needs {folder}; once they have ended, the next `rlpatch run`"
@@ -221,7 +221,7 @@ def _runner_with_hook(
             text = Text(
                 "still alive after the command ended: {processes} of the run ({pids})",
                 processes_text(len(still)),
-                processes,
+                pids,
             )
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))

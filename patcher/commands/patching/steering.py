@@ -46,12 +46,12 @@ def _notes(environ: Mapping[str, str], patterns: Mapping[str, str]) -> Iterator[
 
     `patterns` maps each variable that a recorder reads to the regular expression of its value.
     """
-    for name in sorted(name for name in environ if name.startswith("RLPATCH")):
-        if name not in (*patterns, *_OTHERS):
-            for near in difflib.get_close_matches(name, patterns, 1, cutoff=0.8):
-                yield Note(Text("{variable} has no effect: did you mean {name}?", name, near))
-        elif (value := environ[name]) and not _valid(value, patterns.get(name, ".*")):
-            yield Note(Text("{variable}={value} is not valid, so nothing will be recorded", name, value))
+    for variable in sorted(name for name in environ if name.startswith("RLPATCH")):
+        if variable not in (*patterns, *_OTHERS):
+            for near in difflib.get_close_matches(variable, patterns, 1, cutoff=0.8):
+                yield Note(Text("{variable} has no effect: did you mean {name}?", variable, near))
+        elif (value := environ[variable]) and not _valid(value, patterns.get(variable, ".*")):
+            yield Note(Text("{variable}={value} is not valid, so nothing will be recorded", variable, value))
 
 
 def _valid(value: str, pattern: str) -> bool:

@@ -90,8 +90,8 @@ _ENDS = {
 def by_name(file: Path) -> Foreign | None:
     """Return what the file of another tool is, and what reads it, by the end of its name; None for any other file."""
     if file.name.endswith((".nsys-rep", ".qdrep")):
-        export, read = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
-        hint = Text("run nsys export --type sqlite {report}, then rlpatch report {export}", export, read)
+        report, export = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
+        hint = Text("run nsys export --type sqlite {report}, then rlpatch report {export}", report, export)
         return Foreign(Text("a report of Nsight Systems that has not been exported"), hint)
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 
