@@ -518,6 +518,11 @@ UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
     ),
     ([{**_CALL, "name": "cudaGetDeviceCount"}], "nobody has events of another kind", True),
     ([{**_CALL, "cat": "cpu_op", "name": "aten::mkldnn_linear"}], "nobody has events of another kind", True),
+    (
+        [{**_CALL, "cat": "cpu_op", "name": f"aten::{name}"} for name in ("mkldnn_linear", "cudnn_is_acceptable")],
+        "nobody has events of another kind",
+        True,
+    ),
     ([{**_CALL, "cat": "cpu_op", "name": "aten::cudnn_convolution"}], "no kernel was recorded for 1 of 1 steps", False),
 ]
 
