@@ -250,6 +250,66 @@ def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, 
     assert named in headline(analysis.reported([profile(inject, tmp_path)])).title
 
 
+def critic(loop: Loop, number: int, *, count: int = 20) -> None:
+    """Another model in every third step."""
+    if number % 3 == 1:
+        for _ in range(count):
+            loop.run("aten::uniform_", 10 * MS)
+
+
+def save_or_validate(loop: Loop, number: int) -> None:
+    """A pause in one step, and more operators in another one."""
+    if number == 5:
+        loop.sleep(300 * MS)
+    if number == 2:
+        critic(loop, 1)
+
+
+SLOW_STEPS: dict[str, tuple[Inject, str, int]] = {
+    "another model": (critic, "Two kinds of steps alternate: 3 of 8 steps run other operators", 3 * 200),
+    "a model that grows": (
+        lambda loop, number: critic(loop, number, count=20 + number),
+        "3 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        210 + 240 + 270,
+    ),
+    "another model in two steps": (
+        lambda loop, number: critic(loop, number % 7),
+        "2 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        2 * 200,
+    ),
+    "another model in successive steps": (
+        lambda loop, number: critic(loop, number in (2, 3, 4)),
+        "3 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        3 * 200,
+    ),
+    "a range": (
+        lambda loop, number: loop.within(loop.annotations, "validate", lambda: critic(loop, number)),
+        "3 of 8 steps take much longer than the others: most of the additional time passes in validate",
+        3 * 200,
+    ),
+    "the same pause": (
+        lambda loop, number: loop.sleep(200 * MS * (number % 3 == 1)),
+        "3 of 8 steps take much longer than the others: most of the additional time passes before the first operator",
+        3 * 200,
+    ),
+    "two causes": (
+        save_or_validate,
+        "2 of 8 steps take much longer than the others; in the slowest one, most of the additional time passes before",
+        300,
+    ),
+}
+
+
+@pytest.mark.parametrize(("inject", "title", "longer_ms"), SLOW_STEPS.values(), ids=SLOW_STEPS)
+def test_slow_steps_with_work_or_causes_of_their_own_are_told_apart(
+    tmp_path: Path, inject: Inject, title: str, longer_ms: int
+) -> None:
+    """The saving is that of the steps with the cause that the headline names."""
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert first.title.startswith(title)
+    assert first.saving_ns == pytest.approx(longer_ms * MS / 8, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("inject", "first"),
     [(judge, "host-idle"), (lambda loop, _: loop.run("aten::mm", MS), "outlier"), (compiles_first, "outlier")],
