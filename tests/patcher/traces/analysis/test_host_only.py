@@ -257,6 +257,12 @@ def critic(loop: Loop, number: int, *, count: int = 20) -> None:
             loop.run("aten::uniform_", 10 * MS)
 
 
+def draw_and_pause(loop: Loop, number: int) -> None:
+    """One more operator in every third step, and a pause after it."""
+    critic(loop, number, count=1)
+    loop.sleep(200 * MS * (number % 3 == 1))
+
+
 def save_or_validate(loop: Loop, number: int) -> None:
     """A pause in one step, and more operators in another one."""
     if number == 5:
@@ -287,10 +293,15 @@ SLOW_STEPS: dict[str, tuple[Inject, str, int]] = {
         "3 of 8 steps take much longer than the others: most of the additional time passes in validate",
         3 * 200,
     ),
-    "the same pause": (
-        lambda loop, number: loop.sleep(200 * MS * (number % 3 == 1)),
-        "3 of 8 steps take much longer than the others: most of the additional time passes before the first operator",
-        3 * 200,
+    "a pause beside another operator": (
+        draw_and_pause,
+        "3 of 8 steps take much longer than the others: most of the additional time passes between aten::uniform_ and",
+        3 * 210,
+    ),
+    "longer operators": (
+        lambda loop, number: loop.run("aten::uniform_", (200 if number % 3 == 1 else 1) * MS),
+        "3 of 8 steps take much longer than the others",
+        3 * 199,
     ),
     "two causes": (
         save_or_validate,

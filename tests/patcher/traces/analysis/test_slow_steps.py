@@ -95,6 +95,7 @@ def test_a_gap_up_to_the_next_step_names_that_step(begin: int, named: bool) -> N
     ("on_host", "title", "slow_on_host"),
     [
         ((100, 10, 10, 10, 10, 10), "The first recorded step", ""),
+        ((100, 100, 10, 10, 10, 10), "The first recorded step", ""),
         ((10, 100, 10, 10, 10, 10), "One step", "step 1 is the slow one: it took 100.00 ms"),
         ((10, 10, 10, 10, 10, 10), "The first recorded step", ""),  # the marks do not last as long as the steps
         ((25, 25, 25, 25, 25, 25), "", ""),
