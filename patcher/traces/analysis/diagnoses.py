@@ -178,27 +178,27 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     if profile.on_host:
         evidence = Text("Step {number} took {time} on the host, {times:.1f} times as long as the median step.", *values)
     cold = Text("{sentence}.", cold_start_phrase([slowest.number])) if slowest.number in profile.cold else ""
-    late = {unit.number: time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)}
-    similar = [number for number, excess in late.items() if _ALIKE * excess >= max(late.values())]
+    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > SLOW * time(usual)]
+    lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
+    similar = [number for number, excess in late if _ALIKE * excess >= most]
     is_first = slowest is profile.units[0] and _delayed_step(profile, slowest, usual) is None
-    headline = _slow_steps_headline(profile, alike, len(similar), is_first=is_first)
+    alternating = host_only.alternation(profile, similar, usual.number)
+    headline = alternating or _slow_steps_headline(profile, alike, len(similar), is_first=is_first)
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
     change = host_only.trend([time(unit) for unit in whole])
-    alternating = "" if change else host_only.alternation(profile, similar, usual.number)
     if change:
         headline, advice = _trend_headline(*change), host_only.GROWS
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     others = set() if change or alternating else host_only.other_causes(profile, similar, usual.number, cause)
-    if cause and others:
+    if others:
         headline = Text("{title}; in the slowest one, {cause}", headline, cause)
     elif cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
-    headline = alternating or headline
-    saving = sum(excess for number, excess in late.items() if number not in others) // len(profile.units)
+    saving = sum(excess for number, excess in late if number not in others) // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
-        "outlier", _severity_of_slow_steps(profile, sum(late.values()), sum(map(time, units))),
+        "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units))),
         sentences(evidence, more, cold), saving, _EXACT, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline,
     )  # fmt: skip

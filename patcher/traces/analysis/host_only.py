@@ -218,8 +218,10 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
 def other_causes(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> set[int]:
     """Return which of the ``slow`` steps take longer than the step ``usual`` for a known cause other than ``cause``.
 
-    Steps are told by their numbers. Empty if the steps ran on a device.
+    Steps are told by their numbers. Empty if ``cause`` is "", or if the steps ran on a device.
     """
+    if not cause:
+        return set()
     causes = {number: excess(profile, number, usual).cause for number in slow}
     return {number for number, other in causes.items() if other not in ("", cause)}
 
@@ -241,10 +243,8 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
     if not is_another or 2 * running < longer or _excess_in_range(kind, typical):
         return ""
     return Text(
-        "Two kinds of steps alternate: {count} of {total} steps run other operators than the median step, and take"
-        " longer",
-        len(slow), len(steps),
-    )  # fmt: skip
+        "Steps of two kinds alternate, and {count} of {total} take much longer than the others", len(slow), len(steps)
+    )
 
 
 def _excess_by_calls(

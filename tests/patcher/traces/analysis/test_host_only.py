@@ -263,6 +263,12 @@ def draw_and_pause(loop: Loop, number: int) -> None:
     loop.sleep(200 * MS * (number % 3 == 1))
 
 
+def longer_or_pause(loop: Loop, number: int) -> None:
+    """A longer operator in one step, and a pause in another one."""
+    loop.run("aten::uniform_", (400 if number == 5 else 1) * MS)
+    loop.sleep(200 * MS * (number == 2))
+
+
 def save_or_validate(loop: Loop, number: int) -> None:
     """A pause in one step, and more operators in another one."""
     if number == 5:
@@ -272,7 +278,11 @@ def save_or_validate(loop: Loop, number: int) -> None:
 
 
 SLOW_STEPS: dict[str, tuple[Inject, str, int]] = {
-    "another model": (critic, "Two kinds of steps alternate: 3 of 8 steps run other operators", 3 * 200),
+    "another model": (
+        critic,
+        "Steps of two kinds alternate, and 3 of 8 take much longer than the others: most of the additional time passes in",
+        3 * 200,
+    ),
     "a model that grows": (
         lambda loop, number: critic(loop, number, count=20 + number),
         "3 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
@@ -303,6 +313,7 @@ SLOW_STEPS: dict[str, tuple[Inject, str, int]] = {
         "3 of 8 steps take much longer than the others",
         3 * 199,
     ),
+    "a cause of the other step alone": (longer_or_pause, "2 of 8 steps take much longer than the others", 399 + 200),
     "two causes": (
         save_or_validate,
         "2 of 8 steps take much longer than the others; in the slowest one, most of the additional time passes before",
