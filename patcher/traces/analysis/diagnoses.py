@@ -190,12 +190,11 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     if change:
         headline, advice = _trend_headline(*change), host_only.GROWS
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
-    others = set() if change or alternating else host_only.other_causes(profile, similar, usual.number, cause)
-    if others:
+    if not change and not alternating and host_only.causes_differ(profile, similar, usual.number, cause):
         headline = Text("{title}; in the slowest one, {cause}", headline, cause)
     elif cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
-    saving = sum(excess for number, excess in late if number not in others) // len(profile.units)
+    saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
         "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units))),

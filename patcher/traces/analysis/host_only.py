@@ -215,15 +215,12 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     return more._replace(evidence=sentences(sentence, more.evidence))
 
 
-def other_causes(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> set[int]:
-    """Return which of the ``slow`` steps take longer than the step ``usual`` for a known cause other than ``cause``.
+def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> bool:
+    """Tell whether a ``slow`` step takes longer than the step ``usual`` for a known cause other than ``cause``.
 
-    Steps are told by their numbers. Empty if ``cause`` is "", or if the steps ran on a device.
+    Steps are told by their numbers. False if ``cause`` is "", or if the steps ran on a device.
     """
-    if not cause:
-        return set()
-    causes = {number: excess(profile, number, usual).cause for number in slow}
-    return {number for number, other in causes.items() if other not in ("", cause)}
+    return bool(cause) and any(excess(profile, number, usual).cause not in ("", cause) for number in slow)
 
 
 def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> str:
