@@ -171,29 +171,62 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     alike = _decode_steps(profile.units) or profile.units
     units = [unit for unit in alike if not unit.profiler_start]
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(alike), time)
-    if slowest is None or time(slowest) <= SLOW * time(usual):
+    if slowest is None or time(slowest) <= SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
     values = slowest.number, in_ms(time(slowest)), time(slowest) / max(time(usual), 1)
     evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", *values)
     if profile.on_host:
         evidence = Text("Step {number} took {time} on the host, {times:.1f} times as long as the median step.", *values)
     cold = Text("{sentence}.", cold_start_phrase([slowest.number])) if slowest.number in profile.cold else ""
-    late = [time(unit) - time(usual) for unit in units if time(unit) > SLOW * time(usual)]
-    headline = _slow_steps_headline(profile, alike, slowest, sum(_ALIKE * excess >= max(late) for excess in late))
+    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > SLOW * time(usual)]
+    lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
+    similar = [number for number, excess in late if _ALIKE * excess >= most]
+    is_first = slowest is profile.units[0] and _delayed_step(profile, slowest, usual) is None
+    alternating = host_only.alternation(profile, similar, usual.number)
+    headline = alternating or _slow_steps_headline(profile, alike, len(similar), is_first=is_first)
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
     change = host_only.trend([time(unit) for unit in whole])
     if change:
         headline, advice = _trend_headline(*change), host_only.GROWS
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
-    if cause:
+    if not change and not alternating and host_only.causes_differ(profile, similar, usual.number, cause):
+        headline = Text("{title}; in the slowest one, {cause}", headline, cause)
+    elif cause:
         headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
-    saving = sum(late) // len(profile.units)
+    saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
-        "outlier", _severity_of_slow_steps(profile, sum(late), sum(map(time, units))), sentences(evidence, more, cold),
-        saving, _EXACT, better or advice, profile.source, parts={part: saving} if part else {}, headline=headline,
+        "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units))),
+        sentences(evidence, more, cold), saving, _EXACT, better or advice, profile.source,
+        parts={part: saving} if part else {}, headline=headline,
     )  # fmt: skip
+
+
+def _is_steady_on_host(units: Sequence[model.RecordedUnit]) -> bool:
+    """Tell whether all steps take nearly the same time on the host, together as long as on the device, within 10 %.
+
+    Then a step seems long on the device only because the next one begins its first kernel late.
+    """
+    on_host = [unit.host_ns for unit in units]
+    on_device = sum(unit.device_ns + unit.lead_in_ns for unit in units)
+    is_steady = max(on_host) <= (1 + NOTABLE) * model.lower_median(on_host)
+    return is_steady and abs(on_device - sum(on_host)) <= NOTABLE * sum(on_host)
+
+
+def _delayed_step(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> model.RecordedUnit | None:
+    """Return the step after ``slowest`` if the host spends most of the additional time there; else None.
+
+    On the device a step lasts until the next one begins its first kernel, so a delay before that kernel counts for the
+    step before. ``usual`` is the median step.
+    """
+    following = next((unit for unit in profile.units if unit.number > slowest.number), None)
+    excess, median = slowest.device_ns - usual.device_ns, profile.host_median_ns
+    if following is None or 2 * (slowest.host_ns - median) >= excess or 2 * (following.host_ns - median) < excess:
+        return None
+    return following
 
 
 def _severity_of_slow_steps(profile: model.RankProfile, lost: int, whole: int) -> str:
@@ -248,19 +281,17 @@ def _decode_steps(units: Sequence[model.RecordedUnit]) -> list[model.RecordedUni
 
 
 def _slow_steps_headline(
-    profile: model.RankProfile, alike: Sequence[model.RecordedUnit], slowest: model.RecordedUnit, count: int
+    profile: model.RankProfile, alike: Sequence[model.RecordedUnit], count: int, *, is_first: bool
 ) -> str:
     """Return the headline on ``count`` slow steps; "" if only one is slow, and it is not the first step of the profile.
 
-    ``alike`` are the steps that were compared, and ``slowest`` is the slowest of them.
+    ``alike`` are the steps that were compared. ``is_first`` tells whether the slowest of them is the first step.
     """
     if count > 1 and len(alike) < len(profile.units):
         return Text("{count} of {total} decode steps take much longer than the others", count, len(alike))
     if count > 1:
         return Text("{count} of {total} steps take much longer than the others", count, len(alike))
-    if slowest is profile.units[0]:
-        return Text("The first recorded step takes much longer than the others")
-    return ""
+    return Text("The first recorded step takes much longer than the others") if is_first else ""
 
 
 def _trend_headline(first: int, last: int) -> str:
@@ -291,6 +322,11 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         following = next((unit for unit in profile.units if unit.number > slowest.number), None)
         if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
             most = sentences(most, Text("This gap ends at the first kernel of step {number}.", following.number))
+    if delayed := _delayed_step(profile, slowest, usual):
+        host_time = in_ms(delayed.host_ns)
+        most = sentences(
+            most, Text("On the host, step {number} is the slow one: it took {time}.", delayed.number, host_time)
+        )
     if slowest.kernels != usual.kernels:
         kernels = Text(
             "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels

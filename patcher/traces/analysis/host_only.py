@@ -51,6 +51,9 @@ _PAIRS = re.compile(r"send|recv")
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
 
+_ALTERNATING = 3
+"""Slow steps from which on equal distances between them are no accident."""
+
 GROWS = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
 """Advice where steps have a trend."""
 
@@ -214,6 +217,35 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
         more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
+
+
+def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> bool:
+    """Tell whether a ``slow`` step takes longer than the step ``usual`` for a known cause other than ``cause``.
+
+    Steps are told by their numbers. False if ``cause`` is "", or if the steps ran on a device.
+    """
+    return bool(cause) and any(excess(profile, number, usual).cause not in ("", cause) for number in slow)
+
+
+def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> str:
+    """Return the headline on steps of two kinds that alternate; "" if they do not, or ran on a device.
+
+    They do if at least three ``slow`` steps follow each other at equal distances, and all run the same operators, which
+    are others than those of the step ``usual`` and take most of the additional time. A range around them says more.
+    """
+    steps = {step.number: step for step in profile.host_steps}
+    distances = {following - number for number, following in itertools.pairwise(slow)}
+    if len(slow) < _ALTERNATING or len(distances) > 1 or distances == {1} or not steps:
+        return ""
+    typical, kind, *others = (steps[number] for number in (usual, *slow))
+    longer = kind.ns - typical.ns
+    running = sum(kind.operators.values()) - sum(typical.operators.values())
+    is_another = kind.calls != typical.calls and all(step.calls == kind.calls for step in others)
+    if not is_another or 2 * running < longer or _excess_in_range(kind, typical):
+        return ""
+    return Text(
+        "Steps of two kinds alternate, and {count} of {total} take much longer than the others", len(slow), len(steps)
+    )
 
 
 def _excess_by_calls(

@@ -74,8 +74,10 @@ _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
 _ONE_KERNEL = "LaunchKernel"
 """Part of the name of a call that launches one kernel, such as ``cudaLaunchKernelExC`` or ``hipLaunchKernel``."""
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
-_ON_DEVICE = re.compile(r"aten::_?(?:cudnn|miopen)_|aten::_(?:flash|efficient)_attention_(?:forward|backward)$")
-"""Operators of torch that run on a GPU alone."""
+_ON_DEVICE = re.compile(
+    r"aten::_?(?:cudnn|miopen)_(?!is_acceptable$)|aten::_(?:flash|efficient)_attention_(?:forward|backward)$"
+)
+"""Operators of torch that run on a GPU alone; ``cudnn_is_acceptable`` is a question that RNNs ask on a CPU, too."""
 _ON_CPU = re.compile(r"aten::_?mkldnn_")
 """Operators of torch that run on a CPU alone."""
 _STEP = "ProfilerStep#"

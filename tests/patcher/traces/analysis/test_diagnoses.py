@@ -990,10 +990,14 @@ def test_copies_are_of_the_direction_that_takes_most_time(
     assert copying.finding(capture()) is None
 
 
-@pytest.mark.parametrize(("slowest", "count", "said"), [(0, 1, True), (1, 1, False), (0, 2, True), (1, 3, True)])
-def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(slowest: int, count: int, said: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_first", "count", "said"), [(True, 1, True), (False, 1, False), (True, 2, True), (False, 3, True)]
+)
+def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(
+    is_first: bool, count: int, said: bool
+) -> None:
     made = capture(*(unit(at) for at in range(5)))
-    headline = diagnoses._slow_steps_headline(made, made.units, made.units[slowest], count)
+    headline = diagnoses._slow_steps_headline(made, made.units, count, is_first=is_first)
     assert (headline == "") != said
     assert (f"{count} of 5 steps" in headline) == (count > 1)
 

@@ -250,6 +250,88 @@ def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, 
     assert named in headline(analysis.reported([profile(inject, tmp_path)])).title
 
 
+def critic(loop: Loop, number: int, *, count: int = 20) -> None:
+    """Another model in every third step."""
+    if number % 3 == 1:
+        for _ in range(count):
+            loop.run("aten::uniform_", 10 * MS)
+
+
+def draw_and_pause(loop: Loop, number: int) -> None:
+    """One more operator in every third step, and a pause after it."""
+    critic(loop, number, count=1)
+    loop.sleep(200 * MS * (number % 3 == 1))
+
+
+def longer_or_pause(loop: Loop, number: int) -> None:
+    """A longer operator in one step, and a pause in another one."""
+    loop.run("aten::uniform_", (400 if number == 5 else 1) * MS)
+    loop.sleep(200 * MS * (number == 2))
+
+
+def save_or_validate(loop: Loop, number: int) -> None:
+    """A pause in one step, and more operators in another one."""
+    if number == 5:
+        loop.sleep(300 * MS)
+    if number == 2:
+        critic(loop, 1)
+
+
+SLOW_STEPS: dict[str, tuple[Inject, str, int]] = {
+    "another model": (
+        critic,
+        "Steps of two kinds alternate, and 3 of 8 take much longer than the others: most of the additional time passes in",
+        3 * 200,
+    ),
+    "a model that grows": (
+        lambda loop, number: critic(loop, number, count=20 + number),
+        "3 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        210 + 240 + 270,
+    ),
+    "another model in two steps": (
+        lambda loop, number: critic(loop, number % 7),
+        "2 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        2 * 200,
+    ),
+    "another model in successive steps": (
+        lambda loop, number: critic(loop, number in (2, 3, 4)),
+        "3 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        3 * 200,
+    ),
+    "a range": (
+        lambda loop, number: loop.within(loop.annotations, "validate", lambda: critic(loop, number)),
+        "3 of 8 steps take much longer than the others: most of the additional time passes in validate",
+        3 * 200,
+    ),
+    "a pause beside another operator": (
+        draw_and_pause,
+        "3 of 8 steps take much longer than the others: most of the additional time passes between aten::uniform_ and",
+        3 * 210,
+    ),
+    "longer operators": (
+        lambda loop, number: loop.run("aten::uniform_", (200 if number % 3 == 1 else 1) * MS),
+        "3 of 8 steps take much longer than the others",
+        3 * 199,
+    ),
+    "a cause of the other step alone": (longer_or_pause, "2 of 8 steps take much longer than the others", 399 + 200),
+    "two causes": (
+        save_or_validate,
+        "2 of 8 steps take much longer than the others; in the slowest one, most of the additional time passes before",
+        300 + 200,
+    ),
+}
+
+
+@pytest.mark.parametrize(("inject", "title", "longer_ms"), SLOW_STEPS.values(), ids=SLOW_STEPS)
+def test_slow_steps_with_work_or_causes_of_their_own_are_told_apart(
+    tmp_path: Path, inject: Inject, title: str, longer_ms: int
+) -> None:
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert first.title.startswith(title)
+    assert ("in the slowest one" in first.title) == ("in the slowest one" in title)
+    assert first.saving_ns == pytest.approx(longer_ms * MS / 8, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("inject", "first"),
     [(judge, "host-idle"), (lambda loop, _: loop.run("aten::mm", MS), "outlier"), (compiles_first, "outlier")],
@@ -520,6 +602,11 @@ UNKNOWN_EVENTS: list[tuple[list[dict[str, Any]], str, bool]] = [
     ),
     ([{**_CALL, "name": "cudaGetDeviceCount"}], "nobody has events of another kind", True),
     ([{**_CALL, "cat": "cpu_op", "name": "aten::mkldnn_linear"}], "nobody has events of another kind", True),
+    (
+        [{**_CALL, "cat": "cpu_op", "name": f"aten::{name}"} for name in ("mkldnn_linear", "cudnn_is_acceptable")],
+        "nobody has events of another kind",
+        True,
+    ),
     ([{**_CALL, "cat": "cpu_op", "name": "aten::cudnn_convolution"}], "no kernel was recorded for 1 of 1 steps", False),
 ]
 

@@ -92,6 +92,28 @@ def test_a_gap_up_to_the_next_step_names_that_step(begin: int, named: bool) -> N
 
 
 @pytest.mark.parametrize(
+    ("on_host", "title", "slow_on_host"),
+    [
+        ((100, 10, 10, 10, 10, 10), "The first recorded step", ""),
+        ((100, 100, 10, 10, 10, 10), "The first recorded step", ""),
+        ((10, 100, 10, 10, 10, 10), "One step", "step 1 is the slow one: it took 100.00 ms"),
+        ((10, 10, 10, 10, 10, 10), "The first recorded step", ""),  # the marks do not last as long as the steps
+        ((25, 25, 25, 25, 25, 25), "", ""),
+        ((25, 25, 25, 28, 25, 25), "The first recorded step", ""),
+    ],
+)
+def test_the_host_tells_which_step_is_delayed(on_host: tuple[int, ...], title: str, slow_on_host: str) -> None:
+    """A delay before the first kernel of a step counts for the step before it on the device."""
+    units = [RecordedUnit(number=at, host_ns=ms * MS, kernels=1, compute_ns=10 * MS) for at, ms in enumerate(on_host)]
+    units[0] = replace(units[0], free_host_late_ns=90 * MS)
+    report = analysis.reported([RankProfile("a", "torch", 0, "H100", tuple(units))])
+    outliers = [finding for finding in report.findings if finding.id == "outlier"]
+    assert [finding.title.partition(" takes")[0] for finding in outliers] == [title] * bool(title)
+    assert all(("On the host" in finding.evidence) == bool(slow_on_host) for finding in outliers)
+    assert all(slow_on_host in finding.evidence for finding in outliers)
+
+
+@pytest.mark.parametrize(
     ("call", "covered", "cause", "advice"),
     [
         ("save", 46, "passes in save", "look at what the host does in save"),
