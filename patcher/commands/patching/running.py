@@ -139,9 +139,9 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     if require and gap.sure:
         cause = Text("{reason}, so processes started this way are unpatched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place}: {reason}, so processes started this way might be unpatched", gap.where, gap.why)
+    warning = Text("{place} may start unpatched processes: {reason}", gap.where, gap.why)
     if gap.sure:
-        warning = Text("{place}: {reason}, so processes started this way are unpatched", gap.where, gap.why)
+        warning = Text("{place} starts unpatched processes: {reason}", gap.where, gap.why)
     note = Note(warning, joined("\n", seen_text))
     return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
 

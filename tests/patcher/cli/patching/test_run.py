@@ -163,7 +163,7 @@ SAID_BEFORE = {
     "not there": (("--", "none", "x"), 127, "no such command: the program none does not exist"),
     "not executable": (("--", "./site"), 126, "the program ./site cannot be executed"),
     "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
-    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH, so processes started this way are unpatched"),
+    "lost": (("--", "python", "-I", "-c", "pass"), 0, "command after -- starts unpatched processes: Python with -I ignores PYTHONPATH"),
 }  # fmt: skip
 
 
