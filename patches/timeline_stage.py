@@ -37,8 +37,8 @@ class Timeline(PackageStage):
 
     (STAGE,) = TimelineStage.NAMES
     WHY = Text(
-        "to see which process limits a training step, the whole run must be recorded, which is too much for a"
-        " profiler. The timeline only reads the clock at the start and end of each function"
+        "to see which process limits a training step, all processes must be recorded all the time, which is too much"
+        " for a profiler. The timeline reads only the clock, at the start and end of some functions"
     )
     HOW = Text(
         "inserts one line at the start of each recorded function. Each call of the function is a span of the timeline;"

@@ -77,7 +77,12 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
         return StepResult()
     if not is_checked:
         return StepResult(
-            (Text("no target is installed here; name one to check its profiler switches: rlpatch check verl"),)
+            (
+                Text(
+                    "no target is installed here; to check a target without its installation, name it, as in: rlpatch"
+                    " check verl"
+                ),
+            )
         )
     return StepResult.noted([Note(Text("not installed here: {targets}", ", ".join(absent)), _UNSEEN)])
 

@@ -300,7 +300,7 @@ def _unusable_package(project: Project, folder: Path) -> Problem:
         folder,
         project.name,
     )
-    hint = Text("check the folder and delete it, then install {name} again", project.name)
+    hint = Text("make sure that you need nothing in the folder and delete it, then install {name} again", project.name)
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 

@@ -42,12 +42,12 @@ FIRST = Recipe(
         " launched which kernel, and with which shapes (--contents npu,cpu,shapes)"
     ),
     how=Text(
-        "inserts one line before the graph capture and one after it. The graph captures of draft models are not"
-        " recorded. Only the first capture of a model runner is recorded. An update of the weights from disk might"
-        " capture again; up to 0.5.13.post1, --repeat N then records the first N captures. If a capture fails, its"
-        " trace is saved only when the process ends or the next capture begins. Up to 0.5.13.post1, the trace has only"
-        " the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel rank, so with --dp-size"
-        " every replica has a rank 0 that records"
+        "inserts one line before the graph capture and one after it. The first capture of each model runner is"
+        " recorded, except of draft models. If an update of the weights from disk captures again, that capture is"
+        " not recorded; only up to 0.5.13.post1, --repeat N records the first N captures. If a capture fails, its"
+        " trace is saved only when the process ends or the next capture begins. Up to 0.5.13.post1, the trace has"
+        " only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel rank, so with"
+        " --dp-size every replica has a rank 0 that records"
     ),
     upstream=_FILE,
     needed_until=Text(
@@ -69,8 +69,8 @@ FIRST = Recipe(
         Note(
             Text("to make the trace smaller, capture fewer batch sizes"),
             Text(
-                "the warm-up run of each batch size is in the trace, too. Set the largest one with"
-                " --cuda-graph-max-bs, from 0.5.14 on with --cuda-graph-max-bs-decode"
+                "the warm-up run of each batch size is in the trace, too. --cuda-graph-max-bs (from 0.5.14 on"
+                " --cuda-graph-max-bs-decode) sets the largest batch size"
             ),
         ),
     ),

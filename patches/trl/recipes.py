@@ -88,8 +88,8 @@ _LOG_PROBS = (
         where=Before("for start in range(...): ..."),
         line='self._rlpatch_stage("parts", model)',
         why=Text(
-            "the loop over the micro-batches of a rollout starts after this line. The loss calls this function, too,"
-            " but with gradients enabled, so rlpatch can tell the two kinds of calls apart"
+            "the loop over the micro-batches of a rollout starts after this line. The loss also calls the function"
+            " with this line, but with gradients enabled: so rlpatch can tell its calls from those for a rollout"
         ),
         parameters=("model",),
     ),

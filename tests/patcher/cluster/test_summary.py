@@ -84,7 +84,7 @@ def test_what_several_say_is_said_once_with_their_names() -> None:
         one.problems.append(Problem(Kind.ENVIRONMENT, "damaged" if name == "n2" else "read-only", "/site"))
     report = summary.merge(told)
     assert [(note[0], note[1], note[2]) for note in report.notes] == [
-        ("warning", "the disk is full (n1, n2, n3, … (4 nodes))", "df"),
+        ("warning", "the disk is full (n1, n2, n3, … (4 nodes in total))", "df"),
         ("note", "the disk is full (n2, n3, n4)", "df"),
     ]
     assert [(one.cause, one.place) for one in report.problems] == [
