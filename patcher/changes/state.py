@@ -82,4 +82,6 @@ def file_state(
                 " missing"
             ),
         )
-    return FileState(path, Text("intact"), rights and Text("{rights}; revert does not undo this change", rights))
+    return FileState(
+        path, Text("intact"), rights and Text("{rights}; `rlpatch revert` does not undo this change", rights)
+    )

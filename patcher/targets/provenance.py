@@ -113,7 +113,7 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
     return real.parent, (
         Note(
             Text("the package folder contains symbolic links"),
-            Text("{package} contains links into {folder}", package, real.parent),
+            Text("{package} contains symbolic links into {folder}", package, real.parent),
         ),
     )
 

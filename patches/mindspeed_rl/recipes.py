@@ -159,7 +159,7 @@ def _engine(stage: str) -> Recipe:
                 releases,
                 _TRAINING_ENGINE,
                 ("e335852afe4a", "7a56bbeb4d29"),
-                Text("Megatron's schedule runs the micro-batches; the mini-batches are in a loop over the epochs")
+                Text("Megatron's schedule runs the micro-batches; each epoch runs all mini-batches in a loop")
                 if update
                 else Text("Megatron's schedule runs the micro-batches"),
             ),

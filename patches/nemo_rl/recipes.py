@@ -30,7 +30,7 @@ _DUMMIES = Note(
     ),
 )
 _COUNTED = Note(
-    Text("each call of a stage counts as a training step"),
+    Text("each stage counts its own calls: one call is one training step"),
     Text(
         "the first call in a process is training step 1, also after a restart from a checkpoint. Validations"
         " are not counted"

@@ -19,7 +19,7 @@ _WHY = Text(
     " epoch, on every rank"
 )
 _COUNTED = Note(
-    Text("each call of a stage counts as a training step"),
+    Text("each stage counts its own calls: one call is one training step"),
     Text(
         "these step numbers can differ from the log: with freezing_actor_steps the actor skips the first"
         " training steps, and after a restart from a checkpoint the numbers begin at 1 again"

@@ -62,9 +62,9 @@ _VERSION = Insertion(
     where=Head(),
     line="if global_steps is not None: TrainingWorker._rlpatch_parameter_version = global_steps",
     why=Text(
-        "training step N ends by sending its weights to the rollout, so the calls that follow belong to step N + 1, as"
-        " in verl's log. Fine-tuning, a critic with its own resources, and trainers that do not pass global_steps"
-        " never give the number N here: then each call counts as a training step"
+        "training step N ends by sending its weights to the rollout, so the calls that follow belong to step N + 1,"
+        " as in verl's log. In fine-tuning, in a critic with its own resources, and with trainers that do not pass"
+        " global_steps, N is not known here: in these cases each call counts as a training step"
     ),
     parameters=("global_steps", "mode"),
     optional=True,

@@ -181,7 +181,7 @@ def test_strict_editable_links_lead_to_the_checkout(tmp_path: Path, tagged: bool
     dist_info(site, "0.11.0rc1", lists="x.pth", editable=source)
     found = of(source / "build/__editable__.vllm_ascend-0.11.0rc1-py3-none-any", site)
     assert (found.root, found.installed_as) == (source, "editable")
-    assert "contains links into" in found.notes[0].detail
+    assert "contains symbolic links into" in found.notes[0].detail
 
 
 def test_strict_editable_hard_links_stay_in_the_build_folder(tmp_path: Path) -> None:
