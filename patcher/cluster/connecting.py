@@ -45,8 +45,8 @@ def _listed(text: str | None) -> list[str]:
 def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
     """Return those of `nodes` that match any of `words` (none: all), in the order of `nodes`.
 
-    A word is a pattern of a name or address, six or more characters that begin a node's id, or a resource such as
-    `NPU>0`. Raises Problem (USAGE) if a word matches none.
+    A word is a pattern of a name or address, six or more characters that begin a node's id, or a resource with
+    a number that the node must exceed, `NPU>0`. Raises Problem (USAGE) if a word matches none.
     """
     if not words:
         return list(nodes)
@@ -69,9 +69,10 @@ def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode
 
 
 def _matches(word: str, node: RayNode) -> bool:
-    """Tell whether a word matches a node: a pattern of its name, host or address, or a resource such as `NPU>0`.
+    """Tell whether a word matches a node: by a shell pattern of its name, host or address, where case counts.
 
-    A prefix of the node's identity matches from six characters on.
+    `RESOURCE>NUMBER` matches nodes with more of that resource; there is no other comparison. A prefix of the node's
+    identity matches from six characters on.
     """
     if resource := re.fullmatch(r"([^<>=]+)>(\d+(?:\.\d+)?)", word):
         return node.resources.get(resource[1], 0) > float(resource[2])

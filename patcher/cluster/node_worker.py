@@ -45,9 +45,10 @@ class NodeWorker:
         return self._options.with_environment()
 
     def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
-        """Return the targets and patches of this node, and the target that each of `words` names; write nothing.
+        """Return the targets and patches of this node, and for each of `words` its target or the Problem of finding it.
 
-        The survey also has the sha256 of each file that planning reads. `command` is the command typed, `packages` maps
+        Nothing is written. The survey also has the sha256 of each file that planning reads, and the folders in which a
+        command was interrupted. `command` is the command typed, `packages` maps
         a project to the packages to look for in its environment.
         """
         requested = {word: self._find_requested(word, command, packages) for word in words}

@@ -20,7 +20,7 @@ _UNCHECKED = (0b01).to_bytes(4, "little")
 
 
 def archive() -> bytes:
-    """Return a zip of `patcher` and `patches` with bytecode, from which Python can import them.
+    """Return a zip, importable by Python, of the modules of `patcher` and `patches` that nodes need, with bytecode.
 
     A Python of another version ignores the bytecode and compiles the sources.
     """

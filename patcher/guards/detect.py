@@ -213,10 +213,11 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield a result for each started program whose words match all patterns of a row of ``requested_by``.
+    """Yield a result, with the state ``otherwise`` of ``switch``, for each command that fits a row of ``requested_by``.
 
-    A pattern after ``!`` may match no word. A start that misses one pattern, but has a word that is known only at run
-    time, is UNKNOWN; in a row of one pattern only if it starts curl or wget.
+    Each pattern of the row must match a whole word, and one after ``!`` none; words with white space do not count. The
+    state is UNKNOWN if it is not sure that the launch runs the command. It is UNKNOWN, too, if the command fails one
+    pattern but has a word that is known only at run time; in a row of one pattern only if it is curl or wget.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own

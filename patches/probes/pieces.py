@@ -192,9 +192,9 @@ class LimitedPieces(SizeLimit, Pieces):
         super().open_window(unit)
 
     def finish(self, report: str, traces: Sequence[str] = ()) -> None:
-        """Add the size of ``traces`` to that of the window, and report them as the base class does.
+        """Count the size of ``traces`` towards ``most_bytes``, then finish the piece or the window.
 
-        The last piece of a window resets the size.
+        ``report`` says what was recorded. The last piece sets the count back to 0, and keeps the size of a unit.
         """
         self.add_trace_size(traces, self.unit - self.piece_first)
         if not self.is_piece:

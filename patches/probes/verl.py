@@ -113,7 +113,7 @@ class LoggedSteps(MovedWindow, Trainer):
         super().begin_call(role)
 
     def begin_step(self) -> None:
-        """Begin a training step, or go on in it: then units are numbered from where the role's last call ended."""
+        """Begin a step; if ``goes_on``, go on in it: units count from where the role's last call ended."""
         if self.goes_on:  # a request is looked for where a step begins
             self.unit = self.reached[self.role]
             if self.is_chosen():
