@@ -16,7 +16,7 @@ RIDGE = 1e-3
 def scaling(rollout: Iterations) -> Callable[[Floats], Floats]:
     """Return a function that scales features, of shape (iterations, features), by what is usual in ``rollout``.
 
-    It divides each row by the seconds that a fit to ``rollout`` predicts for its iteration, and each column by its root
+    It divides each row by the seconds that a fit to ``rollout`` predicts from it, and each column by its root
     mean square in ``rollout``.
     """
     features, least = rollout.features, 0.3 * np.percentile(rollout.seconds, 1)

@@ -215,9 +215,10 @@ def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Return the width of each column: at least that of its longest word, and more if there is `room` left.
+    """Return the width of each column: at least that of its longest word, at most that of its widest cell.
 
-    All are None if the longest words need more than `room`. Widths and `room` are counted in columns of the terminal.
+    Columns get more than the longest word as far as there is `room`. All are None if the longest words need more.
+    `room` counts columns of the terminal, as the lengths of cells made by `cell` do.
     """
     columns = [*zip(*rows, strict=True)]
     widths = [max(len(type(value)(word)) for value in column for word in [*value.split(), ""]) for column in columns]

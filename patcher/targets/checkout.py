@@ -25,7 +25,7 @@ def top_of(root: Path) -> Path | None:
 
 
 def describe(root: Path, path: PurePosixPath) -> Checkout | None:
-    """Return the git state of the checkout around `root`; None without one.
+    """Return the commit of the checkout around `root`, and its version by the git tags; None without a checkout.
 
     Also None if git does not track `path`, which is relative to `root`.
     Raises Problem (ENVIRONMENT) if git is not installed or fails, as in a checkout of another user.

@@ -107,9 +107,10 @@ def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record
 
 
 def _unregistered(root: PatchedRoot, names: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
-    """Return records of patches known only by their marks, as after `git clean -xdf`, and problems of broken marks.
+    """Return records of marks in files that the store does not list, as after `git clean -xdf`; and broken marks.
 
-    Broken marks are reported for files of the targets `names` (empty: any), unless a patch of the store lists the file.
+    Such a record has only its patch and these files, even if the store knows the patch in other files. Broken marks
+    are reported for files of the targets `names` (empty: any), unless a patch of the store lists the file.
     """
     marked = root.marked()
     registered = {(record.patch, file) for record in root.records for file in record.files}

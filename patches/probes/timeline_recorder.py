@@ -471,9 +471,10 @@ class EngineTimeline(TimelineRecorder):
     iterating: Any  # row of the newest iteration
 
     def records_rank(self, rank: int, dp: int) -> bool:
-        """Note ``rank`` and data-parallel rank ``dp``, and tell whether iterations of that rank are recorded.
+        """Note ``rank`` and data-parallel rank ``dp``, and tell whether RLPATCH_RANKS has ``rank`` or is "all".
 
-        Raises ValueError if RLPATCH_RANKS is invalid.
+        Only then are iterations recorded. Call it before the first one, as it sets their CPU clock. Raises
+        ValueError if RLPATCH_RANKS is invalid.
         """
         import time
 

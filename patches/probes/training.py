@@ -85,9 +85,9 @@ class TrainingSteps(CountedUnits, OneWorld):
             self.finish("not recorded: the first call is already in training step %s" % step)
 
     def begin_step(self) -> None:
-        """Read a trigger request, place the window if this training step is chosen, and write the state file.
+        """Read a trigger request; if this training step is chosen, set at which unit the window opens.
 
-        Set ``done`` after the last chosen training step of all roles.
+        Write the state file. Set ``done`` after the last chosen training step of all roles.
         """
         if self.step <= max(self.steps):
             self.write_state("installed")

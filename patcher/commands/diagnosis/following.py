@@ -92,9 +92,9 @@ class Follower:
     def _look_at_rollouts(self, processes: tuple[Process, ...], run_engines: Sequence[Engine]) -> None:
         """Read the windows that the rollout workers have saved, then request more; do nothing while one still records.
 
-        A worker that still records `PATIENCE` rollouts after the request is not waited for. No more are requested once
-        the diagnosis of the rollout is supported, or all rounds were used. `processes` are those of the run,
-        `run_engines` its engines. Raises OSError.
+        A worker that still records `PATIENCE` rollouts after the request is not waited for. Once the diagnosis of the
+        rollout is supported, or all rounds were used, no more are requested, and `rollouts_finished` is set.
+        `processes` are those of the run, `run_engines` its engines. Raises OSError.
         """
         rows = self._rollout_workers()
         living = [row for row in rows if not row.life.gone]

@@ -89,8 +89,8 @@ def _patched_roots(
 ) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
     """Return (patched roots of each search, report to show only if nothing is reverted, report to show in any case).
 
-    Interrupted commands are completed or rolled back first, except with `dry_run` and on a cluster. The last report
-    tells of that, and names other places that still have patches.
+    Interrupted commands are completed or rolled back first, on a cluster by `searches`; with `dry_run` they are not.
+    The last report tells of that, and names other places that still have patches.
     """
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()

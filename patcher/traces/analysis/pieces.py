@@ -165,7 +165,7 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float:
 
 
 def _joined_gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
-    """Yield the places at which the device was free over all pieces, longest first; times and counts are summed.
+    """Yield the places at which the device was free, with times and counts over all pieces; the most time comes first.
 
     A place's longest gap, and the step with most of its time (``unit``), are taken from the piece in which a single
     step has most time at the place.

@@ -126,10 +126,10 @@ def step_marks(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
 
 
 def _numbered_steps(marks: Sequence[Mark]) -> list[Mark]:
-    """Return the marks of the name that covers the most time, if they can be steps; else an empty list.
+    """Return the outermost marks of the name that covers the most time, if they can be steps; else an empty list.
 
-    They can be if there are several, their numbers rise, and they cover at least half of the time from the first to the
-    last. Digits of a name do not count.
+    `marks` are sorted by begin, outer ones before inner ones, and not empty. They can be if there are several, their
+    numbers rise, and they cover at least half of the time from the first to the last. Digits of a name do not count.
     """
     names: dict[str, list[Mark]] = {}
     for mark in _outermost(marks):
