@@ -25,7 +25,7 @@ _INTERLEAVED = Note(
     ),
 )
 _COUNTED = Note(
-    Text("each rollout is one training step, counted from 1 in each process"),
+    Text("each rollout counts as one training step; each process counts from 1"),
     Text(
         "without a restart, training step N is slime's rollout_id N - 1. After a restart from a checkpoint, the count"
         " begins at 1 again. Steps in which the actor only waits for the critic to train (num_critic_only_steps) do"

@@ -109,7 +109,7 @@ FORCE = switch(PROFILERS, "Run the command even if another profiler is switched 
 def command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, force: bool
 ) -> CommandResult:
-    """Estimate from a few recorded iterations which kinds of kernels take the time of training steps.
+    """Estimate where the time of training steps goes, by kind of kernel, from a few recorded iterations.
 
     The timeline gives the duration of every iteration and micro-batch. A profiler records only a few iterations and
     micro-batches: they show what kinds of kernels take the time.
