@@ -173,32 +173,25 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(alike), time)
     if slowest is None or time(slowest) <= SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
-    values = slowest.number, in_ms(time(slowest)), time(slowest) / max(time(usual), 1)
-    evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", *values)
-    if profile.on_host:
-        evidence = Text("Step {number} took {time} on the host, {times:.1f} times as long as the median step.", *values)
-    cold = Text("{sentence}.", cold_start_phrase([slowest.number])) if slowest.number in profile.cold else ""
     late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > SLOW * time(usual)]
     lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
     similar = [number for number, excess in late if _ALIKE * excess >= most]
-    is_first = slowest is profile.units[0] and _delayed_step(profile, slowest, usual) is None
-    alternating = host_only.alternation(profile, similar, usual.number)
-    headline = alternating or _slow_steps_headline(profile, alike, len(similar), is_first=is_first)
-    advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
     change = host_only.trend([time(unit) for unit in whole])
-    if change:
-        headline, advice = _trend_headline(*change), host_only.GROWS
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
-    if not change and not alternating and host_only.causes_differ(profile, similar, usual.number, cause):
-        headline = Text("{title}; in the slowest one, {cause}", headline, cause)
-    elif cause:
-        headline = Text("{title}: {cause}", headline or model.TITLES["outlier"], cause)
+    if change:
+        headline, advice = _with_cause(_trend_headline(*change), cause), host_only.GROWS
+    else:
+        headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
+        advice = Text(
+            "check what is special about this step: its requests, a copy, garbage collection, another process"
+        )
+    evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
         "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units))),
-        sentences(evidence, more, cold), saving, _EXACT, better or advice, profile.source,
+        evidence, saving, _EXACT, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline,
     )  # fmt: skip
 
@@ -280,18 +273,48 @@ def _decode_steps(units: Sequence[model.RecordedUnit]) -> list[model.RecordedUni
     return decoding if 3 <= len(decoding) < len(units) else []
 
 
-def _slow_steps_headline(
-    profile: model.RankProfile, alike: Sequence[model.RecordedUnit], count: int, *, is_first: bool
-) -> str:
-    """Return the headline on ``count`` slow steps; "" if only one is slow, and it is not the first step of the profile.
+def _slow_step_evidence(
+    profile: model.RankProfile, slowest: model.RecordedUnit, ns: int, usual_ns: int, more: str
+) -> Text:
+    """Return the sentences on the step ``slowest``: it took ``ns``, so many times the median step, and ``more``.
 
-    ``alike`` are the steps that were compared. ``is_first`` tells whether the slowest of them is the first step.
+    A step that has the profiler's start-up cost in its time is said to have it.
     """
-    if count > 1 and len(alike) < len(profile.units):
-        return Text("{count} of {total} decode steps take much longer than the others", count, len(alike))
-    if count > 1:
-        return Text("{count} of {total} steps take much longer than the others", count, len(alike))
-    return Text("The first recorded step takes much longer than the others") if is_first else ""
+    values = slowest.number, in_ms(ns), ns / max(usual_ns, 1)
+    evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", *values)
+    if profile.on_host:
+        evidence = Text("Step {number} took {time} on the host, {times:.1f} times as long as the median step.", *values)
+    if slowest.number not in profile.cold:
+        return sentences(evidence, more)
+    return sentences(evidence, more, Text("{sentence}.", cold_start_phrase([slowest.number])))
+
+
+def _slow_steps_headline(
+    profile: model.RankProfile, total: int, similar: Sequence[int],
+    slowest: model.RecordedUnit, usual: model.RecordedUnit, cause: str,
+) -> str:  # fmt: skip
+    """Return the headline on the slow steps, with the ``cause`` of the slowest one, if that is known.
+
+    ``similar`` are the numbers of the steps that are about as slow, of ``total`` steps that were compared. The headline
+    is "" if only one step is slow, for an unknown cause, and it is not the first step of the profile.
+    """
+    if alternating := host_only.alternation(profile, similar, usual.number):
+        return _with_cause(alternating, cause)
+    title: str = ""
+    if len(similar) > 1 and total < len(profile.units):
+        title = Text("{count} of {total} decode steps take much longer than the others", len(similar), total)
+    elif len(similar) > 1:
+        title = Text("{count} of {total} steps take much longer than the others", len(similar), total)
+    elif slowest is profile.units[0] and _delayed_step(profile, slowest, usual) is None:
+        title = Text("The first recorded step takes much longer than the others")
+    if host_only.causes_differ(profile, similar, usual.number, cause):
+        return Text("{title}; in the slowest one, {cause}", title, cause)
+    return _with_cause(title, cause)
+
+
+def _with_cause(headline: str, cause: str) -> str:
+    """Return a headline on slow steps ("": the usual one) with their cause; unchanged if that is ""."""
+    return Text("{title}: {cause}", headline or model.TITLES["outlier"], cause) if cause else headline
 
 
 def _trend_headline(first: int, last: int) -> str:

@@ -997,7 +997,8 @@ def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(
     is_first: bool, count: int, said: bool
 ) -> None:
     made = capture(*(unit(at) for at in range(5)))
-    headline = diagnoses._slow_steps_headline(made, made.units, count, is_first=is_first)
+    slowest, usual = made.units[0 if is_first else 1], made.units[2]
+    headline = diagnoses._slow_steps_headline(made, 5, [*range(count)], slowest, usual, "")
     assert (headline == "") != said
     assert (f"{count} of 5 steps" in headline) == (count > 1)
 
