@@ -215,11 +215,16 @@ def _delayed_step(
     On the device a step lasts until the next one begins its first kernel, so a delay before that kernel counts for the
     step before. ``usual`` is the median step.
     """
-    following = next((unit for unit in profile.units if unit.number > slowest.number), None)
+    following = _step_after(profile, slowest)
     excess, median = slowest.device_ns - usual.device_ns, profile.host_median_ns
     if following is None or 2 * (slowest.host_ns - median) >= excess or 2 * (following.host_ns - median) < excess:
         return None
     return following
+
+
+def _step_after(profile: model.RankProfile, step: model.RecordedUnit) -> model.RecordedUnit | None:
+    """Return the recorded step that follows ``step``; None for the last one."""
+    return next((unit for unit in profile.units if unit.number > step.number), None)
 
 
 def _severity_of_slow_steps(profile: model.RankProfile, lost: int, whole: int) -> str:
@@ -342,7 +347,7 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
             cause = Text("most of the additional time passes in {place}", held)
         most = sentences(most, Text("Most of this additional time is at one place: {place}.", place_in_words(gap)))
-        following = next((unit for unit in profile.units if unit.number > slowest.number), None)
+        following = _step_after(profile, slowest)
         if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
             most = sentences(most, Text("This gap ends at the first kernel of step {number}.", following.number))
     if delayed := _delayed_step(profile, slowest, usual):
