@@ -24,10 +24,10 @@ LARGEST = 5
 """Number of causes that are reported for a run."""
 
 LEAST = 0.01
-"""Smallest share of the run that a reported cause has."""
+"""Smallest share of the steps' time that a reported cause has."""
 
 LONG_ACTIVITY = 0.1
-"""Smallest share of the run for which an activity is reported that is long in every step."""
+"""Smallest share of the steps' time for which an activity is reported that is long in every step."""
 
 MOSTLY = 0.5
 """Share of the steps in which the same rank or replica must be last to be named for the run."""

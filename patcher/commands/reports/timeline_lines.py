@@ -233,7 +233,7 @@ def _memory_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield lines on the causes of lost time: seconds, share of the run, steps and advice; nothing without causes."""
+    """Yield lines on the causes of lost time: seconds, share of the steps' time, steps and advice; nothing without causes."""
     if not timeline.causes:
         return
     yield Text("largest costs")
@@ -241,7 +241,7 @@ def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
         count = len(cause.steps)
         where = Text("step {step}", cause.steps[0]) if count == 1 else steps_text(count)
         text = Text(
-            "{number}. {title}: {seconds} s, {share} of the run, in {steps}",
+            "{number}. {title}: {seconds} s, {share} of step time, in {steps}",
             number,
             cause.title,
             brief(cause.seconds),

@@ -57,7 +57,7 @@ def _run_verdict(timeline: RunTimeline) -> str:
         return Text("{steps}. No step or cause stands out.", steps)
     most = timeline.causes[0]
     return Text(
-        "{steps}. Largest cost: {cause} ({time}, {share} of the run).",
+        "{steps}. Largest cost: {cause} ({time}, {share} of step time).",
         steps,
         _title(most),
         seconds(most.seconds),
@@ -77,7 +77,7 @@ def causes(timeline: RunTimeline) -> Content:
             tag("h3", _title(cause)),
             tag(
                 "p",
-                Text("{time}, {share} of the run", seconds(cause.seconds), share(cause.share)),
+                Text("{time}, {share} of step time", seconds(cause.seconds), share(cause.share)),
                 _saving_text(cause),
                 cause.steps and (" \N{MIDDLE DOT} ", _step_links(cause.steps)),
             ),

@@ -41,20 +41,20 @@ def test_a_typical_step_is_the_median_without_the_warm_up(run: RunTimeline) -> N
     assert "1 step, 1.00 s. No" in said(sections.head(replace(run, steps=steps[:1])))
     cause = RunCause("", 9.0, 0.25, (), "", UPDATE)
     text = said(sections.head(replace(run, steps=steps, causes=(cause, replace(cause, title="another")))))
-    assert text.endswith("Largest cost: trainer, rank 1: micro-batch in update (9.00 s, 25 % of the run).")
+    assert text.endswith("Largest cost: trainer, rank 1: micro-batch in update (9.00 s, 25 % of step time).")
 
 
 @pytest.mark.parametrize(
     ("cause", "text"),
     [
-        (RunCause("title", 9.0, 0.25, (), "advice"), "title 9.00 s, 25 % of the run advice"),
-        (RunCause("title", 9.0, 0.25, (), "", None, 9.0), "title 9.00 s, 25 % of the run"),
-        (RunCause("", 9.0, 0.25, (2,), ""), "? 9.00 s, 25 % of the run \N{MIDDLE DOT} in steps 2"),
-        (RunCause("", 9.0, 0.25, (), "", UPDATE, 1.5), f"{UPDATE.label} 9.00 s, 25 % of the run \N{MIDDLE DOT} a fix saves at most 1.50 s"),
-        (RunCause("title", 9.0, 0.25, tuple(range(8)), ""), "title 9.00 s, 25 % of the run \N{MIDDLE DOT} in steps 0, 1, 2, 3, 4, 5, 6, 7"),
+        (RunCause("title", 9.0, 0.25, (), "advice"), "title 9.00 s, 25 % of step time advice"),
+        (RunCause("title", 9.0, 0.25, (), "", None, 9.0), "title 9.00 s, 25 % of step time"),
+        (RunCause("", 9.0, 0.25, (2,), ""), "? 9.00 s, 25 % of step time \N{MIDDLE DOT} in steps 2"),
+        (RunCause("", 9.0, 0.25, (), "", UPDATE, 1.5), f"{UPDATE.label} 9.00 s, 25 % of step time \N{MIDDLE DOT} a fix saves at most 1.50 s"),
+        (RunCause("title", 9.0, 0.25, tuple(range(8)), ""), "title 9.00 s, 25 % of step time \N{MIDDLE DOT} in steps 0, 1, 2, 3, 4, 5, 6, 7"),
         (
             RunCause("title", 9.0, 0.25, tuple(range(10)), ""),
-            "title 9.00 s, 25 % of the run \N{MIDDLE DOT} in steps 0, 1, 2, 3, 4, 5, 6, 7 and 2 more",
+            "title 9.00 s, 25 % of step time \N{MIDDLE DOT} in steps 0, 1, 2, 3, 4, 5, 6, 7 and 2 more",
         ),
     ],
 )  # fmt: skip

@@ -105,7 +105,7 @@ def test_what_it_says_first() -> None:
     text = page.page(made.run())
     order = [
         "engine, replica 1, rank 1: no file", "6 steps, median 8.87 s. Largest cost: trainer, rank 1",
-        "18.4 s, 31 % of the run · in steps ", "lower poll_interval", "<h2>The run</h2>",
+        "18.4 s, 31 % of step time · in steps ", "lower poll_interval", "<h2>The run</h2>",
     ]  # fmt: skip
     places = [text.index(one) for one in order]
     assert places == sorted(places)
