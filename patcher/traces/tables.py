@@ -461,7 +461,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
         *_MEETING,
         Column("shortest_ns", Text("shortest"), TIME),
         Column("longest_ns", Text("longest"), TIME),
-        Column("waiting_ns", Text("waiting"), TIME),
+        Column("waiting_ns", Text("waiting time"), TIME),
         Column("last", Text("straggler"), NAME),
     )
     rows = []

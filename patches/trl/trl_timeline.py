@@ -16,7 +16,7 @@ _TIMELINE = Timeline("trl")
 _SYNC = Text("the trainer sends the weights to vLLM")
 _GENERATES = '"phase", "training_step"'  # in the first one of a rollout, so they are not alike
 _PHASES = (
-    ("_generate", "a rollout"),
+    ("_generate", Text("a rollout is generated here")),
     ("_calculate_rewards", Text("the rewards of the rollout are computed here")),
     ("_get_per_token_logps_and_entropies", Text("log-probs are computed here, for the rollout or for the loss")),
     ("compute_loss", Text("the forward of a micro-batch runs here; the rest of the micro-batch is its backward")),

@@ -340,7 +340,7 @@ UPSTREAM = Upstream(
             " the right moment."
         ),
         ">=0.12.0,<0.13.0": _DELAYED.filled(
-            "VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS", _BY_HAND
+            Text("VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS"), _BY_HAND
         ),
         ">=0.13.0,<0.18.0": _DELAYED.filled("--profiler-config", _BY_HAND),
         ">=0.18.0": Text(

@@ -127,9 +127,7 @@ def _link(step: int) -> Markup:
 
 def steps(timeline: RunTimeline) -> Content:
     """Return the table of steps, each number a link to the picture, with the causes of each and marks of warm-ups."""
-    limited = [
-        [_verdict_text(step), step.warm_up and tag("small", " (", Text("warm-up"), ")")] for step in timeline.steps
-    ]
+    limited = [[_verdict_text(step), step.warm_up and tag("small", Text(" (warm-up)"))] for step in timeline.steps]
     links = [_link(step.step) for step in timeline.steps]
     return table_section(tables.steps(timeline), contents={"step": links, "limited_by": limited})
 
@@ -141,7 +139,9 @@ def _verdict_text(step: TrainingStep) -> Content:
     """
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
-        also = [("; ", Text("+{excess} {cause}", seconds(cause.excess_seconds), cause.label)) for cause in step.also]
+        also = [
+            (SEMICOLON, Text("+{excess} {cause}", seconds(cause.excess_seconds), cause.label)) for cause in step.also
+        ]
         return (
             tag("strong", Text("+{excess} {cause}", seconds(by.excess_seconds), by.label)),
             also,
@@ -160,7 +160,7 @@ def _verdict_text(step: TrainingStep) -> Content:
 def _uncompared_phases(step: TrainingStep) -> Content:
     """Return texts on the long phases of a step that are not compared with those of other steps."""
     return [
-        ("; ", Text("not compared with other steps: {phase}, {time}", phase.name, seconds(phase.seconds)))
+        (SEMICOLON, Text("not compared with other steps: {phase}, {time}", phase.name, seconds(phase.seconds)))
         for phase in step.beside
     ]
 
