@@ -155,7 +155,8 @@ def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
     """Return coefficients ≥ 0, of shape (features, columns), from a weighted least-squares fit of each column.
 
     ``features`` has the shape (samples, features), ``values`` (samples, columns). A row's error is multiplied by its
-    weight. All subsets of features are solved at once, and the best solution without a negative coefficient is taken.
+    weight. A slight ridge penalty makes the solution unique. All subsets of features are solved at once, and the best
+    solution without a negative coefficient is taken.
     """
     weighted_features = features * weights[:, None]
     sizes = np.sqrt((weighted_features**2).sum(axis=0))
@@ -175,7 +176,10 @@ def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
 
 
 def huber_weights(relative_residuals: Floats) -> Floats:
-    """Return a weight for each residual: 1 within two robust standard deviations, less the farther it is beyond."""
+    """Return a weight for each residual: 1 within two robust standard deviations, less the farther it is beyond.
+
+    The standard deviation counts as 0.01 at least.
+    """
     deviation = max(1.4826 * float(np.median(np.abs(relative_residuals))), 0.01)
     weights: Floats = np.minimum(1.0, _OUTLIER * deviation / np.maximum(np.abs(relative_residuals), 1e-12))
     return weights
@@ -184,8 +188,9 @@ def huber_weights(relative_residuals: Floats) -> Floats:
 def shares_without_profiler(class_seconds: Floats, seconds: Floats, stretched: NDArray[np.bool_]) -> Floats:
     """Return the share of each class in iterations or micro-batches that take ``seconds`` without a profiler.
 
-    ``class_seconds``, of shape (iterations, classes), are those under the profiler. The ``stretched`` classes get what
-    the others leave of the seconds. The shares of each iteration add up to 1.
+    ``class_seconds``, of shape (iterations, classes), are those under the profiler. The ``stretched`` classes, which
+    the profiler makes longer, get what the others leave of the seconds, at least 0. The shares of each iteration add up
+    to 1, or are all 0 if all classes are.
     """
     kept = np.where(stretched, 0.0, class_seconds)
     rest = np.where(stretched, class_seconds, 0.0)

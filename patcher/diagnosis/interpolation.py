@@ -98,7 +98,8 @@ class Interpolation:
 def by_length(length: Floats) -> dict[str, NDArray[np.bool_]]:
     """Return ``short``, ``medium`` and ``long`` → the mask of these micro-batches; names without any are left out.
 
-    The limits are at thirds of the range between the shortest and the longest ``length`` (seconds).
+    The limits are at thirds of the range between the shortest and the longest ``length`` (seconds). Equal ones are all
+    ``long``. There must be one micro-batch at least.
     """
     low, high = float(length.min()), float(length.max())
     third = (high - low) / 3

@@ -14,7 +14,8 @@ from patcher.page.table import table_section
 def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str:
     """Return the HTML page of a diagnosis; ``folder`` is shown below the title.
 
-    ``again`` is the command that records what is lacking, None if nothing is.
+    A stage without iterations only appears in the table of stages. ``again`` is the command that records what is
+    lacking, None if nothing is.
     """
     body = (
         tag("header", tag("h1", "rlpatch diagnose"), faint(folder)),

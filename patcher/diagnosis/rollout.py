@@ -216,7 +216,8 @@ def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
 def class_shares(shares: Floats, half_widths: Floats, seconds: float) -> tuple[ClassShare, ...]:
     """Return each class with a share above 0, its interval's half-width and its part of ``seconds``, largest first.
 
-    ``shares`` and ``half_widths``, from 0 to 1, have a value for each class, in the order of `NAMES`.
+    A class is a kind of work, such as collectives. ``shares`` and ``half_widths``, from 0 to 1, have a value for each
+    class, in the order of `NAMES`.
     """
     rows = [
         ClassShare(name, float(share), float(half_width), float(share) * seconds)

@@ -34,7 +34,10 @@ class DiagnosedTraining:
 
 
 def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankProfile]) -> DiagnosedTraining:
-    """Diagnose each training stage over all its processes, with the ``profiles`` of windows recorded in them."""
+    """Diagnose each training stage over all its processes, with the ``profiles`` of windows recorded in them.
+
+    Stages come in the order of ``stages``. A profile of any other process or stage is ignored.
+    """
     profiles = tuple(profiles)
     by_name = dict[str, list[TrainerStage]]()
     for stage in stages:
@@ -62,7 +65,10 @@ def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
 
 
 def _was_recorded_in(profile: RankProfile, stage: TrainerStage) -> bool:
-    """Tell whether a profile was recorded by the process of ``stage``, in that stage and role, by its metadata."""
+    """Tell whether a profile was recorded by the process of ``stage``, in that stage and role, by its metadata.
+
+    A stage without a role matches any role. False without metadata.
+    """
     metadata = profile.metadata
     if metadata is None or (metadata.stage, metadata.pid) != (stage.stage, stage.pid):
         return False
@@ -182,8 +188,8 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
 def without_recording_cost(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
     """Return the ``measured`` seconds of micro-batches without what recording added to those at the indices ``places``.
 
-    A recorded micro-batch, and those beside it, count at most as the median of other micro-batches of about their size.
-    If all are recorded or beside recorded ones, nothing changes.
+    A recorded micro-batch, and those beside it, count at most as the median of other micro-batches of about their size,
+    scaled to their own size. If all are recorded or beside recorded ones, nothing changes.
     """
     disturbed = np.zeros(len(measured), dtype=bool)
     for place in places:

@@ -139,8 +139,8 @@ def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
     """Yield the time of rollouts with other ``max_num_seqs`` (0.5, 2 and 4 times the peak), and with outputs cut.
 
     Outputs are cut at the 95th percentile of their lengths. The newest rollouts are replayed, and their times scaled to
-    all rollouts. If they cannot be replayed, each result has a reason instead of a time. Nothing is yielded without
-    iterations.
+    all rollouts. If they cannot be replayed, each result has a reason instead of a time. A setting equal to the peak is
+    left out, and nothing is yielded without iterations.
     """
     replayed = replay(iterations)
     if replayed is None:

@@ -61,7 +61,8 @@ class Joined:
 def recorded_traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
     """Return the traces in ``folder`` of windows, weight syncs included, that ``engines`` or ``trainers`` recorded.
 
-    The metadata beside a trace tell; metadata that cannot be read are skipped.
+    The metadata beside a trace tell; metadata that cannot be read are skipped. The traces are sorted by these files'
+    names.
     """
     places = [("rollout", engine.pid, engine.host) for engine in engines]
     places += [(trainer.stage, trainer.pid, trainer.host) for trainer in trainers]
