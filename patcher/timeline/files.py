@@ -239,7 +239,10 @@ class IterationColumns:
         return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
     def extend(self, start: Sequence[int], *columns: Iterable[int]) -> None:
-        """Append iterations as columns in the order of the class; columns that are not given are filled with 0."""
+        """Append iterations as columns in the order of the class; columns that are not given are filled with 0.
+
+        ``start`` and ``columns`` must be equally long.
+        """
         zeros = repeat([0] * len(start), len(self._columns) - 1 - len(columns))
         for column, values in zip(self._columns, (start, *columns, *zeros), strict=True):
             column.extend(values)
@@ -594,7 +597,7 @@ class Reader:
     def _add_notes(self, block: Block, now: int) -> None:
         """Add the notes on memory, host, KV cache and device in a block that was written at ``now`` (microseconds).
 
-        Each part that cannot be decoded is counted as one loss.
+        Each part that cannot be decoded is counted as one loss. Single values out of range are skipped without that.
         """
         rows = _decode_columns(block.memory) if block.memory else []
         host = _decode_host(block.host) if block.host else None
@@ -625,7 +628,7 @@ class Reader:
     def cpu_wait(self, start: int, end: int) -> int:
         """Return for how long a thread waited for a CPU between ``start`` and ``end``; all are microseconds.
 
-        A noted wait is spread evenly over the range that it was noted for.
+        A noted wait is spread evenly over the range that it was noted for. 0 if none was noted.
         """
         first = bisect_right(self.cpu_waits, start, key=end_of)
         waited = 0.0
@@ -654,8 +657,8 @@ class Reader:
 def _memory_note(row: Sequence[int], now: int) -> MemoryNote | None:
     """Return the memory note in ``row``, a row of a block that was written at ``now``; None for an invalid row.
 
-    A row has a time relative to ``now`` and two or six sizes in MiB: resident and shared, and those on the device.
-    Times are in microseconds.
+    A row has a time relative to ``now`` and two or six sizes in MiB: resident and shared, and those on the device. The
+    note has bytes, and private memory instead of the first two: resident without shared. Times are in microseconds.
     """
     at, *sizes = row or [0]
     if len(sizes) not in (2, 6) or min(sizes) < 0 or max(sizes) >= _LARGEST_MIB or not -_EARLY_US < at < _LATE_US:

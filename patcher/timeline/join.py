@@ -151,9 +151,9 @@ class _Join:
     def _read_steps(self) -> Iterator[tuple[int, int, int, float | None]]:
         """Yield number, start, end and mean age of the weights of each step.
 
-        Start and end are in microseconds; the age is in steps, None if unknown. Before a step is yielded, everything
-        that ended in the step has been read. A step that the driver marks twice is yielded once. Yields nothing without
-        a driver.
+        Start and end are in microseconds; the age is in steps, None if unknown. A step begins when the one before ends.
+        Before a step is yielded, everything that ended in the step has been read. A step that the driver marks twice is
+        yielded once, and one without a length not at all. Yields nothing without a driver.
         """
         if self.driver is None:
             return
@@ -188,7 +188,7 @@ class _Join:
         """Return when the first step starts, in microseconds; it ends at ``end``.
 
         That is the start of the driver's first phase named "step". Without one, it is that of its first phase, executed
-        method or poll; those that have ended come first. Without any it is ``end``. ``reader`` is the driver's.
+        method or poll, if possible of one that has ended. Without any it is ``end``. ``reader`` is the driver's.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -199,7 +199,8 @@ class _Join:
     def _records_between(self, start: int, end: int) -> StepRecords:
         """Return the records of all processes that overlap ``start`` to ``end`` (microseconds).
 
-        Spans that mark steps are left out. Pauses of rlpatch's own recorders are listed apart from the other spans.
+        Spans are not cut off at these limits, and those that still go on are included. Spans that mark steps are left
+        out. Pauses of rlpatch's own recorders are listed apart from the other spans.
         """
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
@@ -314,7 +315,10 @@ class _Join:
             self.paths = [thinned(path, self.pieces) for path in self.paths]
 
     def _step_iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
-        """Yield each engine's iterations that start in step ``number``, as columns; ``records`` are the step's."""
+        """Yield each engine's iterations that start in step ``number``, as columns; ``records`` are the step's.
+
+        Times and lengths are in seconds. An engine without such an iteration is left out.
+        """
         for process, columns in records.iterations.items():
             first, end = (bisect_left(columns.start, edge) for edge in (records.start, records.end))
             if first < end:
@@ -337,7 +341,8 @@ class _Join:
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
         """Return how long the process of a piece of the critical path waited for a CPU; NO_WAIT if none is known.
 
-        For a piece of all trainers, it is the wait of the trainer that waited longest.
+        For a piece of all trainers, it is the wait of the trainer that waited longest. Any other piece that names no
+        process has none.
         """
         trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
         processes = trainers if piece.process is None else [piece.process]
@@ -427,7 +432,8 @@ class _Join:
     def _incomplete_call(self, records: StepRecords) -> str:
         """Return a text on a driver's call that fewer ranks recorded in this step than in an earlier one, "" if none.
 
-        Updates ``expected``, which has call → the most ranks that recorded it in a step.
+        The first such call counts, except one that another call may have taken executions from (`has_twin`). Updates
+        ``expected``, which has call → the most ranks that recorded it in a step.
         """
         for span in records.spans:
             is_drivers = span.process == records.driver and records.start <= span.start < records.end
@@ -517,7 +523,7 @@ class _Join:
 def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
     """Return the replica that finished last, and by how many microseconds it did so after the next to last.
 
-    (None, 0) if ``imbalances`` has none between replicas.
+    A replica is one copy of the inference engine. (None, 0) if ``imbalances`` has none between replicas.
     """
     for imbalance in imbalances:
         if imbalance.of == "replicas":
@@ -529,7 +535,7 @@ def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
 def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
     """Merge the shortest pieces of a critical path into the piece before them, until at most ``most`` are left.
 
-    The first piece stays, so ``most`` is at least 1.
+    A merged piece keeps the activity and delay of the one before. The first piece stays, so ``most`` is at least 1.
     """
     by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
     longest = {0, *by_length[max(len(path) - most, 0) :]}

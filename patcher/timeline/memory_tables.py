@@ -67,7 +67,10 @@ def holder(held: MemoryHolder) -> Text:
 
 
 def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
-    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed."""
+    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed.
+
+    Memory that no known process holds comes last.
+    """
     most += len(peak.holders) == most + 1  # a single one is named
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:
@@ -111,7 +114,10 @@ def change_line(change: MemoryChange) -> Text:
 
 
 def growth_line(growth: MemoryGrowth) -> Text:
-    """Return a line on memory that grows: process, bytes per step, and how many steps the free part lasts, if known."""
+    """Return a line on memory that grows: process, bytes per step, first and last size, and number of steps.
+
+    It also says for how many more steps the free memory lasts, if that is known.
+    """
     values = (growth.who, size(growth.per_step), size(growth.first), size(growth.last), growth.steps)
     line = _GROWTH[growth.of].filled(*values)
     return (

@@ -163,7 +163,8 @@ class ChosenSteps(NamedTuple):
 def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
     """Compare two runs: the mean step, its parts, and the causes of long steps; each side has at least one step.
 
-    A part that neither side has is left out. With fewer than four steps on a side, no change has an interval.
+    A part that neither side has is left out; one that a step lacks is 0 there. With fewer than four steps on a side, no
+    change has an interval.
     """
     sides = (before.steps, after.steps)
     values = {"step": [[step.seconds for step in side] for side in sides]}
@@ -333,8 +334,8 @@ def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChang
 def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
     """Return how a cause of long steps changed from the first side to the second: came, went, longer, shorter, unclear.
 
-    ``counts`` has the number of steps that it limited on each of the ``sides``. ``probability`` is that of such a
-    difference by chance; above 5 %, the change is unclear.
+    ``counts`` has the number of steps that it limited on each of the ``sides``; longer is a larger share of the side's
+    steps. ``probability`` is that of such a difference by chance; above 5 %, the change is unclear.
     """
     if probability > CHANCE:
         return UNCLEAR
@@ -372,7 +373,8 @@ def _log_choices(count: int, chosen: int) -> float:
 def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
     """Yield a sentence on why two runs cannot be compared, which is so if their trainers differ; else nothing.
 
-    Trainers differ if the phases that both have make less than half of the steps' time.
+    Trainers differ if the phases that both have make less than half of the steps' time, as the mean of both sides.
+    Nothing is yielded if neither side has phases.
     """
     sides = [_phase_seconds(side) for side in (before, after)]
     common = set(sides[0]) & set(sides[1])

@@ -157,8 +157,9 @@ class Collector:
     def _add_rollouts(self, records: StepRecords, step: int, process: int, since: int) -> None:
         """Count the new decode steps of the engine ``process`` (an index), and append their rollouts to ``rollouts``.
 
-        ``records`` are those of the training step number ``step``; call it for each step, in order. Decode steps that
-        began before ``since`` (microseconds) are only counted.
+        A decode step is an iteration with at most one token per request; others are not counted. ``records`` are those
+        of the training step number ``step``; call it for each step, in order. Decode steps that began before ``since``
+        (microseconds) are only counted.
         """
         replica, engine = records.replica_of[process], self.engines[process]
         busy = deque(covered(records.serves_by_replica[replica]))
@@ -207,7 +208,10 @@ class Collector:
             self._note_micro_batches(step, method, call, first, units_of)
 
     def _by_version(self, process: int) -> bool:
-        """Tell whether the probe of a process counts training steps by the version of the model's parameters."""
+        """Tell whether the probe of a process counts training steps by the version of the model's parameters.
+
+        That is so in verl from 0.8 on.
+        """
         package, _, release = self.processes[process].head.package.partition(" ")
         numbers = tuple(int(number) for number in re.findall(r"\d+", release)[:2])
         return package == "verl" and numbers >= (0, 8)
@@ -345,8 +349,8 @@ class Collector:
     ) -> Iterator[ProposedWindow]:
         """Yield a window of the micro-batch that is slowest in relation to its method's median, or nothing.
 
-        It must take over twice the median. ``slow`` has the slowest micro-batch of each step and method, ``steps`` the
-        steps by number.
+        It must take over twice the median. The window names the rank that made it slow, or all ranks if none did.
+        ``slow`` has the slowest micro-batch of each step and method, ``steps`` the steps by number.
         """
         if not slow:
             return
@@ -418,9 +422,9 @@ def _summarize_rollout(
 ) -> Rollout:
     """Summarize a rollout by its decode steps: up to 20 usual ones from the middle on, the slowest, and the median.
 
-    ``step`` is the driver's number, ``number`` the rollout's number in the engine; ``single`` tells whether it is the
-    only one of the step. The first of ``decodes`` is the slowest only if there is no other. ``most_requests`` is the
-    most at once.
+    Usual is what takes at most twice the median. ``step`` is the driver's number, ``number`` the rollout's number in
+    the engine; ``single`` tells whether it is the only one of the step. The first of ``decodes`` is the slowest only if
+    there is no other. ``most_requests`` is the most at once.
     """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)

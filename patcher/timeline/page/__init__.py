@@ -86,7 +86,10 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
 
 
 def _newest(timeline: RunTimeline, step_count: int) -> RunTimeline:
-    """Return the run with only its newest ``step_count`` steps, and with a note on the page if that leaves some out."""
+    """Return the run with only its newest ``step_count`` steps, and with a note on the page if that leaves some out.
+
+    Its other records, such as lanes and causes, stay as they are.
+    """
     if len(timeline.steps) <= step_count:
         return timeline
     note = Text(

@@ -158,7 +158,10 @@ def _verdict_text(step: TrainingStep) -> Content:
 
 
 def _uncompared_phases(step: TrainingStep) -> Content:
-    """Return texts on the long phases of a step that are not compared with those of other steps."""
+    """Return texts on the long phases of a step that are not compared with those of other steps; empty if none is.
+
+    A phase is what the driver calls a part of its step, such as validation.
+    """
     return [
         ("; ", Text("not compared with other steps: {phase}, {time}", phase.name, seconds(phase.seconds)))
         for phase in step.beside
@@ -175,7 +178,10 @@ def table_sections(timeline: RunTimeline) -> Iterator[Content]:
 
 
 def windows(timeline: RunTimeline) -> Content:
-    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed."""
+    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed.
+
+    A window is a range of steps whose kernels the profiler records.
+    """
 
     def window(proposed: ProposedWindow) -> Markup:
         """Return the HTML of one proposed window: title, reason, and commands for the next and the present run."""
@@ -211,7 +217,7 @@ def recorded(timeline: RunTimeline) -> Content:
 
 
 def rest(timeline: RunTimeline) -> Iterator[Content]:
-    """Yield the table of clocks and the notes."""
+    """Yield the table of clocks, and the notes if there are any."""
     yield table_section(tables.clocks(timeline))
     if timeline.notes:
         yield section(NOTES, tag("ul", [tag("li", note) for note in timeline.notes]))

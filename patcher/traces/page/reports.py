@@ -29,7 +29,11 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
-    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail."""
+    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail.
+
+    The slowest profile comes first, and is open. Ranks are only compared if there are several profiles, and a line
+    counts the profiles that ``limits`` leaves out.
+    """
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda profile: (-profile.median_ns, -profile.host_median_ns))
@@ -59,7 +63,10 @@ def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
 
 
 def _header(profiles: Sequence[RankProfile]) -> Content:
-    """Return the heading of a page, with the origin of the first four profiles and the number of the others."""
+    """Return the heading of a page, with the origin of the first four profiles and the number of the others.
+
+    The origin is the file, the profiler and device, the rank, and what the metadata name.
+    """
     more = len(profiles) - 4
     origins = [
         faint(
