@@ -36,9 +36,9 @@ def what_if_name(what_if: WhatIf) -> Text:
 def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[WhatIf] = ()) -> tuple[Action, ...]:
     """Return at most three actions, those that save most of the rollouts' time, the largest upper bound first.
 
-    The proposals are fuller batches, less host time, hidden collectives, and ``what_ifs``. Those that save less than
-    2 % of the seconds of ``stage``, the rollout, are left out. ``iterations`` are the stage's. Bounds overlap: they do
-    not add up.
+    An action is a change to try. The proposals are fuller batches, less host time, hidden collectives, and
+    ``what_ifs``. Those that save less than 2 % of the seconds of ``stage``, the rollout, are left out. ``iterations``
+    are the stage's. Bounds overlap: they do not add up.
     """
     proposals = [
         *_fuller_batches(iterations),

@@ -74,7 +74,7 @@ class Composition:
     half_widths: Floats
 
     def shares_in(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
-        """Return each class's share of the time of the iterations where the mask ``selection`` is True.
+        """Return the share of each class of work in the time of the iterations where the mask ``selection`` is True.
 
         ``seconds`` has those of all iterations. The shares add up to 1, or are all 0 if no iteration is selected.
         """
@@ -84,8 +84,9 @@ class Composition:
 def estimate_composition(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
     """Estimate the share of each class of work in a rollout's time and in each iteration, with 95 % intervals.
 
-    ``features``, of shape (iterations, features), and ``seconds`` are those of all iterations in the timeline. The
-    model is fitted to the ``recorded`` iterations first, then also to the timeline's.
+    A class of work is a family of kernels, such as attention, or a kind of idle time. ``features``, of shape
+    (iterations, features), and ``seconds`` are those of all iterations in the timeline. The model is fitted to the
+    ``recorded`` iterations first, then also to the timeline's.
     """
     recorded_alone = fit(recorded)
     coefficients = fit_to_timeline(recorded, recorded_alone, features, seconds)
@@ -97,8 +98,8 @@ def estimate_composition(recorded: RecordedIterations, features: Floats, seconds
 def fit(recorded: RecordedIterations) -> Floats:
     """Fit coefficients ≥ 0, of shape (features, classes), so that features times coefficients are each class's seconds.
 
-    Errors count in relation to an iteration's length. Iterations whose total is far from the prediction weigh less
-    (Huber), because they waited for something else.
+    A class of work is a family of kernels or a kind of idle time. Errors count in relation to an iteration's length.
+    Iterations whose total is far from the prediction weigh less (Huber), because they waited for something else.
     """
     totals = recorded.class_seconds.sum(axis=1)
     weights = 1 / np.maximum(totals, 1e-9)
@@ -139,9 +140,10 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
 
 
 def predict_from_other_windows(recorded: RecordedIterations) -> Floats:
-    """Predict the class seconds of each recorded iteration without its window: shape (iterations, classes).
+    """Predict the seconds of each class of work in each recorded iteration, by a fit to the other windows alone.
 
-    A single window is predicted from itself.
+    A window is a range of iterations that were recorded together. The result has the shape (iterations, classes). A
+    single window is predicted from itself.
     """
     predicted = recorded.features @ fit(recorded)
     windows = np.unique(recorded.window)
@@ -209,9 +211,9 @@ def weighted(by_iteration: Floats, seconds: Floats) -> Floats:
 def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
     """Return the half-width of the 95 % interval of each class's share of the timeline's iterations.
 
-    It comes from 40 fits to resampled residuals, and from fits without each window in turn; it is at least 0.01, or
-    0.02 with a single window. ``coefficients`` are those of the fit to ``recorded`` alone; ``features`` and ``seconds``
-    are the timeline's.
+    A class of work is a family of kernels or a kind of idle time. The half-width comes from 40 fits to resampled
+    residuals, and from fits without each window in turn. It is at least 0.01, or 0.02 with a single window.
+    ``coefficients`` are those of the fit to ``recorded`` alone; ``features`` and ``seconds`` are the timeline's.
     """
 
     def shares_by(sample: RecordedIterations) -> Floats:

@@ -28,12 +28,12 @@ def choose_windows(
 ) -> list[tuple[int, int]]:
     """Choose the iterations of a rollout whose recording tells most of its composition, as half-open ranges in order.
 
-    There are at most `WINDOWS` ranges of `LENGTH` iterations, none before iteration ``first``, and none with the last,
-    whose recording may go on until the next rollout begins. They do not touch, because opening one disturbs the next
-    iteration. ``recorded`` has the features, of shape (iterations, features), of iterations recorded before, and
-    ``taken`` the indices of these. If possible, no window lies near these, and half of the windows lie where the mask
-    ``lacking`` is True. If at most `LENGTH` iterations are left from ``first`` on, they are the only range; [] if none
-    are.
+    There are at most `WINDOWS` ranges of `LENGTH` iterations, none before iteration ``first``. None has the last
+    iteration, whose recording may go on until the next rollout begins. They do not touch, because opening one disturbs
+    the next iteration. ``recorded`` has the features, of shape (iterations, features), of iterations recorded before,
+    and ``taken`` the indices of these. If possible, no window lies near these, and half of the windows lie where the
+    mask ``lacking`` is True. If at most `LENGTH` iterations are left from ``first`` on, they are the only range, the
+    last one included; [] if none are.
     """
     # Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
     # iterations, weighted by their seconds.
@@ -88,9 +88,9 @@ def _mean_variance(information: Floats, importance: Floats) -> float:
 def load_condition(rollout: Iterations, load: str) -> tuple[int, int, int]:
     """Return when ``load`` begins in a rollout, as (least requests, most requests, index of the next iteration).
 
-    The load begins in the first iteration with at least ``least`` requests at once, or else in the first with at most
-    ``most`` after there were more; the number that does not apply is 0. All three are 0 for prefill, which comes first,
-    and if there never are so few requests.
+    A load is prefill, full, middle or tail. It begins in the first iteration with at least ``least`` requests at once,
+    or else in the first with at most ``most`` after there were more. The number that does not apply is 0. All three are
+    0 for prefill, which comes first, and if there never are so few requests.
     """
     requests, peak = rollout.requests, float(rollout.requests.max(initial=0))
     if load == loads.PREFILL:

@@ -54,10 +54,10 @@ class DiagnosedRollouts:
 
 
 def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> DiagnosedRollouts:
-    """Diagnose the rollouts of all ``engines``, at least one, with the ``profiles`` of windows recorded in them.
+    """Find where the time of the rollouts of all ``engines`` goes, by the ``profiles`` of windows recorded in them.
 
-    An engine's first rollout is a warm-up and left out if the engine has others. The stage has no classes below three
-    recorded iterations, or if these do not support the result.
+    There must be one engine at least. An engine's first rollout is a warm-up and left out if the engine has others. The
+    stage has no classes of work below three recorded iterations, or if these do not support the result.
     """
     profiles = tuple(profiles)
     joined = [join(engine, profiles) for engine in engines]
@@ -139,9 +139,10 @@ def _busy_errors(
 ) -> dict[str, float]:
     """Return load → seconds by which the device's busy time in ``working`` is predicted too long (negative: too short).
 
-    It is the predicted busy time times the relative error of the ``recorded`` iterations of this load, each predicted
-    from the other windows alone. If none was recorded, it is the busy time beyond the measured time. ``working`` and
-    ``features`` have the iterations where ``counted`` is True; ``places`` has the recorded ones' indices in that mask.
+    Loads are prefill, full, middle and tail. The error is the predicted busy time times the relative error of the
+    ``recorded`` iterations of this load, each predicted from the other windows alone. If none was recorded, it is the
+    busy time beyond the measured time. ``working`` and ``features`` have the iterations where ``counted`` is True;
+    ``places`` has the recorded ones' indices in that mask.
     """
     busy_classes = ~recorded.stretched
     measured = recorded.class_seconds[:, busy_classes].sum(axis=1)
@@ -192,7 +193,7 @@ def _after_warm_up(iterations: Iterations) -> NDArray[np.bool_]:
 
 
 def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
-    """Return the rollout's diagnosis if too few iterations are ``recorded`` (a number) to divide time among classes.
+    """Return the rollout's diagnosis without classes of work, because too few iterations are ``recorded`` (a number).
 
     It has the share and the mean length of each load's iterations (prefill, full, middle, tail), and the reason.
     """
@@ -232,7 +233,8 @@ def _load_part(
 ) -> LoadPart:
     """Return the results for one load: its share, the mean ms of its iterations, and its classes if they are supported.
 
-    ``mask`` selects the load among the ``working`` iterations, and ``composition`` has the shares of these.
+    A load is prefill, full, middle or tail, and a class is a kind of work. ``mask`` selects the load among the
+    ``working`` iterations, at least one. ``composition`` has the shares of all of these.
     """
     seconds, count = float(working.seconds[mask].sum()), int(mask.sum())
     classes: tuple[ClassShare, ...] = ()

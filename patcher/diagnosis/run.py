@@ -36,11 +36,12 @@ def diagnose(
     *,
     replays: bool = True,
 ) -> RunDiagnosis:
-    """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows.
+    """Find where a run's time goes, from iterations of engines, micro-batches of trainers, and profiles of windows.
 
-    Without any iteration, only the trainers' stages and the weight sync are in the result. With ``replays``, the time
-    under other settings is estimated too, which may need seconds for thousands of requests. Windows to record are
-    proposed only if the rollout's data do not suffice.
+    Windows are the iterations or micro-batches that a profiler recorded. Without any iteration, only the trainers'
+    stages and the weight sync are in the result. With ``replays``, the time under other settings is estimated too,
+    which may need seconds for thousands of requests. Windows to record are proposed only if the rollout's data do not
+    suffice.
     """
     profiles = tuple(profiles)
     training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)

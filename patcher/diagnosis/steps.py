@@ -83,7 +83,7 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
 def _stage_times(
     steps: Sequence[TrainingStep], call_times: Mapping[str, Sequence[tuple[float, float]]]
 ) -> dict[str, _StageTime]:
-    """Return stage → its seconds on the critical paths of ``steps``, by process and activity.
+    """Return stage, such as rollout → its seconds on the critical paths of ``steps``, by process and activity.
 
     A phase of the driver counts for the stage that has most of it, else it is a stage by itself. What lies outside of
     phases counts by its own kind. ``call_times`` has stage → (start, end) of the calls of this training stage, in

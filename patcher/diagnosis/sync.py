@@ -44,7 +44,7 @@ def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis
 def scaled(stage: StageDiagnosis, seconds: float, steps: int) -> StageDiagnosis:
     """Scale the ``stage`` of one recorded weight sync to all syncs of ``steps`` steps, which take ``seconds`` together.
 
-    It becomes unsupported, without classes, if the recorded sync took over three times the average.
+    It becomes unsupported, without classes of work, if the recorded sync took over three times the average.
     """
     usual = seconds / max(steps, 1)
     if usual and stage.seconds > WAIT * usual:

@@ -34,9 +34,10 @@ class DiagnosedTraining:
 
 
 def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankProfile]) -> DiagnosedTraining:
-    """Diagnose each training stage over all its processes, with the ``profiles`` of windows recorded in them.
+    """Find where the time of each training stage goes, over all its processes, by ``profiles`` of recorded windows.
 
-    Stages come in the order of ``stages``. A profile of any other process or stage is ignored.
+    A training stage is a method of the trainer, such as update-policy. A profile of another process or stage is
+    ignored.
     """
     profiles = tuple(profiles)
     by_name = dict[str, list[TrainerStage]]()
@@ -89,11 +90,11 @@ def _nearest_micro_batch(micro_batches: MicroBatches, number: int, begin: object
 
 
 def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
-    """Diagnose one training stage from all its processes; its seconds are the mean over the processes.
+    """Find where the time of one training stage goes, from all its processes; its seconds are the mean over these.
 
     ``stages`` has the stage in each process, at least one, ``joined`` the recorded micro-batches there. The first call
-    is a warm-up and left out if there are others. Without a recorded micro-batch the stage has no classes, but the
-    reason.
+    is a warm-up and left out if there are others. Without a recorded micro-batch the stage has no classes of work, but
+    the reason.
     """
     processes, calls = len(stages), max(len(stage.call_seconds) for stage in stages)
     first = int(calls > 1)
