@@ -89,8 +89,8 @@ def load_condition(rollout: Iterations, load: str) -> tuple[int, int, int]:
     """Return when ``load`` begins in a rollout, as (least requests, most requests, index of the next iteration).
 
     A load is prefill, full, middle or tail. It begins in the first iteration with at least ``least`` requests at once,
-    or else in the first with at most ``most`` after there were more. The number that does not apply is 0. All three are
-    0 for prefill, which comes first, and if there never are so few requests.
+    else in the first with at most ``most`` after there were more. The number that does not apply is 0. All three are 0
+    for prefill, which comes first, and if there never are so few requests.
     """
     requests, peak = rollout.requests, float(rollout.requests.max(initial=0))
     if load == loads.PREFILL:

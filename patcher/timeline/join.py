@@ -445,7 +445,10 @@ class _Join:
         return ""
 
     def _missing_texts(self) -> Iterator[str]:
-        """Yield texts on what is missing: files of driver, ranks or roles, and records of a call in the last step."""
+        """Yield texts on what is missing: files of driver, ranks or roles, and records of a call in the last step.
+
+        A role is not missed before the first step has ended, because its processes may be still to come.
+        """
         yield from missing.trainer_texts(self.lacking)
         if self.driver is None:
             yield Text("the driver wrote no timeline file, so rlpatch cannot separate the steps")

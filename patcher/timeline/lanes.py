@@ -97,7 +97,10 @@ class LaneBuilder:
             self.runs = _merge_runs(self.runs, self.gap)
 
     def build(self, number: int) -> Lane:
-        """Return the finished lane, with times in seconds, as lane ``number`` of its role (from 0)."""
+        """Return the finished lane, with times in seconds, as lane ``number`` of its role (from 0).
+
+        Its spans are sorted by start, and the shortest are dropped if there are too many.
+        """
         self._thin()
         ordered = sorted(self.spans, key=lambda span: (span.start, -_length(span)))
         spans = tuple(

@@ -276,8 +276,9 @@ class MemoryCollector:
         """Return the peak of a host's or device's memory in a step: its holders and their activities, and the phase.
 
         ``moment`` is the time with most memory in use, ``number`` that of the step, None after the last one. ``spans``
-        are those of each process in the step; the phase is the driver's. In a large run only the twelve largest holders
-        are listed.
+        are those of each process in the step; the phase is the driver's. Holders are sorted by size, without those of 0
+        bytes; in a large run only the twelve largest are listed. The rest of the memory in use is ``other``, at least
+        0.
         """
         at, used = moment.at, moment.used
         holders = [

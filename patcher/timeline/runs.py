@@ -135,7 +135,8 @@ def size_of(path: Path) -> int:
 def _group_by_process(surveyed: Iterable[ProcessFile]) -> list[Process]:
     """Group files by process, an older file before the one that replaced it, and find roles, replica, rank and run.
 
-    Roles follow from the kinds of records; a process without any of these is ``other``.
+    Roles follow from the kinds of records; a process without any of these is ``other``. Methods executed in a rollout's
+    worker group count as serving. If a reward worker is among the processes, no other process has the role of one.
     """
     grouped = defaultdict[tuple[str, str, int, int], list[ProcessFile]](list)
     for file in surveyed:

@@ -284,7 +284,11 @@ def sync_intervals(records: StepRecords) -> list[TimeRange]:
 
 
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
-    """Return name of a part of the weight sync → process index → microseconds that it takes in the step."""
+    """Return name of a part of the weight sync → process index → microseconds that it takes in the step.
+
+    The parts are the names of the sync spans. Overlapping spans of a part count once, and only their time within the
+    step.
+    """
     by_name = defaultdict[str, defaultdict[int, list[KeptSpan]]](lambda: defaultdict(list))
     for sync in records.by_kind["sync"]:
         by_name[sync.name][sync.process].append(sync)
@@ -298,6 +302,7 @@ def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
     """Return name of a part of the weight sync → process index → microseconds, without waits in collectives.
 
     Waits for other ranks are subtracted only for trainers, and only in parts for which they are known of all trainers.
+    The result is at least 0.
     """
     lengths = sync_by_process(records)
     for name, by_process in lengths.items():

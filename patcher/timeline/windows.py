@@ -219,8 +219,9 @@ class Collector:
     def _count_micro_batches(self, call: KeptSpan, count: int) -> tuple[int, int]:
         """Return the training step of a trainer's ``call``, and the index in that step of the call's first micro-batch.
 
-        ``count``, the number of its micro-batches, is added for the next call. An asynchronous trainer calls a stage
-        several times between two versions of the parameters: these calls are one training step.
+        ``count``, the number of its micro-batches, is added for the next call: call this once for each, in order. An
+        asynchronous trainer calls a stage several times between two versions of the parameters: these calls are one
+        training step.
         """
         place = call.process, call.name
         version = self.versions.get(call.process)
@@ -324,7 +325,8 @@ class Collector:
     def _decode_window(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *options: str) -> ProposedWindow:
         """Return a proposed window of ``decodes`` in a rollout, with the commands for the next and the present run.
 
-        ``what`` is the window's name, ``why`` the reason to record it; ``options`` are added to the commands.
+        ``what`` is the window's name, ``why`` the reason to record it; ``options`` are added to the commands. If the
+        step has several rollouts, the reason warns that its number may differ in the next run.
         """
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes

@@ -259,7 +259,10 @@ def window_name(what: str) -> str:
 
 
 def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
-    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps."""
+    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps.
+
+    A tail is the end of a rollout, when few requests run. Without requests there is no curve.
+    """
     tails = [Interval(step.tail.start, step.tail.end) for step in timeline.steps if step.tail]
     most = max((count for _, count in timeline.requests), default=0)
     base = top + _CURVE

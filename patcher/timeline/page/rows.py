@@ -325,7 +325,10 @@ def _length(interval: Interval) -> float:
 
 
 def _merge_notes(notes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests."""
+    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests.
+
+    If one of them has no notes, return those of the other.
+    """
     if not notes or not more:
         return notes or more
     return (notes[0] + more[0], notes[1] + more[1], max(notes[2], more[2]))
