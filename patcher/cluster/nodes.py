@@ -314,7 +314,10 @@ def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[Problem]:
-    """Return a problem for each word whose target has different releases on different nodes."""
+    """Return a problem for each word whose target has different releases on different nodes.
+
+    Nodes without the target do not count; an unknown release is one of its own.
+    """
     several = []
     for word in words:
         versions: dict[str, list[str]] = {}

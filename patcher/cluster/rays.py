@@ -90,7 +90,10 @@ class RayNodeGroup:
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
-        """Call `method` on each node in `arguments`; return the answers that come within `limit_s` seconds, by node."""
+        """Call `method` on each node in `arguments`; return the answers that come within `limit_s` seconds, by node.
+
+        Nodes that do not answer in time are left out; they may still do the work.
+        """
         references = {
             name: self._actor(name).answer.remote(pickle.dumps((method, node_arguments)))
             for name, node_arguments in arguments.items()

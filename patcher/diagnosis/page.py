@@ -31,7 +31,10 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
 
 
 def _stage(stage: StageDiagnosis) -> Content:
-    """Return the HTML section of a stage: whether its data suffice, why if not, its seconds, and three tables."""
+    """Return the HTML section of a stage: whether its data suffice, why if not, its seconds, and three tables.
+
+    Tables without rows are left out. A stage is a part of the run, such as the rollout.
+    """
     verdict = Text("Where the time of {stage} goes", stage.stage)
     if not stage.supported:
         verdict = Text("{stage}: not enough data to tell where its time goes", stage.stage)

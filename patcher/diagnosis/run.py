@@ -123,7 +123,11 @@ def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
 
 
 def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
-    """Yield a text for each limit that the results have, such as iterations that were left out."""
+    """Yield a text for each limit that the results have, such as iterations that were left out.
+
+    The limits: a single rollout, several engines, recorded iterations that do not count, over 5 % of the time spent
+    waiting, and no context lengths.
+    """
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has only one rollout, so the times include the warm-up")

@@ -174,7 +174,10 @@ def _activity_text(segment: PathSegment) -> str:
 def _merge_small_stages(
     stage_times: Mapping[str, _StageTime], keep: Iterable[str], least: float
 ) -> dict[str, _StageTime]:
-    """Merge stages with less than ``least`` seconds on the critical path into ``other``, except those in ``keep``."""
+    """Merge stages with less than ``least`` seconds on the critical path into ``other``, except those in ``keep``.
+
+    ``other`` comes last, and is absent if nothing is in it. The arguments are not changed.
+    """
     merged, other = dict[str, _StageTime](), _StageTime(float("inf"))
     for name, stage_time in stage_times.items():
         if name in keep or (name != OTHER and stage_time.seconds >= least):

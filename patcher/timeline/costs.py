@@ -135,7 +135,11 @@ def with_applicable_advice(
 
 
 def advice_key(cause: Cause) -> str:
-    """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank"."""
+    """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank".
+
+    A wait such as polling goes by its kind, and a late start of something is "queue". An engine, server or trainer goes
+    by whether a single replica or rank is to blame, other processes go by their role. What fits nowhere is "driver".
+    """
     if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
         return cause.kind
     if cause.what.startswith("start of "):

@@ -357,7 +357,10 @@ class _Join:
         return covered(span for processes in by_boot.values() for span in stalls.machine_stalls(processes))
 
     def _to_segment(self, piece: PathPiece) -> PathSegment:
-        """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane."""
+        """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane.
+
+        Rank is that of a trainer. All three are None if the piece names no process.
+        """
         at = piece.process
         process = self.processes[at] if at is not None else None
         return PathSegment(
@@ -395,7 +398,10 @@ class _Join:
         )  # fmt: skip
 
     def _cpu_wait_texts(self, steps: Sequence[causes.StepTimes]) -> Iterator[str]:
-        """Yield one text if waiting for a CPU took over a tenth of the critical paths of ``steps``, else nothing."""
+        """Yield one text if waiting for a CPU took over a tenth of the critical paths of ``steps``, else nothing.
+
+        It names the three processes that waited most.
+        """
         total = sum(step.total for step in steps)
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:
@@ -472,7 +478,11 @@ class _Join:
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
     def _note_texts(self) -> Iterator[str]:
-        """Yield texts on damaged files, lost records, uncertain clocks, pauses, waits for a CPU, missing step marks."""
+        """Yield texts on damaged files, lost records, uncertain clocks, pauses, waits for a CPU, missing step marks.
+
+        Damage and losses have a text for each process, contradictions one for each clock. Waits in the first step, a
+        warm-up, do not count.
+        """
         for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
             name = process.head.path.name
             if reader.losses.too_large:

@@ -89,7 +89,10 @@ def peak_line(peak: MemoryPeak) -> Text:
 
 
 def change_line(change: MemoryChange) -> Text:
-    """Return a line on device memory that was given back, taken or needed: median and maximum over all times."""
+    """Return a line on device memory that was given back, taken or needed: median and maximum over all times.
+
+    The sizes are absolute. The words say by the sign of the median whether memory was given back or taken.
+    """
     role = ROLES.get(change.role, change.role)
     values = (change.what, size(abs(change.median)), change.times, size(abs(change.most)))
     if change.kind == "sync":
@@ -169,7 +172,10 @@ def peaks(run: RunTimeline) -> Table:
 
 
 def changes(run: RunTimeline) -> Table:
-    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed."""
+    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed.
+
+    A row is one activity of a role, with median and largest size; negative sizes were taken.
+    """
     columns = (
         Column("kind", Text("kind of change")),
         Column("role", Text("role")),

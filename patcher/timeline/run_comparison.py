@@ -207,7 +207,11 @@ def _describe_side(side: ChosenSteps) -> RunSide:
 
 
 def _part_of_segment(segment: PathSegment) -> str:
-    """Return the part of a step that a segment of its critical path belongs to: a key of `PARTS`."""
+    """Return the part of a step that a segment of its critical path belongs to: a key of `PARTS`.
+
+    A weight sync, iteration, poll or pause goes by its kind, a trainer's segment by phase or method. Other segments go
+    by role; "unrecorded" if that is no part.
+    """
     name = segment.phase or segment.what
     if segment.kind == "sync" or name in SYNC:
         return "sync"

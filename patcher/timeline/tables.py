@@ -139,7 +139,10 @@ def steps(run: RunTimeline) -> Table:
 
 
 def bounds(run: RunTimeline) -> Table:
-    """Return the table of savings: upper bounds in the median step and in total, and the step with the largest."""
+    """Return the table of savings: upper bounds in the median step and in total, and the step with the largest.
+
+    The median is over the steps in which the improvement saves anything; the share is of the time of all steps.
+    """
     columns = (
         Column("bound", Text("improvement")),
         Column("median_saves_seconds", Text("median saving per step"), SECONDS),

@@ -53,7 +53,10 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def _stacked_bars(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
-    """Draw a bar of mean parts for each group of steps, a line at its mean host time, and a rule at ``median`` (ns)."""
+    """Draw a bar of mean parts for each group of steps, a line at its mean host time, and a rule at ``median`` (ns).
+
+    A bar is labelled with the number of its first step, with many bars only every nth.
+    """
     bottom = 226
     means = [{part: sum(getattr(unit, part) for unit in group) / len(group) for part in PARTS} for group in groups]
     hosts = [sum(unit.host_ns for unit in group) / len(group) for group in groups]
@@ -194,7 +197,11 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
 
 
 def waterfall(comparison: Comparison) -> Content:
-    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts."""
+    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts.
+
+    Parts that are 0 on both sides are left out. The axis begins above 0, and says so, if the changes are small beside
+    the step.
+    """
     parts = [part for part in comparison.parts if part.before_ns or part.after_ns]
     if not parts:
         return None

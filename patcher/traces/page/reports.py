@@ -16,7 +16,10 @@ from patcher.traces.words import duration, percent
 
 
 def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
-    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles."""
+    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles.
+
+    A report on several stages, such as rollout and training, has a section for each.
+    """
     profiles = report.captures
     stages = (
         (tag("h2", stage.captures[0].part or Text("Stage unknown")), _stage_section(stage, limits))
@@ -132,7 +135,10 @@ def _diagnoses(report: TraceReport) -> Content:
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
     def finding(diagnosis: Diagnosis) -> Content:
-        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step."""
+        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step.
+
+        The median is that of its profile, or the largest one for a diagnosis of several.
+        """
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
         saving = diagnosis.saving_ns and Text(
