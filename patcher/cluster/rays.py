@@ -200,7 +200,7 @@ def _listens(node: Mapping[str, Any]) -> bool:
 def _stderr_copy() -> Iterator[IO[str]]:
     """Redirect file descriptor 2 into memory within a `with` block, and yield a stream with its text, C++ output too.
 
-    Ray 2.60 reports a wrong token only on stderr.
+    The stream stays empty if the process has no stderr. Ray 2.60 reports a wrong token only there.
     """
     catching = os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace")
     with catching as copy, contextlib.ExitStack() as restoring:

@@ -239,9 +239,9 @@ class IterationColumns:
         return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
     def extend(self, start: Sequence[int], *columns: Iterable[int]) -> None:
-        """Append iterations as columns in the order of the class; columns that are not given are filled with 0.
+        """Append iterations as columns: ``start``, then ``columns`` in the order of the class, all equally long.
 
-        ``start`` and ``columns`` must be equally long.
+        Columns that are not given are filled with 0.
         """
         zeros = repeat([0] * len(start), len(self._columns) - 1 - len(columns))
         for column, values in zip(self._columns, (start, *columns, *zeros), strict=True):
@@ -512,8 +512,8 @@ class Reader:
     def add_block(self, block: Block) -> None:
         """Add the records of a block, and a stall if the process stood still before it.
 
-        No stall is added if many blocks come late. Invalid records are counted in ``losses``. A block without a time is
-        skipped.
+        A stall is a time in which the process certainly did not run; none is added if many blocks come late. Invalid
+        records are counted in ``losses``. A block without a time is skipped.
         """
         if block.at is not None:
             now = block.at[0] + self.offset

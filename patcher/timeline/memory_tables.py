@@ -60,7 +60,7 @@ def moment(step: int | None, doing: str) -> Text:
 
 
 def holder(held: MemoryHolder) -> Text:
-    """Return a process with the memory that it holds."""
+    """Return a process with the memory that it holds; the text also says if it holds it while asleep."""
     if held.asleep:
         return Text("{process} (holds {size} while asleep)", held.who, size(held.bytes))
     return Text("{process} ({size})", held.who, size(held.bytes))

@@ -748,9 +748,10 @@ class _Walk:
     def explain_call(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
         """Append pieces of the path for a call of the driver, from its executions on all ranks (``group``).
 
-        If all executions have the same sequence of spans, the last rank to arrive at each point of it counts; else only
-        the last rank to finish. Time after the last execution is attributed to the call itself. ``low`` and ``high``
-        are in microseconds, ``phase`` is the driver's, ``depth`` the nesting so far.
+        The latest piece comes first. If all executions have the same sequence of spans, the last rank to arrive at each
+        point of it counts. Else only the last rank to finish counts, and the time before it begins is its late start.
+        Time after the last execution is attributed to the call itself. ``low`` and ``high`` are in microseconds,
+        ``phase`` is the driver's, ``depth`` the nesting so far.
         """
         *_, last = sorted(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))

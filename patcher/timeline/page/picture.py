@@ -153,7 +153,9 @@ def picture(timeline: RunTimeline, bars_across: int) -> Content:
     choice = tag("select", tag("option", Text("all steps"), value=""), steps, aria_label=Text("step"))
     return tag(
         "div",
-        zoomable(names, bars, over, (TICKS, height), (Text("The run"), Text("all steps"), _HINT), choice),
+        zoomable(
+            names, bars, over, (TICKS, height), choice, label=Text("The run"), whole=Text("all steps"), hint=_HINT
+        ),
         _legend(placed, timeline, [place for place, _ in lanes]),
         map(faint, _omission_notes(placed, timeline, frame, sum(merged_count for _, merged_count in row_bars))),
         data_block("run", _script_data(timeline, frame)),

@@ -105,7 +105,7 @@ def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup
     ]  # fmt: skip
     over = (tag("g", labels, class_="times"), tag("g", class_="labels"))
     bars = (lines, under, [row.bars for row in rows])
-    drawn = zoomable(names, bars, over, (TICKS, height), (label, Text("all"), hint and _HINT))
+    drawn = zoomable(names, bars, over, (TICKS, height), label=label, whole=Text("all"), hint=hint and _HINT)
     return tag("div", drawn, class_="lanes", data_ns=ns)
 
 
@@ -139,7 +139,7 @@ def _kind(span: Span) -> str:
 
 
 def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
-    """Return the rows of a picture: those of the host, then the 16 streams with the most work, in their own order.
+    """Return the rows of a picture, in the order of ``lanes``: those of the host, then the 16 streams with most work.
 
     ``across`` maps ns to ticks. Only the longest spans, as many as ``limits`` allows, get a shape of their own; short
     neighbours are merged.

@@ -85,9 +85,10 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield what each heat map shows of a step: its device time, then its computing time if ranks communicate.
+    """Yield what each heat map shows of a step, as (title, explanation, function from a step to ns).
 
-    If no step has device time, they show host time only.
+    That is the device time, then the computing time if ranks communicate. If no step has device time, it is the host
+    time only.
     """
     if not any(profile.total_ns for profile in profiles):
         about = Text("Host time of each step, because no device events were found in the trace.")
