@@ -84,9 +84,10 @@ def _diagnose(
 ) -> tuple[StageDiagnosis, Iterations]:
     """Return (rollout stage with the shares of its classes, ``counted`` iterations with their seconds of work alone).
 
-    ``all_iterations`` are those of all engines; ``places`` are the indices of the ``recorded`` ones. The masks tell
-    which count, and which the recording may have slowed down (``disturbed``). Seconds of work lack those above the
-    prediction, if a disturbed iteration takes 1.5 times as long as predicted, or any three times (it waited).
+    A class is a kind of work; a stage that the recorded iterations do not support has none. ``all_iterations`` are
+    those of all engines; ``places`` are the indices of the ``recorded`` ones. The masks tell which count, and which the
+    recording may have slowed down (``disturbed``). Seconds of work lack those above the prediction, if a disturbed
+    iteration takes 1.5 times as long as predicted, or any three times (it waited).
     """
     on_device = not recorded.stretched.all()
     features = all_iterations.features_beside_device if on_device else all_iterations.features
@@ -264,7 +265,10 @@ def reason(load_check: LoadCheck) -> str:
 
 
 def unsupported_reason(checks: Sequence[LoadCheck]) -> str:
-    """Return why the recorded iterations do not support all loads: a text on the worst load; "" if they do."""
+    """Return why the recorded iterations do not support all loads: a text on the worst load; "" if they do.
+
+    The worst load is one that is too unlike what was recorded, else the one with the largest error.
+    """
     failed = [load_check for load_check in checks if not load_check.supported]
     if not failed:
         return ""

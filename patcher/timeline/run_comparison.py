@@ -407,7 +407,10 @@ def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
 
 
 def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
-    """Yield texts on how two runs differ apart from their times: packages, and number of processes of each role."""
+    """Yield texts on how two runs differ apart from their times: packages, and number of processes of each role.
+
+    Nothing is yielded for what is equal.
+    """
     if before.run.packages != after.run.packages:
         texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
         yield Text("packages: {packages_before} before, {packages_after} after", *texts)

@@ -118,7 +118,7 @@ class _Engine:
     def enter_busy_range(self, busy: TimeRange) -> None:
         """Count a new rollout, unless the range ``busy`` begins before or just when an earlier busy range ends.
 
-        Call it for each busy range, in order of start.
+        A new rollout's decode steps are counted from 0 again. Call it for each busy range, in order of start.
         """
         if busy.start > self.busy_until:
             self.rollout += 1

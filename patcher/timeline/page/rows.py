@@ -260,9 +260,10 @@ def _pale_and_solid(
 
 
 def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
-    """Yield bars for runs of iterations, with another colour for those that mostly decode.
+    """Yield bars for runs of iterations, with another colour for those of which over half only decode.
 
-    ``lanes`` is the number of lanes in the row: bars are solid where all of them iterate. Each bar notes its
+    A run is a time in which an engine iterates without large gaps. ``lanes`` is the number of lanes in the row: bars
+    are solid where all of them iterate. Where bars of several lanes are merged they have no notes; else each notes its
     iterations, decodes and requests.
     """
     kinds: dict[str, list[Interval]] = {"iterations": [], "decodes": []}

@@ -46,7 +46,7 @@ def head(timeline: RunTimeline) -> Content:
 def _run_verdict(timeline: RunTimeline) -> str:
     """Return the verdict on the run in one line: number of steps, median duration, and costliest cause.
 
-    Without a step or a cause, it says so.
+    The median leaves the warm-up out if there are other steps. Without a step or a cause, the text says so.
     """
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
