@@ -120,7 +120,7 @@ class Nodes:
     def _change_report(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet.
 
-        ``count`` is the number of nodes with a change, ``verb`` says what was done to the files.
+        The last is a warning. ``count`` is the number of nodes with a change, ``verb`` says what was done to the files.
         """
         lines = [
             Text("{node} sees the same folder as {other_nodes}, so the files were written only once", node, other_nodes)

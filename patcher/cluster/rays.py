@@ -132,8 +132,9 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Connect to the Ray cluster at `address`; return the ray module and the living nodes.
 
     "auto" stands for the variable RAY_ADDRESS if it is set, else for the cluster of this machine. stdout and stderr are
-    replaced by `_Quiet` streams, and Ray's logger is silenced. Raises Problem: USAGE for a malformed address,
-    ENVIRONMENT without Ray or a connection.
+    replaced by `_Quiet` streams until `RayNodeGroup.close`; Ray's logger is silenced, and so are its usage statistics
+    unless the environment sets them. Raises Problem: USAGE for a malformed address, ENVIRONMENT without Ray or a
+    connection.
     """
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):

@@ -537,8 +537,9 @@ class Reader:
     def _add_row(self, row: RecordRow | None, now: int) -> None:
         """Add the span in ``row`` to the spans, or to the open spans if it has no end yet.
 
-        A span that ends a step is added to the marks, too. ``now`` is when the row's block was written, in
-        microseconds; the row's start counts from it. An invalid row is counted as lost.
+        A span that ends a step is added to the marks, too. Its name is made printable and cut to 60 characters. ``now``
+        is when the row's block was written, in microseconds; the row's start counts from it. An invalid row is counted
+        as lost.
         """
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
@@ -568,9 +569,9 @@ class Reader:
     def _add_iterations(self, columns: list[list[int]] | None, now: int) -> None:
         """Add the engine iterations of a block that was written at ``now`` (microseconds).
 
-        ``columns`` has ids, starts and lengths, then amounts such as requests; all but the lengths are differences. A
-        column of amounts with another length becomes zeros. If ``columns`` could not be decoded (None), or has a value
-        out of range, nothing is added, and one loss is counted.
+        ``columns`` has ids, starts and lengths, then amounts such as requests. All but the lengths are differences to
+        the value before, for the first start to ``now``. A column of amounts with another length becomes zeros. If
+        ``columns`` could not be decoded (None), or has a value out of range, nothing is added, and one loss is counted.
         """
         if columns is None or len(columns) < 3:
             self.losses.lines += 1

@@ -120,7 +120,7 @@ class _Join:
     def joined(self, folder: Path | None) -> RunTimeline:
         """Read all files and explain all steps, and return the timeline; call it once.
 
-        Recorded windows are looked for in ``folder``, unless it is None.
+        Recorded windows are looked for in ``folder``, unless it is None. Without a driver there are no steps.
         """
         for number, start, end, stale in self._read_steps():
             records = self._records_between(start, end)
@@ -416,7 +416,7 @@ class _Join:
     def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
         """Return the up to three processes that waited most for a CPU on the critical paths of ``steps``, in words.
 
-        Each has its host and the seconds in all steps; "" if no process waited.
+        Each has its host and the seconds in all steps; "" if no known process waited.
         """
         waits = Counter[int | None]()
         for step in steps:

@@ -274,8 +274,9 @@ class Collector:
     def _rollout_windows(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
 
-        The slowest decode step must take over twice the median, the tail over 5 % of its step. ``steps`` has the steps
-        by number. Nothing is yielded without a rollout.
+        The typical ones are of the rollout in the step of median length. The slowest decode step must take over twice
+        the median, the tail over 5 % of its step; else they have no window. ``steps`` has the steps by number. Nothing
+        is yielded without a rollout.
         """
         if not rollouts:
             return

@@ -224,8 +224,9 @@ class _Nested(NamedTuple):
 def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
     """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
-    A micro-batch or other unit has the colour of the span around it. Marks of steps, phases with the name ``step`` and
-    kinds that run many at once (requests, for example) are left out.
+    A lane has the records of one process. A micro-batch or other unit has the colour of the span around it, and every
+    other unit is odd. Marks of steps, phases with the name ``step`` and kinds that run many at once (requests, for
+    example) are left out.
     """
     around: list[tuple[float, str]] = []
     units = 0

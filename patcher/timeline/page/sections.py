@@ -137,7 +137,8 @@ def steps(timeline: RunTimeline) -> Content:
 def _verdict_text(step: TrainingStep) -> Content:
     """Return the text on a step's verdict: its causes with their excess, or its largest activity if it is typical.
 
-    Else the text says that there are several causes, or why none is known.
+    Both also name long phases that were not compared with other steps. Else the text says that there are several
+    causes, or why none is known.
     """
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
