@@ -18,8 +18,9 @@ HAS_TARGET = "has-target"
 def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     """Connect to the nodes of the Ray cluster at `address` ("auto": RAY_ADDRESS if it is set, else this machine's).
 
-    `nodes` is the text of `--nodes` that selects some of them (None: all), `search` says where targets are. Raises
-    Problem (USAGE, ENVIRONMENT).
+    `nodes` is the text of `--nodes`: words, separated by commas, that select some of them (None: all). Its word
+    `has-target` takes effect later, in `Nodes.searches`. `search` says where targets are. Raises Problem (USAGE,
+    ENVIRONMENT).
     """
     words = _listed(nodes)
     ray, there = connect_ray(address)

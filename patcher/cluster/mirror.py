@@ -98,7 +98,7 @@ class Mirror:
 def group_identical(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
     """Return groups of nodes with identical installations, each as a map from node to survey.
 
-    One plan serves a group. Paths of the roots and times of patching may differ.
+    One plan serves a group. Paths of the roots and times of patching may differ. Groups and nodes keep their order.
     """
     kinds: dict[str, dict[str, NodeSurvey]] = {}
     for node, survey in surveys.items():

@@ -152,7 +152,10 @@ def listed(names: Collection[str], most: int = 8) -> str:
 
 
 def combine_problems(several: Sequence[Problem]) -> Problem:
-    """Return the first problem, which decides the exit code, with the others in its notes; there must be one."""
+    """Return the first problem, which decides the exit code, with the others in its notes.
+
+    Each of the others has two notes: its cause with its place, and its hint. There must be one problem at least.
+    """
     first, *other_problems = several
     lines = tuple(
         line

@@ -48,8 +48,8 @@ class NodeWorker:
         """Return the targets and patches of this node, and for each of `words` its target or the Problem of finding it.
 
         Nothing is written. The survey also has the sha256 of each file that planning reads, and the folders in which a
-        command was interrupted. `command` is the command typed, `packages` maps
-        a project to the packages to look for in its environment.
+        command was interrupted. `command` is the command typed, `packages` maps a project to the packages to look for
+        in its environment.
         """
         requested = {word: self._find_requested(word, command, packages) for word in words}
         discovery = self._search.discover()
@@ -163,7 +163,10 @@ class NodeWorker:
         return [path for path, expected in files.items() if present.get(path) != expected]
 
     def running(self, engines: Sequence[Processes], packages: Sequence[str]) -> tuple[RunningProcess, ...]:
-        """See `patcher.processes`."""
+        """Return the processes of this node that match `engines` or have loaded code from the folders `packages`.
+
+        See `patcher.processes.running`.
+        """
         from patcher import processes
 
         return processes.running(engines, map(Path, packages))
@@ -216,7 +219,10 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
 
 
 def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
-    """Return the state of a node for a table: no target, as released, patched, or the states of changed files."""
+    """Return the state of a node for a table: no target, as released, patched, or the states of changed files.
+
+    The states of changed files leave out the intact ones, and are each named once, separated by commas.
+    """
     if not patches:
         return Text("as released") if targets else Text("no target installed")
     states = dict.fromkeys(file.state for patch in patches for file in patch.files)
@@ -226,9 +232,9 @@ def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
 
 
 def _inverse_edit(edit: Edit, records: tuple[Record, ...]) -> Edit:
-    """Return the edit that undoes `edit` and replaces the present records by `records`, those from before.
+    """Return the edit that undoes `edit`, and replaces the records of patches by `records`, those from before it.
 
-    Files already as before are left out.
+    Files that are already as before are left out.
     """
     changes = tuple(
         Change(change.path, change.after, change.before, change.pristine)

@@ -67,8 +67,9 @@ class Nodes:
         """Return a search for each group of identical nodes, and a report; with a problem there is no search.
 
         A node that does not answer is a problem; if `command` is "apply" or "diff", also one with another release of a
-        target. `words` are the targets. If the command `writes` files, interrupted commands on the nodes are ended
-        first. Raises the Problem of a node whose files cannot be read.
+        target. `words` are the targets. If the command `writes` files, interrupted commands on the nodes are first
+        completed or rolled back. The report has a note on nodes that `--nodes` leaves out. Raises the Problem of a node
+        whose files cannot be read.
         """
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
@@ -119,7 +120,7 @@ class Nodes:
     def _change_report(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet.
 
-        ``count`` is the number of nodes with a change, ``verb`` says what was done to the files.
+        The last is a warning. ``count`` is the number of nodes with a change, ``verb`` says what was done to the files.
         """
         lines = [
             Text("{node} sees the same folder as {other_nodes}, so the files were written only once", node, other_nodes)
@@ -150,7 +151,7 @@ class Nodes:
         """Copy timeline files from `folder` on each node into the subfolder `timeline` of `into`; report how many.
 
         A file that is already here is only replaced if the node has more bytes of it. The report names nodes that
-        failed. Raises OSError if files cannot be written here.
+        failed, and counts nothing if no file was copied. Raises OSError if files cannot be written here.
         """
         here = into / "timeline"
         have = {path.name: path.stat().st_size for path in here.glob("*.jsonl.gz*")}
@@ -167,7 +168,7 @@ class Nodes:
         return StepResult((line,) if contents else ()) + summary.failures(answers)
 
     def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
-        """Return the processes on all nodes that may still run the code from before a change.
+        """Return the processes that may still run the code from before a change, on the nodes that were changed.
 
         `patched` are the changed targets. Each process's line begins with its node. A node that does not answer is left
         out.
@@ -186,7 +187,10 @@ class Nodes:
         ]
 
     def recover(self) -> CommandResult:
-        """Complete or roll back the interrupted commands of every node that answers; report a problem if none does."""
+        """Complete or roll back the interrupted commands of every node that answers; report a problem if none does.
+
+        A node that does not answer is only a warning if others do.
+        """
         step, roots, unreached = self._recover_all()
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
@@ -210,7 +214,7 @@ class Nodes:
     def check(self, words: Sequence[str], launch: Launch) -> CommandResult:
         """Report other profilers: in the launch, read on this machine, and in each node's environment and targets.
 
-        `words` are the targets (none: all).
+        `words` are the targets (none: all). The launch is left out if it names no script, command or configuration.
         """
         report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:
@@ -310,7 +314,10 @@ def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[Problem]:
-    """Return a problem for each word whose target has different releases on different nodes."""
+    """Return a problem for each word whose target has different releases on different nodes.
+
+    Nodes without the target do not count; an unknown release is one of its own.
+    """
     several = []
     for word in words:
         versions: dict[str, list[str]] = {}

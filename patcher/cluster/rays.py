@@ -90,7 +90,10 @@ class RayNodeGroup:
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
-        """Call `method` on each node in `arguments`; return the answers that come within `limit_s` seconds, by node."""
+        """Call `method` on each node in `arguments`; return the answers that come within `limit_s` seconds, by node.
+
+        Nodes that do not answer in time are left out; they may still do the work.
+        """
         references = {
             name: self._actor(name).answer.remote(pickle.dumps((method, node_arguments)))
             for name, node_arguments in arguments.items()
@@ -129,8 +132,9 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Connect to the Ray cluster at `address`; return the ray module and the living nodes.
 
     "auto" stands for the variable RAY_ADDRESS if it is set, else for the cluster of this machine. stdout and stderr are
-    replaced by `_Quiet` streams, and Ray's logger is silenced. Raises Problem: USAGE for a malformed address,
-    ENVIRONMENT without Ray or a connection.
+    replaced by `_Quiet` streams until `RayNodeGroup.close`; Ray's logger is silenced, and so are its usage statistics
+    unless the environment sets them. Raises Problem: USAGE for a malformed address, ENVIRONMENT without Ray or a
+    connection.
     """
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
@@ -197,7 +201,7 @@ def _listens(node: Mapping[str, Any]) -> bool:
 def _stderr_copy() -> Iterator[IO[str]]:
     """Redirect file descriptor 2 into memory within a `with` block, and yield a stream with its text, C++ output too.
 
-    Ray 2.60 reports a wrong token only on stderr.
+    The stream stays empty if the process has no stderr. Ray 2.60 reports a wrong token only there.
     """
     catching = os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace")
     with catching as copy, contextlib.ExitStack() as restoring:

@@ -75,7 +75,10 @@ def failures(answers: Mapping[str, Answer]) -> StepResult:
 
 
 def _grouped_lines(reports: Mapping[str, CommandResult]) -> Iterator[str]:
-    """Yield the lines of each distinct report below the names of the nodes that have it."""
+    """Yield the lines of each distinct report below the names of the nodes that have it.
+
+    The lines are indented; a report without lines is left out.
+    """
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, report in reports.items():
         alike.setdefault(tuple(report.lines), []).append(node)

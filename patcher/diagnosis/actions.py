@@ -36,9 +36,9 @@ def what_if_name(what_if: WhatIf) -> Text:
 def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[WhatIf] = ()) -> tuple[Action, ...]:
     """Return at most three actions, those that save most of the rollouts' time, the largest upper bound first.
 
-    The proposals are fuller batches, less host time, hidden collectives, and ``what_ifs``. Those that save less than
-    2 % of the seconds of ``stage``, the rollout, are left out. ``iterations`` are the stage's. Bounds overlap: they do
-    not add up.
+    An action is a change to try. The proposals are fuller batches, less host time, hidden collectives, and
+    ``what_ifs``. Those that save less than 2 % of the seconds of ``stage``, the rollout, are left out. ``iterations``
+    are the stage's. Bounds overlap: they do not add up.
     """
     proposals = [
         *_fuller_batches(iterations),
@@ -51,8 +51,8 @@ def actions(stage: StageDiagnosis, iterations: Iterations, what_ifs: Iterable[Wh
 def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDiagnosis:
     """Return the diagnosis with the bounds of free weight sync and perfect balance, from the training ``steps``.
 
-    They are added to its what-ifs, and its three largest actions are chosen again. A note is added if at least two more
-    rollouts were counted than there are steps.
+    They are added to its what-ifs, and its three largest actions are chosen again. Those must save at least 2 % of the
+    longest stage. A note is added if at least two more rollouts were counted than there are steps, and there are steps.
     """
     what_ifs = tuple(what_ifs_of_steps(steps))
     more = [
@@ -83,8 +83,8 @@ def _largest(proposals: Iterable[Action], seconds: float) -> tuple[Action, ...]:
 def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iterations: Iterations) -> Iterator[Action]:
     """Yield an action for the first what-if of each kind that has bounds, if it is estimated to save at least 2 %.
 
-    A what-if on ``max_num_seqs`` counts only if its setting is above the peak of requests. ``stage_seconds`` is how
-    long the rollouts took, ``iterations`` are all of theirs.
+    Without an estimate its lower bound of the time counts. A what-if on ``max_num_seqs`` counts only if its setting is
+    above the peak of requests. ``stage_seconds`` is how long the rollouts took, ``iterations`` are all of theirs.
     """
     peak = int(iterations.requests.max(initial=0))
     names = set[str]()
@@ -110,7 +110,7 @@ def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
     """Yield the action of fuller batches, whose bound assumes that a request's decode step is as cheap as at full load.
 
     A step gives one token, or more with speculative decoding. Full load is from 95 % of the most requests at once.
-    Nothing is yielded if at most one request ran at once.
+    Nothing is yielded if at most one request ran at once, or if no iteration without prefill has full load.
     """
     decoding = iterations.chosen(iterations.prefill == 0)
     peak = float(iterations.requests.max(initial=0))
@@ -134,7 +134,8 @@ def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
 def _class_actions(stage: StageDiagnosis) -> Iterator[Action]:
     """Yield two actions: less host time, and collectives hidden behind computation.
 
-    The bound of the first is all idle time of ``stage``, that of the second all its time in collectives.
+    The bound of the first is all idle time of ``stage``, that of the second all its time in collectives. Both are 0 for
+    a stage without classes of work.
     """
     seconds = {part.name: part.seconds for part in stage.classes}
     host = seconds.get("host-bound", 0.0) + seconds.get("outside-forward", 0.0)

@@ -74,7 +74,7 @@ class Composition:
     half_widths: Floats
 
     def shares_in(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
-        """Return each class's share of the time of the iterations where the mask ``selection`` is True.
+        """Return the share of each class of work in the time of the iterations where the mask ``selection`` is True.
 
         ``seconds`` has those of all iterations. The shares add up to 1, or are all 0 if no iteration is selected.
         """
@@ -84,8 +84,9 @@ class Composition:
 def estimate_composition(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
     """Estimate the share of each class of work in a rollout's time and in each iteration, with 95 % intervals.
 
-    ``features``, of shape (iterations, features), and ``seconds`` are those of all iterations in the timeline. The
-    model is fitted to the ``recorded`` iterations first, then also to the timeline's.
+    A class of work is a family of kernels, such as attention, or a kind of idle time. ``features``, of shape
+    (iterations, features), and ``seconds`` are those of all iterations in the timeline. The model is fitted to the
+    ``recorded`` iterations first, then also to the timeline's.
     """
     recorded_alone = fit(recorded)
     coefficients = fit_to_timeline(recorded, recorded_alone, features, seconds)
@@ -97,8 +98,8 @@ def estimate_composition(recorded: RecordedIterations, features: Floats, seconds
 def fit(recorded: RecordedIterations) -> Floats:
     """Fit coefficients ≥ 0, of shape (features, classes), so that features times coefficients are each class's seconds.
 
-    Errors count in relation to an iteration's length. Iterations whose total is far from the prediction weigh less
-    (Huber), because they waited for something else.
+    A class of work is a family of kernels or a kind of idle time. Errors count in relation to an iteration's length.
+    Iterations whose total is far from the prediction weigh less (Huber), because they waited for something else.
     """
     totals = recorded.class_seconds.sum(axis=1)
     weights = 1 / np.maximum(totals, 1e-9)
@@ -139,9 +140,10 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
 
 
 def predict_from_other_windows(recorded: RecordedIterations) -> Floats:
-    """Predict the class seconds of each recorded iteration without its window: shape (iterations, classes).
+    """Predict the seconds of each class of work in each recorded iteration, by a fit to the other windows alone.
 
-    A single window is predicted from itself.
+    A window is a range of iterations that were recorded together. The result has the shape (iterations, classes). A
+    single window is predicted from itself.
     """
     predicted = recorded.features @ fit(recorded)
     windows = np.unique(recorded.window)
@@ -155,7 +157,8 @@ def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
     """Return coefficients ≥ 0, of shape (features, columns), from a weighted least-squares fit of each column.
 
     ``features`` has the shape (samples, features), ``values`` (samples, columns). A row's error is multiplied by its
-    weight. All subsets of features are solved at once, and the best solution without a negative coefficient is taken.
+    weight. A slight ridge penalty makes the solution unique. All subsets of features are solved at once, and the best
+    solution without a negative coefficient is taken.
     """
     weighted_features = features * weights[:, None]
     sizes = np.sqrt((weighted_features**2).sum(axis=0))
@@ -175,7 +178,10 @@ def nonnegative(features: Floats, values: Floats, weights: Floats) -> Floats:
 
 
 def huber_weights(relative_residuals: Floats) -> Floats:
-    """Return a weight for each residual: 1 within two robust standard deviations, less the farther it is beyond."""
+    """Return a weight for each residual: 1 within two robust standard deviations, less the farther it is beyond.
+
+    The standard deviation counts as 0.01 at least.
+    """
     deviation = max(1.4826 * float(np.median(np.abs(relative_residuals))), 0.01)
     weights: Floats = np.minimum(1.0, _OUTLIER * deviation / np.maximum(np.abs(relative_residuals), 1e-12))
     return weights
@@ -184,8 +190,9 @@ def huber_weights(relative_residuals: Floats) -> Floats:
 def shares_without_profiler(class_seconds: Floats, seconds: Floats, stretched: NDArray[np.bool_]) -> Floats:
     """Return the share of each class in iterations or micro-batches that take ``seconds`` without a profiler.
 
-    ``class_seconds``, of shape (iterations, classes), are those under the profiler. The ``stretched`` classes get what
-    the others leave of the seconds. The shares of each iteration add up to 1.
+    ``class_seconds``, of shape (iterations, classes), are those under the profiler. The ``stretched`` classes, which
+    the profiler makes longer, get what the others leave of the seconds, at least 0. The shares of each iteration add up
+    to 1, or are all 0 if all classes are.
     """
     kept = np.where(stretched, 0.0, class_seconds)
     rest = np.where(stretched, class_seconds, 0.0)
@@ -204,9 +211,9 @@ def weighted(by_iteration: Floats, seconds: Floats) -> Floats:
 def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
     """Return the half-width of the 95 % interval of each class's share of the timeline's iterations.
 
-    It comes from 40 fits to resampled residuals, and from fits without each window in turn; it is at least 0.01, or
-    0.02 with a single window. ``coefficients`` are those of the fit to ``recorded`` alone; ``features`` and ``seconds``
-    are the timeline's.
+    A class of work is a family of kernels or a kind of idle time. The half-width comes from 40 fits to resampled
+    residuals, and from fits without each window in turn. It is at least 0.01, or 0.02 with a single window.
+    ``coefficients`` are those of the fit to ``recorded`` alone; ``features`` and ``seconds`` are the timeline's.
     """
 
     def shares_by(sample: RecordedIterations) -> Floats:

@@ -16,8 +16,8 @@ RIDGE = 1e-3
 def scaling(rollout: Iterations) -> Callable[[Floats], Floats]:
     """Return a function that scales features, of shape (iterations, features), by what is usual in ``rollout``.
 
-    It divides each row by the seconds that a fit to ``rollout`` predicts from it, and each column by its root
-    mean square in ``rollout``.
+    It divides each row by the seconds that a fit to ``rollout`` predicts from it, at least by 0.3 times their first
+    percentile. It also divides each column by its root mean square in ``rollout``.
     """
     features, least = rollout.features, 0.3 * np.percentile(rollout.seconds, 1)
     coefficients = nonnegative(features, rollout.seconds[:, None], 1 / np.maximum(rollout.seconds, 1e-6))[:, 0]

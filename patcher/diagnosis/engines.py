@@ -59,7 +59,10 @@ def engines(processes: Sequence[Process]) -> list[Engine]:
 
 
 def read_engine(process: Process) -> Engine:
-    """Read the iterations of an engine's process from its timeline files, in seconds of its host's wall clock."""
+    """Read the iterations of an engine's process from its timeline files, in seconds of its host's wall clock.
+
+    They are sorted by start. The package counts as vllm if the files name no known engine.
+    """
     monotonic, wall = process.head.clocks
     reader = Reader(process.paths, 0, wall - monotonic)
     while reader.read_block():

@@ -39,10 +39,10 @@ class Interpolation:
     noise: float = 0.0
 
     def predict_class_seconds(self, length: Floats) -> Floats:
-        """Return the predicted seconds of each class in micro-batches of these lengths: shape (micro-batches, classes).
+        """Return the predicted seconds of each class of work in micro-batches of these lengths.
 
-        ``length`` has the seconds of each micro-batch. If all recorded micro-batches are equally long, the seconds are
-        proportional to the length.
+        ``length`` has the seconds of each micro-batch; the result has the shape (micro-batches, classes). If all
+        recorded micro-batches are equally long, the seconds are proportional to the length.
         """
         if np.ptp(self.length) == 0:
             return np.asarray((length / self.length.mean())[:, None] * self.class_seconds.mean(axis=0))
@@ -59,9 +59,10 @@ class Interpolation:
     def half_widths(self, length: Floats) -> Floats:
         """Return the half-width of the 95 % interval of each class's share of the time of all these micro-batches.
 
-        ``length`` has the seconds of each. The half-width is the largest of four values: 0.01 (0.02 if few
-        micro-batches were recorded, or their sizes are unknown), twice the standard error of the recorded shares around
-        the fit, the change if shares instead of seconds are fitted, and the effect of noise.
+        A class is a kind of work, such as attention. ``length`` has the seconds of each micro-batch. The half-width is
+        at least 0.01, or 0.02 if few micro-batches were recorded or their sizes are unknown. It is also at least twice
+        the standard error of the recorded shares around the fit. Two more lower limits are the change if shares instead
+        of seconds are fitted, and the effect of noise.
         """
         few = len(self.length) < FEW or not self.sized
         recorded = shares_without_profiler(self.class_seconds, self.length, self.stretched)
@@ -98,7 +99,8 @@ class Interpolation:
 def by_length(length: Floats) -> dict[str, NDArray[np.bool_]]:
     """Return ``short``, ``medium`` and ``long`` → the mask of these micro-batches; names without any are left out.
 
-    The limits are at thirds of the range between the shortest and the longest ``length`` (seconds).
+    The limits are at thirds of the range between the shortest and the longest ``length`` (seconds). Equal ones are all
+    ``long``. There must be one micro-batch at least.
     """
     low, high = float(length.min()), float(length.max())
     third = (high - low) / 3

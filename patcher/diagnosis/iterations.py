@@ -65,23 +65,29 @@ class Iterations:
 
 
 def iterations(
-    start: Floats, length: Floats, requests: Floats, tokens: Floats, context: Floats, *numbers: Numbers
+    start: Floats,
+    length: Floats,
+    requests: Floats,
+    tokens: Floats,
+    context: Floats,
+    rollout: Numbers | None = None,
+    identity: Numbers | None = None,
 ) -> Iterations:
-    """Build the iterations of an engine from columns, with rollouts numbered from 0.
+    """Build the iterations of an engine from columns, with rollouts numbered from 0; they must be sorted by ``start``.
 
     ``start`` and ``length`` are in seconds. The result's ``seconds`` last until the next iteration starts; only for the
-    last one of a rollout they are its ``length``. ``numbers`` are none, or two arrays with the number of the rollout
-    and the id of each iteration. If these rollouts are missing or all 0, a rollout begins at each iteration whose
-    scheduled tokens are all the context; prefix caching hides such iterations.
+    last one of a rollout they are its ``length``. ``rollout`` has the engine's own number of each iteration's rollout.
+    If it is None or all 0, a rollout begins at each iteration whose scheduled tokens are all the context; prefix
+    caching hides such iterations. ``identity`` has the iterations' ids, None if they are unknown (0).
     """
-    rollout, identity = numbers or (np.zeros(len(start), dtype=np.int64),) * 2
-    begins = np.diff(rollout, prepend=0) != 0 if rollout.any() else tokens >= context
+    begins = tokens >= context if rollout is None or not rollout.any() else np.diff(rollout, prepend=0) != 0
     begins[:1] = True
-    rollout = np.cumsum(begins) - 1
+    numbers = (np.cumsum(begins) - 1).astype(np.int64)
     seconds = length.copy()
-    goes_on = rollout[1:] == rollout[:-1]
+    goes_on = numbers[1:] == numbers[:-1]
     seconds[:-1][goes_on] = np.diff(start)[goes_on]
-    return Iterations(start, seconds, requests, tokens, context, rollout.astype(np.int64), identity)
+    ids = np.zeros(len(start), dtype=np.int64) if identity is None else identity
+    return Iterations(start, seconds, requests, tokens, context, numbers, ids)
 
 
 def concatenated(parts: Sequence[Iterations]) -> Iterations:

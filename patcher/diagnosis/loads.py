@@ -108,7 +108,8 @@ def excess(seconds: Floats, predicted: Floats, times: float) -> Floats:
 def total_errors(predicted: Floats, iterations: Iterations) -> dict[str, float]:
     """Return load → predicted minus measured seconds, summed over the iterations with this load.
 
-    ``predicted`` has a value for each iteration, and is scaled to the sum of the measured ones first.
+    Loads are prefill, full, middle and tail; those without iterations are left out. ``predicted`` has a value for each
+    iteration, and is scaled to the sum of the measured ones first.
     """
     seconds = iterations.seconds
     scaled = predicted * float(seconds.sum()) / max(float(predicted.sum()), 1e-12)
@@ -118,8 +119,9 @@ def total_errors(predicted: Floats, iterations: Iterations) -> dict[str, float]:
 def check_loads(errors: Mapping[str, float], iterations: Iterations, recorded_features: Floats) -> list[LoadCheck]:
     """Check for each load how well its time was predicted, and how much of it is unlike every recorded iteration.
 
-    ``errors`` maps the loads of ``iterations``, those of the timeline, to predicted minus measured seconds.
-    ``recorded_features`` are those of the recorded iterations: shape (recorded iterations, features).
+    Loads are prefill, full, middle and tail, in this order; those without iterations are left out. ``errors`` maps the
+    loads of ``iterations``, those of the timeline, to predicted minus measured seconds. ``recorded_features`` are those
+    of the recorded iterations: shape (recorded iterations, features).
     """
     features, seconds = iterations.features, iterations.seconds
     total = max(float(seconds.sum()), 1e-12)

@@ -14,7 +14,8 @@ from patcher.page.table import table_section
 def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str:
     """Return the HTML page of a diagnosis; ``folder`` is shown below the title.
 
-    ``again`` is the command that records what is lacking, None if nothing is.
+    A stage without iterations only appears in the table of stages. ``again`` is the command that records what is
+    lacking, None if nothing is.
     """
     body = (
         tag("header", tag("h1", "rlpatch diagnose"), faint(folder)),
@@ -30,7 +31,10 @@ def page(diagnosis: RunDiagnosis, folder: str, again: CommandLine | None) -> str
 
 
 def _stage(stage: StageDiagnosis) -> Content:
-    """Return the HTML section of a stage: whether its data suffice, why if not, its seconds, and three tables."""
+    """Return the HTML section of a stage: whether its data suffice, why if not, its seconds, and three tables.
+
+    Tables without rows are left out. A stage is a part of the run, such as the rollout.
+    """
     verdict = Text("Where the time of {stage} goes", stage.stage)
     if not stage.supported:
         verdict = Text("{stage}: not enough data to tell where its time goes", stage.stage)

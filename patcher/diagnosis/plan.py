@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,21 @@ windows were within 1.5 points in 20 of the 23.
 """
 
 
+class LoadCondition(NamedTuple):
+    """Number of requests at once from which a recorder counts, and the index of the first iteration counted then.
+
+    It counts after the first iteration with at least ``least`` requests, or else with at most ``most`` after there were
+    more. With 0 for both, it counts from the start of a rollout.
+    """
+
+    least: int
+    most: int
+    origin: int
+
+
+FROM_START = LoadCondition(0, 0, 0)
+
+
 def choose_windows(
     rollout: Iterations,
     *,
@@ -28,12 +44,12 @@ def choose_windows(
 ) -> list[tuple[int, int]]:
     """Choose the iterations of a rollout whose recording tells most of its composition, as half-open ranges in order.
 
-    There are at most `WINDOWS` ranges of `LENGTH` iterations, none before iteration ``first``, and none with the last,
-    whose recording may go on until the next rollout begins. They do not touch, because opening one disturbs the next
-    iteration. ``recorded`` has the features, of shape (iterations, features), of iterations recorded before, and
-    ``taken`` the indices of these. If possible, no window lies near these, and half of the windows lie where the mask
-    ``lacking`` is True. If at most `LENGTH` iterations are left from ``first`` on, they are the only range; [] if none
-    are.
+    There are at most `WINDOWS` ranges of `LENGTH` iterations, none before iteration ``first``. None has the last
+    iteration, whose recording may go on until the next rollout begins. They do not touch, because opening one disturbs
+    the next iteration. ``recorded`` has the features, of shape (iterations, features), of iterations recorded before,
+    and ``taken`` the indices of these. If possible, no window lies near these, and half of the windows lie where the
+    mask ``lacking`` is True. If at most `LENGTH` iterations are left from ``first`` on, they are the only range, the
+    last one included; [] if none are.
     """
     # Greedy I-optimal design: each next window is the one that most lowers the mean variance of the predictions of all
     # iterations, weighted by their seconds.
@@ -85,19 +101,18 @@ def _mean_variance(information: Floats, importance: Floats) -> float:
     return float(np.trace(np.linalg.solve(information, importance)))
 
 
-def load_condition(rollout: Iterations, load: str) -> tuple[int, int, int]:
-    """Return when ``load`` begins in a rollout, as (least requests, most requests, index of the next iteration).
+def load_condition(rollout: Iterations, load: str) -> LoadCondition:
+    """Return when ``load`` begins in a rollout, by the number of requests at once.
 
-    The load begins in the first iteration with at least ``least`` requests at once, or else in the first with at most
-    ``most`` after there were more; the number that does not apply is 0. All three are 0 for prefill, which comes first,
-    and if there never are so few requests.
+    A load is prefill, full, middle or tail. The result is `FROM_START` for prefill, which comes first, and if there
+    never are so few requests after more.
     """
     requests, peak = rollout.requests, float(rollout.requests.max(initial=0))
     if load == loads.PREFILL:
-        return 0, 0, 0
+        return FROM_START
     if load == loads.FULL:
         least = int(loads.FULL_SHARE * peak) + 1
-        return least, 0, int(np.argmax(requests >= least)) + 1
+        return LoadCondition(least, 0, int(np.argmax(requests >= least)) + 1)
     most = int(max(loads.TAIL_SHARE * peak, 1)) if load == loads.TAIL else int(loads.FULL_SHARE * peak)
     holds = (requests <= most) & (np.maximum.accumulate(requests) > most)
-    return (0, most, int(np.argmax(holds)) + 1) if holds.any() else (0, 0, 0)
+    return LoadCondition(0, most, int(np.argmax(holds)) + 1) if holds.any() else FROM_START

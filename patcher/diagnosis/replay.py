@@ -119,8 +119,9 @@ class _Reconstruction:
 def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
     """Reconstruct the requests of a rollout from its iterations, in order of arrival.
 
-    ``at_once`` is the most requests that ran at once. Requests that end together, and prompts that come together, can
-    only be told apart as far as their sums allow.
+    ``at_once`` is the most requests that ran at once. Requests that still run in the last iteration count as ended
+    after it. Requests that end together, and prompts that come together, can only be told apart as far as their sums
+    allow.
     """
     rebuilt = _Reconstruction()
     most_tokens = rollout.tokens.max(initial=1)
@@ -243,7 +244,8 @@ def simulate(requests: Sequence[Request], scheduler: Scheduler, most: float = ma
     """Simulate a first-come-first-served scheduler with chunked prefill until all ``requests`` have ended.
 
     ``requests`` must be in order of arrival, which is an iteration's number. Returns the number of requests, tokens and
-    context tokens of each iteration, of shape (iterations, 3); at most ``most`` iterations.
+    context tokens of each iteration, of shape (iterations, 3); at most ``most`` iterations. Iterations in which no
+    request is there have no row.
     """
     rows = list[tuple[int, int, int]]()
     ends = list[tuple[int, int]]()  # the last iteration of each request that decodes, and its context then

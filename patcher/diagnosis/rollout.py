@@ -54,10 +54,10 @@ class DiagnosedRollouts:
 
 
 def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]) -> DiagnosedRollouts:
-    """Diagnose the rollouts of all ``engines``, at least one, with the ``profiles`` of windows recorded in them.
+    """Find where the time of the rollouts of all ``engines`` goes, by the ``profiles`` of windows recorded in them.
 
-    An engine's first rollout is a warm-up and left out if the engine has others. The stage has no classes below three
-    recorded iterations, or if these do not support the result.
+    There must be one engine at least. An engine's first rollout is a warm-up and left out if the engine has others. The
+    stage has no classes of work below three recorded iterations, or if these do not support the result.
     """
     profiles = tuple(profiles)
     joined = [join(engine, profiles) for engine in engines]
@@ -84,9 +84,10 @@ def _diagnose(
 ) -> tuple[StageDiagnosis, Iterations]:
     """Return (rollout stage with the shares of its classes, ``counted`` iterations with their seconds of work alone).
 
-    ``all_iterations`` are those of all engines; ``places`` are the indices of the ``recorded`` ones. The masks tell
-    which count, and which the recording may have slowed down (``disturbed``). Seconds of work lack those above the
-    prediction, if a disturbed iteration takes 1.5 times as long as predicted, or any three times (it waited).
+    A class is a kind of work; a stage that the recorded iterations do not support has none. ``all_iterations`` are
+    those of all engines; ``places`` are the indices of the ``recorded`` ones. The masks tell which count, and which the
+    recording may have slowed down (``disturbed``). Seconds of work lack those above the prediction, if a disturbed
+    iteration takes 1.5 times as long as predicted, or any three times (it waited).
     """
     on_device = not recorded.stretched.all()
     features = all_iterations.features_beside_device if on_device else all_iterations.features
@@ -139,9 +140,10 @@ def _busy_errors(
 ) -> dict[str, float]:
     """Return load → seconds by which the device's busy time in ``working`` is predicted too long (negative: too short).
 
-    It is the predicted busy time times the relative error of the ``recorded`` iterations of this load, each predicted
-    from the other windows alone. If none was recorded, it is the busy time beyond the measured time. ``working`` and
-    ``features`` have the iterations where ``counted`` is True; ``places`` has the recorded ones' indices in that mask.
+    Loads are prefill, full, middle and tail. The error is the predicted busy time times the relative error of the
+    ``recorded`` iterations of this load, each predicted from the other windows alone. If none was recorded, it is the
+    busy time beyond the measured time. ``working`` and ``features`` have the iterations where ``counted`` is True;
+    ``places`` has the recorded ones' indices in that mask.
     """
     busy_classes = ~recorded.stretched
     measured = recorded.class_seconds[:, busy_classes].sum(axis=1)
@@ -192,7 +194,7 @@ def _after_warm_up(iterations: Iterations) -> NDArray[np.bool_]:
 
 
 def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
-    """Return the rollout's diagnosis if too few iterations are ``recorded`` (a number) to divide time among classes.
+    """Return the rollout's diagnosis without classes of work, because too few iterations are ``recorded`` (a number).
 
     It has the share and the mean length of each load's iterations (prefill, full, middle, tail), and the reason.
     """
@@ -216,7 +218,8 @@ def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
 def class_shares(shares: Floats, half_widths: Floats, seconds: float) -> tuple[ClassShare, ...]:
     """Return each class with a share above 0, its interval's half-width and its part of ``seconds``, largest first.
 
-    ``shares`` and ``half_widths``, from 0 to 1, have a value for each class, in the order of `NAMES`.
+    A class is a kind of work, such as collectives. ``shares`` and ``half_widths``, from 0 to 1, have a value for each
+    class, in the order of `NAMES`.
     """
     rows = [
         ClassShare(name, float(share), float(half_width), float(share) * seconds)
@@ -231,7 +234,8 @@ def _load_part(
 ) -> LoadPart:
     """Return the results for one load: its share, the mean ms of its iterations, and its classes if they are supported.
 
-    ``mask`` selects the load among the ``working`` iterations, and ``composition`` has the shares of these.
+    A load is prefill, full, middle or tail, and a class is a kind of work. ``mask`` selects the load among the
+    ``working`` iterations, at least one. ``composition`` has the shares of all of these.
     """
     seconds, count = float(working.seconds[mask].sum()), int(mask.sum())
     classes: tuple[ClassShare, ...] = ()
@@ -261,7 +265,10 @@ def reason(load_check: LoadCheck) -> str:
 
 
 def unsupported_reason(checks: Sequence[LoadCheck]) -> str:
-    """Return why the recorded iterations do not support all loads: a text on the worst load; "" if they do."""
+    """Return why the recorded iterations do not support all loads: a text on the worst load; "" if they do.
+
+    The worst load is one that is too unlike what was recorded, else the one with the largest error.
+    """
     failed = [load_check for load_check in checks if not load_check.supported]
     if not failed:
         return ""

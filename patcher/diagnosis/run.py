@@ -12,7 +12,7 @@ from patcher.diagnosis.actions import actions
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
-from patcher.diagnosis.plan import choose_windows, load_condition
+from patcher.diagnosis.plan import FROM_START, LoadCondition, choose_windows, load_condition
 from patcher.diagnosis.rollout import STAGE, DiagnosedRollouts, diagnose_rollouts
 from patcher.diagnosis.sync import diagnose_sync
 from patcher.diagnosis.training import TrainerStage
@@ -36,10 +36,12 @@ def diagnose(
     *,
     replays: bool = True,
 ) -> RunDiagnosis:
-    """Diagnose a run from its engines' iterations, its trainers' micro-batches, and profiles of recorded windows.
+    """Find where a run's time goes, from iterations of engines, micro-batches of trainers, and profiles of windows.
 
-    Without any iteration, only the trainers' stages and the weight sync are in the result. With ``replays``, the time
-    under other settings is estimated too, which may need seconds for thousands of requests.
+    Windows are the iterations or micro-batches that a profiler recorded. Without any iteration, only the trainers'
+    stages and the weight sync are in the result. With ``replays``, the time under other settings is estimated too,
+    which may need seconds for thousands of requests. Windows to record are proposed only if the rollout's data do not
+    suffice.
     """
     profiles = tuple(profiles)
     training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)
@@ -88,31 +90,32 @@ def _plan_windows(
     ``decode_only`` the decode steps, which count from 1. ``rollouts`` has the results of what is recorded so far, None
     if that is nothing. Loads whose results are withheld, as the recorded iterations predict them badly, come first.
     """
+    from_start = FROM_START._replace(origin=-int(decode_only))
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
     if rollouts is None:
-        return _renumber(choose_windows(rollout, first=SETTLED), -int(decode_only))
+        return _renumber(choose_windows(rollout, first=SETTLED), from_start)
     alike = max(map(len, studied)) <= ALIKE * min(map(len, studied))
     masks = loads.by_load(rollout)
     withheld = [masks[load] for load in rollouts.withheld if load in masks]
     largest = next((load for load in rollouts.withheld if load in masks), None)
-    least, most, origin = (0, 0, 0) if alike or largest is None else load_condition(rollout, largest)
+    begins = FROM_START if alike or largest is None else load_condition(rollout, largest)
     windows = choose_windows(
         rollout,
-        first=max(SETTLED, origin),
+        first=max(SETTLED, begins.origin),
         recorded=rollouts.recorded_features,
         taken=rollouts.recorded_numbers if alike and not decode_only else (),
         lacking=np.logical_or.reduce(withheld if alike else withheld[:1]) if withheld else None,
     )
-    return _renumber(windows, origin if least or most else -int(decode_only), least, most)
+    return _renumber(windows, begins if begins.least or begins.most else from_start)
 
 
-def _renumber(windows: Sequence[tuple[int, int]], origin: int, load: int = 0, tail: int = 0) -> PlannedWindows:
-    """Return ``windows``, half-open ranges of iterations, with their numbers counted from the iteration ``origin``.
+def _renumber(windows: Sequence[tuple[int, int]], begins: LoadCondition) -> PlannedWindows:
+    """Return ``windows``, half-open ranges of iterations, with their numbers counted as a recorder counts.
 
-    A recorder starts to count after the first iteration with at least ``load`` requests at once, or with at most
-    ``tail`` after there were more. With 0 for both, it counts from the start of a rollout.
+    A recorder starts to count when the condition ``begins`` holds; its ``origin`` becomes number 0.
     """
-    return PlannedWindows(tuple((start - origin, end - origin) for start, end in windows), load, tail)
+    origin = begins.origin
+    return PlannedWindows(tuple((start - origin, end - origin) for start, end in windows), begins.least, begins.most)
 
 
 def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
@@ -121,7 +124,11 @@ def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
 
 
 def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
-    """Yield a text for each limit that the results have, such as iterations that were left out."""
+    """Yield a text for each limit that the results have, such as iterations that were left out.
+
+    The limits: a single rollout, several engines, recorded iterations that do not count, over 5 % of the time spent
+    waiting, and no context lengths.
+    """
     stage = rollouts.stage
     if all(int(engine.iterations.rollout.max(initial=0)) == 0 for engine in engines):
         yield Text("the run has only one rollout, so the times include the warm-up")

@@ -51,10 +51,11 @@ class _StageTime:
 def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     """Add to each stage of a diagnosis its ``step_seconds`` on the critical paths of all steps, and what limits it.
 
-    The number of steps and their length are set, too, and the ``step_seconds`` add up to that length.
-    The stages are sorted by when they first come in a step. Stages of which nothing was recorded are added; the small
-    ones of these, below 0.5 % of the steps, become ``other``. A recorded weight sync is scaled to all syncs. The first
-    step is a warm-up and left out if there are others. Without steps the diagnosis comes back as it is.
+    The number of steps and their length are set, too, and the ``step_seconds`` add up to that length. The stages are
+    sorted by when they first come in a step, those on no critical path first. Stages of which nothing was recorded are
+    added; the small ones of these, below 0.5 % of the steps, become ``other``. A recorded weight sync is scaled to all
+    syncs. The first step is a warm-up and left out if there are others. Without steps the diagnosis comes back as it
+    is.
     """
     steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
     if not steps:
@@ -82,11 +83,11 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
 def _stage_times(
     steps: Sequence[TrainingStep], call_times: Mapping[str, Sequence[tuple[float, float]]]
 ) -> dict[str, _StageTime]:
-    """Return stage → its seconds on the critical paths of ``steps``, by process and activity.
+    """Return stage, such as rollout → its seconds on the critical paths of ``steps``, by process and activity.
 
     A phase of the driver counts for the stage that has most of it, else it is a stage by itself. What lies outside of
-    phases counts by its own kind.
-    ``call_times`` has stage → (start, end) of the calls of this training stage, in seconds, sorted.
+    phases counts by its own kind. ``call_times`` has stage → (start, end) of the calls of this training stage, in
+    seconds, sorted.
     """
     stage_times = dict[str, _StageTime]()
     stage_of = _stage_of_each_phase([segment for step in steps for segment in step.critical_path], call_times)
@@ -99,7 +100,10 @@ def _stage_times(
 
 
 def _call_times(timeline: RunTimeline) -> Mapping[str, list[tuple[float, float]]]:
-    """Return training stage → (start, end) in seconds of each of its calls on any trainer, sorted."""
+    """Return training stage → (start, end) in seconds of each of its calls on any trainer, sorted.
+
+    Calls that have no end yet are left out.
+    """
     call_times = defaultdict[str, list[tuple[float, float]]](list)
     for lane in timeline.lanes:
         for span in lane.spans:
@@ -113,8 +117,8 @@ def _stage_of_each_phase(
 ) -> dict[str, str]:
     """Return phase of the driver → the stage with more than half of the phase's seconds on the critical path.
 
-    A phase without such a stage is its own stage; `OUTER` phases are left out. ``call_times`` has training stage →
-    (start, end) of its calls, in seconds, sorted.
+    A phase without such a stage is its own stage. Time outside of phases, and in the phase around the whole step, is
+    left out (`OUTER`). ``call_times`` has training stage → (start, end) of its calls, in seconds, sorted.
     """
     by_phase = defaultdict[str, list[PathSegment]](list)
     for segment in path:
@@ -126,8 +130,9 @@ def _stage_of_each_phase(
 def _main_stage(segments: Sequence[PathSegment], call_times: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     """Return the stage with more than half of the seconds of some path segments; "" if there is none.
 
-    Segments count as training where calls overlap them, else by their own kind. ``call_times`` has stage → (start, end)
-    of the calls of this training stage, in seconds, sorted.
+    A segment counts for training for as long as calls overlap it. It also counts as a whole for the weight sync or the
+    rollout if it is of one, so it may count twice. ``call_times`` has stage → (start, end) of the calls of this
+    training stage, in seconds, sorted.
     """
     seconds = defaultdict[str, float](float)
     for stage, times in call_times.items():
@@ -169,7 +174,10 @@ def _activity_text(segment: PathSegment) -> str:
 def _merge_small_stages(
     stage_times: Mapping[str, _StageTime], keep: Iterable[str], least: float
 ) -> dict[str, _StageTime]:
-    """Merge stages with less than ``least`` seconds on the critical path into ``other``, except those in ``keep``."""
+    """Merge stages with less than ``least`` seconds on the critical path into ``other``, except those in ``keep``.
+
+    ``other`` comes last, and is absent if nothing is in it. The arguments are not changed.
+    """
     merged, other = dict[str, _StageTime](), _StageTime(float("inf"))
     for name, stage_time in stage_times.items():
         if name in keep or (name != OTHER and stage_time.seconds >= least):

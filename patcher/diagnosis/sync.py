@@ -21,7 +21,8 @@ STAGE = "weight-sync"
 def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis, ...], tuple[DiagnosedWindow, ...]]:
     """Return the weight sync as a stage, by one recorded sync, and all windows in which syncs were recorded.
 
-    A trainer's recording is preferred. Both are () if no profile has a recorded weight sync.
+    A trainer's recording is preferred. The stage is not supported if its trace has no kernels. Both are () if no
+    profile has a recorded weight sync.
     """
     of_sync = [profile for profile in profiles if stage_of(profile) == STAGE and profile.units]
     windows = tuple(diagnosed_window(profile, len(profile.units)) for profile in of_sync)
@@ -43,7 +44,7 @@ def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis
 def scaled(stage: StageDiagnosis, seconds: float, steps: int) -> StageDiagnosis:
     """Scale the ``stage`` of one recorded weight sync to all syncs of ``steps`` steps, which take ``seconds`` together.
 
-    It becomes unsupported, without classes, if the recorded sync took over three times the average.
+    It becomes unsupported, without classes of work, if the recorded sync took over three times the average.
     """
     usual = seconds / max(steps, 1)
     if usual and stage.seconds > WAIT * usual:

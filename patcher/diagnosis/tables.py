@@ -68,7 +68,11 @@ def classes(stage: StageDiagnosis) -> Table:
 
 
 def loads(stage: StageDiagnosis) -> Table:
-    """Return the table of a stage's iterations by load: share, number, mean time, and error of the prediction."""
+    """Return the table of a stage's iterations by load: share, number, mean time, and error of the prediction.
+
+    A load is prefill, full, middle or tail; for micro-batches it is their length. The error is positive for too long a
+    prediction.
+    """
     columns = (
         Column("", Text("load")),
         Column("load", shown=Shown.CSV),

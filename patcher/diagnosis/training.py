@@ -149,9 +149,9 @@ class _Paused:
 def _micro_batches_of_stage(units: Sequence[KeptSpan], calls: Sequence[KeptSpan], paused: _Paused) -> MicroBatches:
     """Return those of ``units``, micro-batches of all stages, that lie within the ``calls`` of one stage.
 
-    Both are sorted by start, in microseconds. ``paused`` has the pauses to subtract from their lengths. Micro-batches
-    have two sizes (tokens with and without padding) and two lengths (seconds and CPU seconds): the pair with the
-    highest rank correlation is kept.
+    Both are sorted by start, in microseconds; a micro-batch may end up to 1 ms after its call. ``paused`` has the
+    pauses to subtract from their lengths. Micro-batches have two sizes (tokens with and without padding) and two
+    lengths (seconds and CPU seconds): the pair with the highest rank correlation is kept.
     """
     starts = np.array([call.start for call in calls], dtype=np.float64)
     ends = np.array([end_of(call) for call in calls], dtype=np.float64)
@@ -198,9 +198,9 @@ def correlation(sizes: Floats, seconds: Floats) -> float:
 def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, int]]:
     """Choose the micro-batches of a call to record: half-open ranges around the shortest and the longest; [] if empty.
 
-    A range has two micro-batches if there is room. Before each range, one is left in which the profiler warms up; so
-    the first of the call is chosen only if there is no other. Short and long are by tokens if ``sized``, else by
-    duration.
+    A range has two micro-batches if there is room, and adjacent ones become a single range. Before each range, one is
+    left in which the profiler warms up. So the first of the call is chosen only if it is alone. Short and long are by
+    tokens if ``sized``, else by duration.
     """
     if not len(call):
         return []

@@ -34,7 +34,11 @@ class DiagnosedTraining:
 
 
 def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankProfile]) -> DiagnosedTraining:
-    """Diagnose each training stage over all its processes, with the ``profiles`` of windows recorded in them."""
+    """Find where the time of each training stage goes, over all its processes, by ``profiles`` of recorded windows.
+
+    A training stage is a method of the trainer, such as update-policy. A profile of another process or stage is
+    ignored.
+    """
     profiles = tuple(profiles)
     by_name = dict[str, list[TrainerStage]]()
     for stage in stages:
@@ -62,7 +66,10 @@ def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
 
 
 def _was_recorded_in(profile: RankProfile, stage: TrainerStage) -> bool:
-    """Tell whether a profile was recorded by the process of ``stage``, in that stage and role, by its metadata."""
+    """Tell whether a profile was recorded by the process of ``stage``, in that stage and role, by its metadata.
+
+    A stage without a role matches any role. False without metadata.
+    """
     metadata = profile.metadata
     if metadata is None or (metadata.stage, metadata.pid) != (stage.stage, stage.pid):
         return False
@@ -83,11 +90,11 @@ def _nearest_micro_batch(micro_batches: MicroBatches, number: int, begin: object
 
 
 def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) -> StageDiagnosis:
-    """Diagnose one training stage from all its processes; its seconds are the mean over the processes.
+    """Find where the time of one training stage goes, from all its processes; its seconds are the mean over these.
 
     ``stages`` has the stage in each process, at least one, ``joined`` the recorded micro-batches there. The first call
-    is a warm-up and left out if there are others. Without a recorded micro-batch the stage has no classes, but the
-    reason.
+    is a warm-up and left out if there are others. Without a recorded micro-batch the stage has no classes of work, but
+    the reason.
     """
     processes, calls = len(stages), max(len(stage.call_seconds) for stage in stages)
     first = int(calls > 1)
@@ -182,8 +189,8 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
 def without_recording_cost(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
     """Return the ``measured`` seconds of micro-batches without what recording added to those at the indices ``places``.
 
-    A recorded micro-batch, and those beside it, count at most as the median of other micro-batches of about their size.
-    If all are recorded or beside recorded ones, nothing changes.
+    A recorded micro-batch, and those beside it, count at most as the median of other micro-batches of about their size,
+    scaled to their own size. If all are recorded or beside recorded ones, nothing changes.
     """
     disturbed = np.zeros(len(measured), dtype=bool)
     for place in places:

@@ -139,8 +139,8 @@ def what_ifs(iterations: Iterations) -> Iterator[WhatIf]:
     """Yield the time of rollouts with other ``max_num_seqs`` (0.5, 2 and 4 times the peak), and with outputs cut.
 
     Outputs are cut at the 95th percentile of their lengths. The newest rollouts are replayed, and their times scaled to
-    all rollouts. If they cannot be replayed, each result has a reason instead of a time. Nothing is yielded without
-    iterations.
+    all rollouts. If they cannot be replayed, each result has a reason instead of a time. A setting equal to the peak is
+    left out, and nothing is yielded without iterations.
     """
     replayed = replay(iterations)
     if replayed is None:
@@ -219,7 +219,7 @@ class _CostModel:
         return np.array([logarithms[of].mean() for of in usual]), np.array([np.median(ratios[of]) for of in usual])
 
     def _predict_seconds(self, rows: Floats) -> Floats:
-        """Return the predicted seconds of each iteration; ``rows`` have requests, tokens and context."""
+        """Return the predicted seconds of each iteration; each row of ``rows`` has its requests, tokens and context."""
         requests, tokens, context = rows.T
         unset, no_numbers = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
         made = Iterations(unset, unset, requests, tokens, context, no_numbers, no_numbers)
@@ -232,13 +232,20 @@ class _CostModel:
         return float(self._predict_seconds(rows).sum())
 
     def flat(self, rows: Floats) -> float:
-        """Return the seconds if requests and contexts beyond the most that were seen cost nothing."""
+        """Return the seconds of all iterations if requests and contexts beyond the most that were seen cost nothing.
+
+        Each row of ``rows`` is an iteration: requests, tokens and context.
+        """
         more = np.maximum(rows[:, 0] - self.most_requests, 0)  # which get one token each
         requests, context = rows[:, 0] - more, np.minimum(rows[:, 2], self.most_context)
         return self.seconds(np.stack([requests, rows[:, 1] - more, context], axis=1))
 
     def proportional(self, rows: Floats) -> float:
-        """Return the seconds if each request costs as much as at full load, where there are more than were seen."""
+        """Return the seconds of all iterations if requests beyond the most that were seen are as costly as the others.
+
+        In iterations with more requests than were seen, each request costs at least its share of an iteration at full
+        load. Each row of ``rows`` is an iteration: requests, tokens and context.
+        """
         beyond = rows[:, 0] > self.most_requests
         seconds = self._predict_seconds(rows)
         return float(np.where(beyond, np.maximum(seconds, rows[:, 0] * self.each), seconds).sum())

@@ -61,7 +61,8 @@ class Joined:
 def recorded_traces(folder: Path, engines: Iterable[Engine], trainers: Iterable[TrainerStage] = ()) -> list[Path]:
     """Return the traces in ``folder`` of windows, weight syncs included, that ``engines`` or ``trainers`` recorded.
 
-    The metadata beside a trace tell; metadata that cannot be read are skipped.
+    The metadata beside a trace tell; metadata that cannot be read are skipped. The traces are sorted by these files'
+    names.
     """
     places = [("rollout", engine.pid, engine.host) for engine in engines]
     places += [(trainer.stage, trainer.pid, trainer.host) for trainer in trainers]
@@ -84,10 +85,10 @@ def stage_of(profile: RankProfile) -> str:
 def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     """Find the recorded iterations of ``profiles`` among those of an engine in the timeline.
 
-    Metadata name an iteration by its id in the timeline. Those of an older rlpatch do not: there it is the iteration
-    with the same requests, tokens and context that began nearest by the host's clock. Profiles of other processes,
-    iterations without metadata, and those that include the profiler's start are left out. So is the last iteration of a
-    rollout, since its window may last until the next rollout begins.
+    Metadata name an iteration by its id in the timeline. Those of an older rlpatch do not. There it is the iteration
+    with the same requests, tokens and context that began nearest by the host's clock, within 0.5 s. Profiles of other
+    processes, iterations without metadata, and those that include the profiler's start are left out. So is the last
+    iteration of a rollout, since its window may last until the next rollout begins.
     """
     mine = [profile for profile in profiles if _of_engine(profile, engine)]
     last_of_rollouts = set(np.flatnonzero(np.diff(engine.iterations.rollout, append=-1)).tolist())
@@ -171,7 +172,8 @@ def _find_iteration(engine: Engine, unit: RecordedUnit, entry: Mapping[str, Any]
 def diagnosed_window(profile: RankProfile, joined: int) -> DiagnosedWindow:
     """Return the summary of a profile's window, with the command to report on it.
 
-    ``joined`` is how many of its iterations or micro-batches are in the timeline.
+    A window is the range of iterations or micro-batches that the profile recorded; its text is "" without metadata.
+    ``joined`` is how many of them are in the timeline.
     """
     metadata = profile.metadata
     window = f"--{metadata.unit} {metadata.window.text}" if metadata and metadata.window else ""

@@ -46,16 +46,19 @@ def zoomable(
     bars: Content,
     overlay: Content,
     size: tuple[int, int],
-    texts: tuple[str, str, Content],
     *controls: Content,
+    label: str,
+    whole: str,
+    hint: Content,
 ) -> Content:
     """Return a chart that ``zoom.js`` zooms, below its ``controls`` and the buttons for zooming.
 
     ``rows`` is SVG with the names of the rows. ``bars`` is SVG that is stretched by zooming; ``size`` is its width in
-    ticks and its height in pixels. ``overlay`` is SVG on top of the bars that is not stretched. ``texts`` are (label of
-    the chart, label of the button that shows everything, hint below the chart).
+    ticks and its height in pixels. ``overlay`` is SVG on top of the bars that is not stretched. ``label`` names the
+    chart for screen readers, ``whole`` is on the button that shows everything, ``hint`` is below the chart. Buttons and
+    hint only appear when the script runs.
     """
-    (ticks, height), (label, whole, hint) = size, texts
+    ticks, height = size
     signs = (
         ("earlier", "\N{LEFTWARDS ARROW}", Text("earlier")),
         ("later", "\N{RIGHTWARDS ARROW}", Text("later")),

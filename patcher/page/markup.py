@@ -38,7 +38,8 @@ def text(value: object) -> str:
 def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
     """Return an HTML element with ``content``, which is escaped unless it is markup.
 
-    Attributes None or False are left out, True has no value. ``class_`` is written as class, and ``_`` as ``-``.
+    Attributes None or False are left out, True has no value. ``class_`` is written as class, and ``_`` as ``-``. A
+    `Text` is in the reader's language. Elements that are never closed, such as input (`VOID`), get no content.
     """
     words = [name]
     for key, value in attributes.items():

@@ -16,8 +16,8 @@ FILTERED = 8
 def table_section(table: Table, max_rows: int | None = None, contents: Mapping[str, Sequence[Content]] = {}) -> Content:
     """Return a table as a section of a page, with a filter if it is long; None if it has no rows.
 
-    Only the first ``max_rows`` rows are shown; None shows all. ``contents`` maps the key of a column to what each row
-    shows instead of its value. The column is still sorted by its values.
+    Only the first ``max_rows`` rows are shown, with a line that counts the others; None shows all. ``contents`` maps
+    the key of a column to what each row shows instead of its value. The column is still sorted by its values.
     """
     if not table.rows:
         return None
@@ -51,7 +51,8 @@ def _head(column: Column) -> Markup:
 def _cells(column: Column, values: Sequence[Any], contents: Sequence[Content], hues: Sequence[str]) -> Iterator[Markup]:
     """Yield the HTML cells of a column: its values as its unit writes them, or instead ``contents`` if there are any.
 
-    ``hues`` has the CSS class of each row's bar, if the column has bars.
+    A missing value (None) is shown as the unit says, and sorted as 0. Bars are relative to the largest value, or to the
+    unit's whole; ``hues`` has the CSS class of each, if there are any.
     """
     unit = column.unit
     if isinstance(unit, TextUnit):

@@ -131,7 +131,8 @@ def sum_step_times(
     ``last_replica`` is the replica that finished last, with its delay in microseconds. ``sync`` has the microseconds of
     each process in each part of the weight sync. ``incomplete`` says that a trainer's records end early, "" if none do.
     ``stalls`` has the ranges in which each process stood still, by its index, ``machine_stalls`` those of a whole
-    machine. ``cpu_waits`` has the wait for a CPU during each piece of ``path``, which is summed as `CPU_WAIT` instead.
+    machine. ``cpu_waits`` has the wait for a CPU during each piece of ``path``. It is summed as `CPU_WAIT`, and missing
+    from the piece's own activity and delay.
     """
     us = defaultdict[Activity, int](int)
     late = defaultdict[Activity, defaultdict[int, int]](lambda: defaultdict(int))
@@ -189,7 +190,7 @@ NOBODY = ProcessRank(None, None)
 
 
 def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> list[StepVerdict]:
-    """Return the verdict on each step, from a comparison with up to 40 steps before and 40 after it.
+    """Return the verdict on each step, in order, from a comparison with up to 40 steps before and 40 after it.
 
     The first step, a warm-up, is not compared with if two others remain. ``processes`` has the replica and rank of each
     process, by its index.
@@ -231,7 +232,8 @@ class _Comparison:
     def steps_with_rare_phase(self) -> Mapping[str, Sequence[tuple[int, StepTimes]]]:
         """Return each rare phase of this step → the other steps with this phase, as (distance in steps, step).
 
-        A phase is rare if fewer than half of the other steps have it. Earlier steps have negative distances.
+        A phase is what the driver calls a part of its step, such as validation. It is rare if fewer than half of the
+        other steps have it. Earlier steps have negative distances.
         """
         phases = self.step.phases
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
@@ -320,8 +322,9 @@ class _Comparison:
     def _us_over_typical(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
 
-        ``typical`` is the length of a typical step without rare phases and waits for a CPU, in microseconds. If one of
-        these is shorter than usual, that does not make up for another part that is longer.
+        The result is negative for a shorter step. ``typical`` is the length of a typical step without rare phases and
+        waits for a CPU, in microseconds. If one of these is shorter than usual, that does not make up for another part
+        that is longer.
         """
         expected = sum(
             us if activity.phase in self.incomparable else min(us, self.usual_times[activity][0])
@@ -333,8 +336,9 @@ class _Comparison:
     def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
         """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
 
-        The activities are empty unless the verdict is ``limited``, and the reason may be "" only then. ``regular_us``
-        has (distance in steps, regular microseconds) of the other steps: their lengths without what only some have.
+        The verdict is ``limited``, or `TYPICAL`, `SEVERAL` (causes) or `NOT_KNOWN`. The activities are empty unless it
+        is ``limited``, and the reason may be "" only then. ``regular_us`` has (distance in steps, regular microseconds)
+        of the other steps: their lengths without what only some have.
         """
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
@@ -432,7 +436,7 @@ class _Comparison:
     def _cause_of(self, activity: Activity) -> Cause:
         """Return ``activity`` as a cause of the step's length: excess, possible saving, and the responsible process.
 
-        Rank and replica are None if no single process is responsible.
+        Excess and saving are at least 0. Rank and replica are None if no single process is responsible.
         """
         us = self.step.us[activity]
         excess = max(us - self.usual_times[activity][0], 0)
@@ -560,8 +564,8 @@ def _median(values: Iterable[float]) -> float:
 def expected_and_spread(values: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """Return the value expected at distance 0, at least 0, and the robust standard deviation of ``values`` around it.
 
-    ``values`` are pairs (distance in steps, value). From twelve values on, a linear trend is taken into account: the
-    line through the medians of the first and of the last third.
+    ``values`` are pairs (distance in steps, value), in order of distance. From twelve values on, a linear trend is
+    taken into account: the line through the medians of the first and of the last third.
     """
     third = len(values) // 3
     slope = 0.0

@@ -69,7 +69,8 @@ class Alignment(NamedTuple):
 def align(processes: Sequence[Process], reference: int) -> Alignment:
     """Align the clocks of all ``processes`` to that of the process with the index ``reference``.
 
-    With several machines, this reads the processes' files.
+    Return the offset of each machine's clock, and how it was found. With several machines, this reads the processes'
+    files.
     """
     newest, hosts = dict[str, tuple[int, int]](), defaultdict[str, dict[str, None]](dict)
     for head in (process.head for process in processes):
@@ -89,9 +90,10 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 def solve_offsets(bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
     """Return boot id → the offset to add to a machine's clock to get that of the machine ``home``, with its error.
 
-    The offset is the middle of the range that all ``bounds`` together leave. ``walls`` has boot id → the offset in
-    microseconds that a comparison of the wall clocks gives. Without a bound on one side this offset is used, moved into
-    the range, with an unknown error.
+    A boot id stands for a machine since its last start. The offset is the middle of the range that all ``bounds``
+    together leave, and is marked if they contradict each other. ``walls`` has boot id → the offset in microseconds that
+    a comparison of the wall clocks gives. Without a bound on one side this offset is used, moved into the range, with
+    an unknown error.
     """
     edges: dict[tuple[str, str], int] = {}
     for earlier, later, least in bounds:
@@ -152,10 +154,10 @@ def clock_bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
 
 
 def _read_spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
-    """Read a process's files, and yield its spans of ``kinds``, with times of the process's own clock.
+    """Read a process's files, and yield its spans of ``kinds`` that have ended, with times of the process's own clock.
 
-    Reading ends with the block that completes 50,000 such spans (`MOST`). Nothing is read if no file has any.
-    ``index`` is that of the process in its run.
+    Reading ends with the block that completes 50,000 such spans (`MOST`). Nothing is read if no file has any. ``index``
+    is that of the process in its run.
     """
     if not any(part.kinds & {*kinds} for part in process.parts):
         return
@@ -176,7 +178,7 @@ def _bounds_from_calls(
 
     Machines are boot ids. Calls and executions are of one method, equally many, and paired in order of start. An
     execution starts after its call. It also ends before its call, but if any call is too short to have waited, no bound
-    uses the ends.
+    uses the ends. Spans without an end give no such bound.
     """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
@@ -244,7 +246,7 @@ class _BusyPeriod(NamedTuple):
 def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
     """Return the periods in which at least one request is alive, in order, each with the number of its requests.
 
-    ``spans`` have start and end of each request, in microseconds.
+    ``spans`` have start and end of each request, in microseconds. Periods that touch are one.
     """
     periods = list[_BusyPeriod]()
     for start, end in sorted(spans):

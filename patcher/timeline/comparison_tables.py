@@ -106,7 +106,10 @@ def cause_verdict(row: CauseChange) -> str:
 
 
 def causes(comparison: RunComparison) -> Table:
-    """Return the table of causes that limited steps on either side: their steps, excess in seconds, and verdict."""
+    """Return the table of causes that limited steps on either side: their steps, excess in seconds, and verdict.
+
+    Excess is what an activity took longer than usual. A cause of one side alone has 0 on the other.
+    """
     columns = (
         Column("cause", Text("cause of long steps")),
         Column("before_steps", Text("before: steps"), COUNT),

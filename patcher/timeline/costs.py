@@ -99,7 +99,7 @@ def _causes_of(step: TrainingStep) -> list[Cause]:
 def _step_excesses(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
     """Yield a cause for each process, activity and phase that took longer in single steps than in the typical step.
 
-    Its time is the excess, summed over these steps; ``share`` is 0.
+    Its time is the excess, summed over these steps. Its ``share`` of the run is not set yet (0).
     """
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
@@ -135,7 +135,11 @@ def with_applicable_advice(
 
 
 def advice_key(cause: Cause) -> str:
-    """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank"."""
+    """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank".
+
+    A wait such as polling goes by its kind, and a late start of something is "queue". An engine, server or trainer goes
+    by whether a single replica or rank is to blame, other processes go by their role. What fits nowhere is "driver".
+    """
     if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
         return cause.kind
     if cause.what.startswith("start of "):
@@ -150,10 +154,10 @@ def advice_key(cause: Cause) -> str:
 
 
 def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
-    """Yield what polls, long tails, weight syncs, driver gaps and rewards cost in all steps together, as causes.
+    """Yield what polls, long tails, weight syncs, driver gaps and rewards cost in all steps together, as five causes.
 
-    The cost is the upper bound of what a fix saves, without the excesses of single steps; it may be 0. ``share`` is 0.
-    ``paths`` has the sums of each step's critical path.
+    The cost is the upper bound of what a fix saves, without the excesses of single steps; it may be 0. Its ``share`` of
+    the run is not set yet (0). ``paths`` has the sums of each step's critical path.
     """
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
@@ -175,8 +179,8 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
 def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
     """Return key of ``ADVICE`` → upper bound in seconds of what a fix saves in a step.
 
-    The excess that the step's causes of the same key already count is subtracted, but no saving is below 0. ``path``
-    has the sums of the step's critical path.
+    The keys are poll, tail, sync, gap and reward. The excess that the step's causes of the same key already count is
+    subtracted, but no saving is below 0. ``path`` has the sums of the step's critical path.
     """
     bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
     gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))

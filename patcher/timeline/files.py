@@ -239,7 +239,10 @@ class IterationColumns:
         return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
     def extend(self, start: Sequence[int], *columns: Iterable[int]) -> None:
-        """Append iterations as columns in the order of the class; columns that are not given are filled with 0."""
+        """Append iterations as columns: ``start``, then ``columns`` in the order of the class, all equally long.
+
+        Columns that are not given are filled with 0.
+        """
         zeros = repeat([0] * len(start), len(self._columns) - 1 - len(columns))
         for column, values in zip(self._columns, (start, *columns, *zeros), strict=True):
             column.extend(values)
@@ -509,8 +512,8 @@ class Reader:
     def add_block(self, block: Block) -> None:
         """Add the records of a block, and a stall if the process stood still before it.
 
-        No stall is added if many blocks come late. Invalid records are counted in ``losses``. A block without a time is
-        skipped.
+        A stall is a time in which the process certainly did not run; none is added if many blocks come late. Invalid
+        records are counted in ``losses``. A block without a time is skipped.
         """
         if block.at is not None:
             now = block.at[0] + self.offset
@@ -534,8 +537,9 @@ class Reader:
     def _add_row(self, row: RecordRow | None, now: int) -> None:
         """Add the span in ``row`` to the spans, or to the open spans if it has no end yet.
 
-        A span that ends a step is added to the marks, too. ``now`` is when the row's block was written, in
-        microseconds; the row's start counts from it. An invalid row is counted as lost.
+        A span that ends a step is added to the marks, too. Its name is made printable and cut to 60 characters. ``now``
+        is when the row's block was written, in microseconds; the row's start counts from it. An invalid row is counted
+        as lost.
         """
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
@@ -565,9 +569,9 @@ class Reader:
     def _add_iterations(self, columns: list[list[int]] | None, now: int) -> None:
         """Add the engine iterations of a block that was written at ``now`` (microseconds).
 
-        ``columns`` has ids, starts and lengths, then amounts such as requests; all but the lengths are differences. A
-        column of amounts with another length becomes zeros. If ``columns`` could not be decoded (None), or has a value
-        out of range, nothing is added, and one loss is counted.
+        ``columns`` has ids, starts and lengths, then amounts such as requests. All but the lengths are differences to
+        the value before, for the first start to ``now``. A column of amounts with another length becomes zeros. If
+        ``columns`` could not be decoded (None), or has a value out of range, nothing is added, and one loss is counted.
         """
         if columns is None or len(columns) < 3:
             self.losses.lines += 1
@@ -594,7 +598,7 @@ class Reader:
     def _add_notes(self, block: Block, now: int) -> None:
         """Add the notes on memory, host, KV cache and device in a block that was written at ``now`` (microseconds).
 
-        Each part that cannot be decoded is counted as one loss.
+        Each part that cannot be decoded is counted as one loss. Single values out of range are skipped without that.
         """
         rows = _decode_columns(block.memory) if block.memory else []
         host = _decode_host(block.host) if block.host else None
@@ -625,7 +629,7 @@ class Reader:
     def cpu_wait(self, start: int, end: int) -> int:
         """Return for how long a thread waited for a CPU between ``start`` and ``end``; all are microseconds.
 
-        A noted wait is spread evenly over the range that it was noted for.
+        A noted wait is spread evenly over the range that it was noted for. 0 if none was noted.
         """
         first = bisect_right(self.cpu_waits, start, key=end_of)
         waited = 0.0
@@ -654,8 +658,8 @@ class Reader:
 def _memory_note(row: Sequence[int], now: int) -> MemoryNote | None:
     """Return the memory note in ``row``, a row of a block that was written at ``now``; None for an invalid row.
 
-    A row has a time relative to ``now`` and two or six sizes in MiB: resident and shared, and those on the device.
-    Times are in microseconds.
+    A row has a time relative to ``now`` and two or six sizes in MiB: resident and shared, and those on the device. The
+    note has bytes, and private memory instead of the first two: resident without shared. Times are in microseconds.
     """
     at, *sizes = row or [0]
     if len(sizes) not in (2, 6) or min(sizes) < 0 or max(sizes) >= _LARGEST_MIB or not -_EARLY_US < at < _LATE_US:

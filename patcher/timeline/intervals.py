@@ -44,7 +44,8 @@ def end_of(interval: Timed) -> int:
 def covered(parts: Iterable[Timed], low: int = -ENDLESS, high: int = ENDLESS, *, gap: int = 0) -> list[TimeRange]:
     """Return the union of ``parts`` (in any order) within ``low`` to ``high``, sorted; times are in microseconds.
 
-    Gaps of at most ``gap`` between parts count as covered.
+    Gaps of at most ``gap`` between parts count as covered. A part that still goes on lasts until ``high``, and one
+    outside of the range is ignored.
     """
     union = list[TimeRange]()
     for begin, end in sorted((max(part.start, low), min(end_of(part), high)) for part in parts):

@@ -120,7 +120,7 @@ class _Join:
     def joined(self, folder: Path | None) -> RunTimeline:
         """Read all files and explain all steps, and return the timeline; call it once.
 
-        Recorded windows are looked for in ``folder``, unless it is None.
+        Recorded windows are looked for in ``folder``, unless it is None. Without a driver there are no steps.
         """
         for number, start, end, stale in self._read_steps():
             records = self._records_between(start, end)
@@ -151,9 +151,9 @@ class _Join:
     def _read_steps(self) -> Iterator[tuple[int, int, int, float | None]]:
         """Yield number, start, end and mean age of the weights of each step.
 
-        Start and end are in microseconds; the age is in steps, None if unknown. Before a step is yielded, everything
-        that ended in the step has been read. A step that the driver marks twice is yielded once. Yields nothing without
-        a driver.
+        Start and end are in microseconds; the age is in steps, None if unknown. A step begins when the one before ends.
+        Before a step is yielded, everything that ended in the step has been read. A step that the driver marks twice is
+        yielded once, and one without a length not at all. Yields nothing without a driver.
         """
         if self.driver is None:
             return
@@ -188,7 +188,7 @@ class _Join:
         """Return when the first step starts, in microseconds; it ends at ``end``.
 
         That is the start of the driver's first phase named "step". Without one, it is that of its first phase, executed
-        method or poll; those that have ended come first. Without any it is ``end``. ``reader`` is the driver's.
+        method or poll, if possible of one that has ended. Without any it is ``end``. ``reader`` is the driver's.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -199,7 +199,8 @@ class _Join:
     def _records_between(self, start: int, end: int) -> StepRecords:
         """Return the records of all processes that overlap ``start`` to ``end`` (microseconds).
 
-        Spans that mark steps are left out. Pauses of rlpatch's own recorders are listed apart from the other spans.
+        Spans are not cut off at these limits, and those that still go on are included. Spans that mark steps are left
+        out. Pauses of rlpatch's own recorders are listed apart from the other spans.
         """
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
@@ -314,7 +315,10 @@ class _Join:
             self.paths = [thinned(path, self.pieces) for path in self.paths]
 
     def _step_iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
-        """Yield each engine's iterations that start in step ``number``, as columns; ``records`` are the step's."""
+        """Yield each engine's iterations that start in step ``number``, as columns; ``records`` are the step's.
+
+        Times and lengths are in seconds. An engine without such an iteration is left out.
+        """
         for process, columns in records.iterations.items():
             first, end = (bisect_left(columns.start, edge) for edge in (records.start, records.end))
             if first < end:
@@ -337,7 +341,8 @@ class _Join:
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
         """Return how long the process of a piece of the critical path waited for a CPU; NO_WAIT if none is known.
 
-        For a piece of all trainers, it is the wait of the trainer that waited longest.
+        For a piece of all trainers, it is the wait of the trainer that waited longest. Any other piece that names no
+        process has none.
         """
         trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
         processes = trainers if piece.process is None else [piece.process]
@@ -352,7 +357,10 @@ class _Join:
         return covered(span for processes in by_boot.values() for span in stalls.machine_stalls(processes))
 
     def _to_segment(self, piece: PathPiece) -> PathSegment:
-        """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane."""
+        """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane.
+
+        Rank is that of a trainer. All three are None if the piece names no process.
+        """
         at = piece.process
         process = self.processes[at] if at is not None else None
         return PathSegment(
@@ -390,7 +398,10 @@ class _Join:
         )  # fmt: skip
 
     def _cpu_wait_texts(self, steps: Sequence[causes.StepTimes]) -> Iterator[str]:
-        """Yield one text if waiting for a CPU took over a tenth of the critical paths of ``steps``, else nothing."""
+        """Yield one text if waiting for a CPU took over a tenth of the critical paths of ``steps``, else nothing.
+
+        It names the three processes that waited most.
+        """
         total = sum(step.total for step in steps)
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:
@@ -405,7 +416,7 @@ class _Join:
     def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
         """Return the up to three processes that waited most for a CPU on the critical paths of ``steps``, in words.
 
-        Each has its host and the seconds in all steps; "" if no process waited.
+        Each has its host and the seconds in all steps; "" if no known process waited.
         """
         waits = Counter[int | None]()
         for step in steps:
@@ -427,7 +438,8 @@ class _Join:
     def _incomplete_call(self, records: StepRecords) -> str:
         """Return a text on a driver's call that fewer ranks recorded in this step than in an earlier one, "" if none.
 
-        Updates ``expected``, which has call → the most ranks that recorded it in a step.
+        The first such call counts, except one that another call may have taken executions from (`has_twin`). Updates
+        ``expected``, which has call → the most ranks that recorded it in a step.
         """
         for span in records.spans:
             is_drivers = span.process == records.driver and records.start <= span.start < records.end
@@ -439,7 +451,10 @@ class _Join:
         return ""
 
     def _missing_texts(self) -> Iterator[str]:
-        """Yield texts on what is missing: files of driver, ranks or roles, and records of a call in the last step."""
+        """Yield texts on what is missing: files of driver, ranks or roles, and records of a call in the last step.
+
+        A role is not missed before the first step has ended, because its processes may be still to come.
+        """
         yield from missing.trainer_texts(self.lacking)
         if self.driver is None:
             yield Text("the driver wrote no timeline file, so rlpatch cannot separate the steps")
@@ -463,7 +478,11 @@ class _Join:
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
     def _note_texts(self) -> Iterator[str]:
-        """Yield texts on damaged files, lost records, uncertain clocks, pauses, waits for a CPU, missing step marks."""
+        """Yield texts on damaged files, lost records, uncertain clocks, pauses, waits for a CPU, missing step marks.
+
+        Damage and losses have a text for each process, contradictions one for each clock. Waits in the first step, a
+        warm-up, do not count.
+        """
         for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
             name = process.head.path.name
             if reader.losses.too_large:
@@ -517,7 +536,7 @@ class _Join:
 def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
     """Return the replica that finished last, and by how many microseconds it did so after the next to last.
 
-    (None, 0) if ``imbalances`` has none between replicas.
+    A replica is one copy of the inference engine. (None, 0) if ``imbalances`` has none between replicas.
     """
     for imbalance in imbalances:
         if imbalance.of == "replicas":
@@ -529,7 +548,7 @@ def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
 def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
     """Merge the shortest pieces of a critical path into the piece before them, until at most ``most`` are left.
 
-    The first piece stays, so ``most`` is at least 1.
+    A merged piece keeps the activity and delay of the one before. The first piece stays, so ``most`` is at least 1.
     """
     by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
     longest = {0, *by_length[max(len(path) - most, 0) :]}

@@ -41,8 +41,8 @@ class RunLanes:
     def take_from(self, process: int, reader: Reader, before: int) -> None:
         """Move the records that ended before ``before`` (microseconds) from a process's ``reader`` to its lanes.
 
-        ``process`` is its index. Iterations go to its lane as an engine. Spans go to its lane as a trainer, or to its
-        only lane.
+        A lane has the records of one process in one role. ``process`` is its index. Iterations go to its lane as an
+        engine. Spans go to its lane as a trainer, or to its only lane.
         """
         engine = self._by_place.get((process, "engine"))
         if engine is not None:
@@ -72,7 +72,7 @@ class LaneBuilder:
         self.gap = GAP_US
 
     def add(self, spans: Iterable[KeptSpan]) -> None:
-        """Add spans, except marks of steps; drop the shortest if there are too many."""
+        """Add spans, except marks of steps; if there are too many, drop the shortest and count them in ``left_out``."""
         self.spans += [span for span in spans if span.kind != "step"]
         if len(self.spans) > 2 * self.most:
             self._thin()
@@ -84,7 +84,7 @@ class LaneBuilder:
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
         """Add the iterations of ``columns`` that ended by ``before`` (microseconds), merged into runs with small gaps.
 
-        If there are too many runs, those with larger gaps are merged, too.
+        If there are too many runs, those with larger gaps are merged, too. ``columns`` are not changed.
         """
         iterations = list[IterationRun]()
         for start, end, requests, tokens in columns:
@@ -97,7 +97,10 @@ class LaneBuilder:
             self.runs = _merge_runs(self.runs, self.gap)
 
     def build(self, number: int) -> Lane:
-        """Return the finished lane, with times in seconds, as lane ``number`` of its role (from 0)."""
+        """Return the finished lane, with times in seconds, as lane ``number`` of its role (from 0).
+
+        Its spans are sorted by start, and the shortest are dropped if there are too many.
+        """
         self._thin()
         ordered = sorted(self.spans, key=lambda span: (span.start, -_length(span)))
         spans = tuple(

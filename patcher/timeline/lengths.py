@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 def seconds(value: float) -> str:
-    """Return a duration in seconds as text, to about three digits: 2 h 05 min, 340 s, 12.3 s, 45.6 ms."""
+    """Return a duration in seconds as text, to about three digits: 2 h 05 min, 340 s, 12.3 s, 45.6 ms.
+
+    Below a microsecond it is "0 s". Minutes are not rounded up.
+    """
     if value >= 3600:
         return f"{int(value // 3600)} h {int(value % 3600 // 60):02} min"
     if value >= 100:

@@ -90,6 +90,14 @@ class _Held:
         return max((self.note.reserved or 0) - self.unmapped, 0)
 
 
+class _Freed(NamedTuple):
+    """Bytes that a sleep freed on the device and in the allocator (negative: took), and the name of its span."""
+
+    device: int
+    allocator: int
+    span: str
+
+
 class _Moment(NamedTuple):
     """Bytes in use on a place at a time (microseconds), and those of each process, with whether it is asleep."""
 
@@ -173,11 +181,11 @@ class MemoryCollector:
         for span in sorted(spans, key=lambda span: (span.start, -end_of(span))):
             by_process[span.process].append(span)
         before = {at: held.note for at, held in self.held.items()}
-        wakes = {
+        sleeps = {
             at: dict(_memory_freed_by_sleeps(by_process[at], _history(before.get(at), note.memory)))
             for at, note in notes.items()
         }
-        self._keep_peaks(number, notes, wakes, by_process)
+        self._keep_peaks(number, notes, sleeps, by_process)
         for at, of_process in notes.items():
             history = _history(before.get(at), of_process.memory)
             self._add_freed_memory(at, by_process[at], history)
@@ -186,7 +194,10 @@ class MemoryCollector:
         self._add_sync_changes(by_process, notes)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
-        """Return the known place of the same device, else ``device``, renamed if another device has its name."""
+        """Return the known place of the same device, else ``device``, renamed if another device has its name.
+
+        Then its identity is added to the name. A place is a host or device.
+        """
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
             return places[device.identity]
@@ -194,14 +205,14 @@ class MemoryCollector:
         return device._replace(name=f"{device.name} {device.identity[:12]}") if taken else device
 
     def _keep_peaks(
-        self, number: int | None, notes: Mapping[int, Notes], wakes: Mapping[int, Mapping[int, tuple[int, int, str]]],
+        self, number: int | None, notes: Mapping[int, Notes], sleeps: Mapping[int, Mapping[int, _Freed]],
         spans: Mapping[int, Sequence[KeptSpan]],
     ) -> None:  # fmt: skip
         """Go through the memory notes of a step in the order of time, and keep the peak of each device and host.
 
-        ``number`` is that of the step. All mappings are by the process's index. ``notes`` and ``spans`` are the step's.
-        ``wakes`` has time (microseconds) → what the sleep or wake-up before it freed: bytes on the device, bytes in the
-        allocator, and the name of its span.
+        A peak replaces only a lower one of the same step. ``number`` is that of the step. All mappings are by the
+        process's index. ``notes`` and ``spans`` are the step's. ``sleeps`` has time (microseconds) → what the sleep or
+        wake-up before it freed.
         """
         events: list[tuple[int, int, MemoryNote | HostNote]] = []
         for process, of in notes.items():
@@ -215,8 +226,9 @@ class MemoryCollector:
             else:
                 held = self.held.setdefault(process, _Held(note))
                 held.note = note if note.reserved is not None else MemoryNote(*note[:2], *held.note[2:])
-                if change := wakes.get(process, {}).get(at):
-                    held.unmapped, held.asleep = max(held.unmapped + change[0] - change[1], 0), change[0] > 0
+                if freed := sleeps.get(process, {}).get(at):
+                    held.unmapped = max(held.unmapped + freed.device - freed.allocator, 0)
+                    held.asleep = freed.device > 0
             place, used = self._record_use(process, note) or (None, 0)
             if place and (place not in highest or used > highest[place].used):
                 sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, at)]
@@ -245,7 +257,11 @@ class MemoryCollector:
         return place, used
 
     def _holders(self, place: MemoryHome, at: int) -> Iterator[tuple[int, int]]:
-        """Yield (process index, bytes) for each process that holds memory on a host or device at time ``at``."""
+        """Yield (process index, bytes) for each process that holds memory on a host or device at time ``at``.
+
+        The bytes are those of its newest note, private ones on a host; they may be 0. A process that ended before
+        ``at``, or has no note yet, is left out.
+        """
         for process, held in self.held.items():
             if at > self.ends.get(process, at):
                 continue
@@ -260,8 +276,9 @@ class MemoryCollector:
         """Return the peak of a host's or device's memory in a step: its holders and their activities, and the phase.
 
         ``moment`` is the time with most memory in use, ``number`` that of the step, None after the last one. ``spans``
-        are those of each process in the step; the phase is the driver's. In a large run only the twelve largest holders
-        are listed.
+        are those of each process in the step; the phase is the driver's. Holders are sorted by size, without those of 0
+        bytes; in a large run only the twelve largest are listed. The rest of the memory in use is ``other``, at least
+        0.
         """
         at, used = moment.at, moment.used
         holders = [
@@ -285,12 +302,13 @@ class MemoryCollector:
     def _add_freed_memory(self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> None:
         """Add to ``changes`` how many bytes each sleep of a process freed, and how many the end of each work.
 
-        A work is a method that the process executes for the driver. ``process`` is its index; ``spans`` and
-        ``history``, its memory notes in order, are those of one step.
+        A work is a method that the process executes for the driver; sleeps and works within others do not count. Bytes
+        are negative if memory was taken. ``process`` is its index; ``spans`` and ``history``, its memory notes in
+        order, are those of one step.
         """
         role = self.processes[process].role
-        for freed, _, name in dict(_memory_freed_by_sleeps(spans, history)).values():
-            self.changes["sleep", role, name].append(freed)
+        for freed in dict(_memory_freed_by_sleeps(spans, history)).values():
+            self.changes["sleep", role, freed.span].append(freed.device)
         on_device = [(note.at, note.reserved) for note in history if note.reserved is not None]
         for work in _outermost(span for span in spans if span.kind == "work" and span.end is not None):
             inside = [reserved for at, reserved in on_device if work.start <= at < end_of(work)]
@@ -325,8 +343,9 @@ class MemoryCollector:
     ) -> None:
         """Keep the memory that a process has at the end of step ``number``, and its peak of private memory in the step.
 
-        With the peak go its time, what the process was doing by ``spans``, and for how many microseconds it had more
-        than midway between least and most. ``process`` is its index. Without notes in ``history`` nothing is kept.
+        With the peak go its time, and what the process was doing by ``spans``. So do the microseconds for which it had
+        more than midway between least and most. ``process`` is its index, ``history`` has its notes in order. Without
+        notes nothing is kept.
         """
         if not history:
             return
@@ -463,14 +482,12 @@ def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
             yield span
 
 
-def _memory_freed_by_sleeps(
-    spans: Sequence[KeptSpan], history: Sequence[MemoryNote]
-) -> Iterator[tuple[int, tuple[int, int, str]]]:
-    """Yield for each sleep or wake-up (time, (bytes freed on the device, bytes freed in the allocator, span's name)).
+def _memory_freed_by_sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterator[tuple[int, _Freed]]:
+    """Yield for each sleep or wake-up (time, what it freed).
 
-    The time is that of the first note after it, in microseconds. Bytes are negative if memory is taken. ``spans`` and
-    ``history``, the notes, are those of one process; a sleep without a note before and after it is skipped. An engine's
-    sleep takes memory from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``,
+    The time is that of the first note after it, in microseconds. ``spans`` and ``history``, the notes, are those of one
+    process. A sleep without a note before and after it, or within another one, is skipped. An engine's sleep takes
+    memory from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``,
     ``torch_memory_saver``).
     """
     on_device = [
@@ -481,7 +498,7 @@ def _memory_freed_by_sleeps(
         after = next((moment for moment in on_device if moment[0] >= end_of(span)), None)
         if before and after:
             (_, free_before, reserved_before), (at, free, reserved) = before, after
-            yield at, (free - free_before, reserved_before - reserved, span.name)
+            yield at, _Freed(free - free_before, reserved_before - reserved, span.name)
 
 
 def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("phase", "work", "sync", "sleep")) -> str:

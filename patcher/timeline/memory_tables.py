@@ -60,14 +60,17 @@ def moment(step: int | None, doing: str) -> Text:
 
 
 def holder(held: MemoryHolder) -> Text:
-    """Return a process with the memory that it holds."""
+    """Return a process with the memory that it holds; the text also says if it holds it while asleep."""
     if held.asleep:
         return Text("{process} (holds {size} while asleep)", held.who, size(held.bytes))
     return Text("{process} ({size})", held.who, size(held.bytes))
 
 
 def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
-    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed."""
+    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed.
+
+    Memory that no known process holds comes last.
+    """
     most += len(peak.holders) == most + 1  # a single one is named
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:
@@ -86,7 +89,10 @@ def peak_line(peak: MemoryPeak) -> Text:
 
 
 def change_line(change: MemoryChange) -> Text:
-    """Return a line on device memory that was given back, taken or needed: median and maximum over all times."""
+    """Return a line on device memory that was given back, taken or needed: median and maximum over all times.
+
+    The sizes are absolute. The words say by the sign of the median whether memory was given back or taken.
+    """
     role = ROLES.get(change.role, change.role)
     values = (change.what, size(abs(change.median)), change.times, size(abs(change.most)))
     if change.kind == "sync":
@@ -111,7 +117,10 @@ def change_line(change: MemoryChange) -> Text:
 
 
 def growth_line(growth: MemoryGrowth) -> Text:
-    """Return a line on memory that grows: process, bytes per step, and how many steps the free part lasts, if known."""
+    """Return a line on memory that grows: process, bytes per step, first and last size, and number of steps.
+
+    It also says for how many more steps the free memory lasts, if that is known.
+    """
     values = (growth.who, size(growth.per_step), size(growth.first), size(growth.last), growth.steps)
     line = _GROWTH[growth.of].filled(*values)
     return (
@@ -163,7 +172,10 @@ def peaks(run: RunTimeline) -> Table:
 
 
 def changes(run: RunTimeline) -> Table:
-    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed."""
+    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed.
+
+    A row is one activity of a role, with median and largest size; negative sizes were taken.
+    """
     columns = (
         Column("kind", Text("kind of change")),
         Column("role", Text("role")),

@@ -66,9 +66,9 @@ def trainer_texts(missing_ranks: dict[int, list[int]]) -> Iterator[str]:
 def role_texts(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[str]:
     """Yield texts on roles that must have run but left too few files or none, and on what is unknown therefore.
 
-    A driver that calls workers shows that there are trainers and engines, a process with VERL_REPLICA_RANK that there
-    are verl's servers, engines and agent loops. ``counterparts`` tells of requests and rewards that only one side
-    recorded.
+    A role is what a process does, such as trainer. A driver that calls workers shows that there are trainers and
+    engines. A process with VERL_REPLICA_RANK shows that there are verl's servers, engines and agent loops.
+    ``counterparts`` tells of requests and rewards that only one side recorded.
     """
     places = by_role(processes)
     if any("call" in part.kinds for at in places.get("driver", ()) for part in processes[at].parts):

@@ -97,7 +97,10 @@ class Lane:
 
 
 def label(role: str, replica: int | None, rank: int | None) -> str:
-    """Return the name of a process for people, in the reader's language: ``trainer, rank 1``."""
+    """Return the name of a process for people, in the reader's language: ``trainer, rank 1``.
+
+    Replica and rank are left out if they are None. An unknown role is shown as it is.
+    """
     name: str = ROLES.get(role, role)
     if replica is not None:
         name = Text("{role}, replica {replica}", name, replica)

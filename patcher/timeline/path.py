@@ -95,10 +95,10 @@ def calls_for(call: str, work: str) -> bool:
 
 
 def walk_back(parts: Iterable[T], low: int, high: int) -> Iterator[tuple[T | None, int, int]]:
-    """Walk from ``high`` back to ``low``, and yield what was waited for: (part or None, start, end), without gaps.
+    """Walk from ``high`` back to ``low``, and yield what was waited for: (part or None, start, end), the latest first.
 
-    A part is waited for from its end back to its start; of several that run at a time, the one that began first counts.
-    None stands for time that no part covers. Times are in microseconds.
+    There are no gaps: None stands for time that no part covers. A part is waited for from its end back to its start; of
+    several that run at a time, the one that began first counts. Times are in microseconds.
     """
     waiting = sorted((part for part in parts if part.start < high and end_of(part) > low), key=end_of)
     running: list[tuple[int, int, T]] = []
@@ -172,14 +172,20 @@ class StepRecords:
         return of_sender * 2 > high - low and of_receiver < ABOUT_AS_LONG * of_sender
 
     def _longest_silence(self, process: int, low: int, high: int) -> int:
-        """Return the longest time in which no span of a process starts or ends; all times are in microseconds."""
+        """Return the longest time between ``low`` and ``high`` in which no span of a process starts or ends.
+
+        ``process`` is its index. All times are in microseconds.
+        """
         moments = self._span_edges[process]
         inside = moments[bisect_right(moments, low) : bisect_left(moments, high)]
         return max(later - earlier for earlier, later in pairwise([low, *inside, high]))
 
     @cached_property
     def _span_edges(self) -> Mapping[int, Sequence[int]]:
-        """Return process index → the starts and ends of all its spans, in microseconds, sorted."""
+        """Return process index → the starts and ends of all its spans, in microseconds, sorted.
+
+        The end of a span that goes on is `ENDLESS`. A process without spans has [].
+        """
         moments = defaultdict[int, list[int]](list)
         for span in self.spans:
             moments[span.process] += [span.start, end_of(span)]
@@ -195,7 +201,10 @@ class StepRecords:
 
     @cached_property
     def trainers_paused(self) -> Sequence[TimeRange]:
-        """Return the times of the step in which rlpatch's own recorders held back all trainers at once, in order."""
+        """Return the times of the step in which rlpatch's own recorders held back all trainers at once, in order.
+
+        [] without trainers.
+        """
         trainers = [process for process, role in enumerate(self.roles) if role == "trainer"]
         running = [uncovered(self.pauses.get(process, ()), self.start, self.end) for process in trainers]
         together = covered(part for parts in running for part in parts)
@@ -227,7 +236,10 @@ class StepRecords:
 
     @cached_property
     def roots(self) -> Sequence[KeptSpan]:
-        """Return spans of other processes without a parent that no call of the driver caused."""
+        """Return the outermost spans of all processes but the driver, except those that a driver's call caused.
+
+        A span whose parent was not recorded counts as an outermost one.
+        """
         caused = {(work.process, work.id) for group in self.groups.values() for work in group.works}
         roots = (root for root in self.children[None] if root.process != self.driver)
         return [root for root in roots if (root.process, root.id) not in caused]
@@ -236,7 +248,7 @@ class StepRecords:
         """Return a name for the time from ``low`` (microseconds) to the end of ``work``, a numbered step of a trainer.
 
         transformers' ``Trainer`` steps the optimizer, calls callbacks, and logs after a step's last micro-batch. "" for
-        times before that, and for any other span.
+        times before that, for a work without micro-batches or number, and for any other span.
         """
         if work.kind != "work" or work.amount is None:
             return ""
@@ -372,7 +384,8 @@ class StepRecords:
     def has_twin(self, call: KeptSpan) -> bool:
         """Tell whether the driver sent a call of another name but the same method within 10 ms of ``call``.
 
-        The two went to different workers, so nobody can tell which of them an execution belongs to.
+        The two went to different workers, so nobody can tell which of them an execution belongs to. False if the method
+        was executed nowhere.
         """
         methods = {work.name for work in self.by_kind["work"] if calls_for(call.name, work.name)}
         return any(
@@ -400,8 +413,9 @@ class StepRecords:
     def awaited_spans(self, span: KeptSpan) -> list[KeptSpan]:
         """Return the spans of other processes that the driver may have waited for during its ``span``.
 
-        These are executions of methods, weight syncs and sleeps that lie within it. Trajectories that end within it
-        count if the driver generates or polls, or if no trajectory runs across its edges.
+        These are executions of methods, weight syncs and sleeps that lie within it. A trajectory is what an agent loop
+        does for one sample. Those that end within the span count if the driver generates or polls, or if none of them
+        runs across its edges. Without trajectories, the handling of requests counts instead, or rewards.
         """
         low, high = span.start - self.tolerance, end_of(span) + self.tolerance
         syncs = (root for root in self.roots if root.kind in ("sync", "sleep") and self.roles[root.process] != "engine")
@@ -417,7 +431,7 @@ class StepRecords:
     def _rollout_spans(self) -> list[KeptSpan]:
         """Return the outermost spans of the rollout: trajectories, else the handling of requests, else rewards.
 
-        [] if none was recorded.
+        A trajectory is what an agent loop does for one sample. [] if nothing was recorded.
         """
         for kind in ("trajectory", "serve", "reward"):
             if leading := [root for root in self.roots if root.kind == kind]:
@@ -426,7 +440,10 @@ class StepRecords:
 
 
 def critical_path(records: StepRecords) -> list[PathPiece]:
-    """Return the pieces of a step's critical path, in order and without gaps: they sum to the step's length."""
+    """Return the pieces of a step's critical path, in order and without gaps: they sum to the step's length.
+
+    A piece is a time in which the step waited for one activity. Pauses of rlpatch's own recorders are pieces, too.
+    """
     walk = _Walk(records)
     roots = [root for root in records.children[None] if root.process == records.driver]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
@@ -459,7 +476,10 @@ def _split_at_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPie
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
-    """Merge adjacent pieces that differ only in time and delay; delays are summed, and empty pieces dropped."""
+    """Merge adjacent pieces that differ only in time and delay; delays are summed, and empty pieces dropped.
+
+    ``pieces`` are in order. A new list is returned.
+    """
     neighbours = list[PathPiece]()
     for piece in pieces:
         last = neighbours[-1] if neighbours else None
@@ -487,8 +507,9 @@ class _Walk:
     ) -> None:
         """Append pieces of the path from ``high`` back to ``low`` (microseconds): what was waited for among ``parts``.
 
-        Time that no part covers is attributed to ``span``, the span around the parts. ``phase`` is the driver's.
-        ``depth`` is the level of nesting around ``parts``.
+        The latest piece comes first. Time that no part covers is attributed to ``span``, the span around the parts
+        (None: the driver, outside of its phases). ``phase`` is the driver's. ``depth`` is the level of nesting around
+        ``parts``.
         """
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
@@ -501,8 +522,8 @@ class _Walk:
     def explain(self, span: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
         """Append pieces of the path for ``low`` to ``high`` (microseconds), in which the step waited for ``span``.
 
-        They name the spans within it, or spans of other processes that it waited for. ``phase`` is the driver's.
-        ``depth`` is the nesting so far; beyond `DEEPEST` the spans within are not named.
+        The latest piece comes first. They name the spans within it, or spans of other processes that it waited for.
+        ``phase`` is the driver's. ``depth`` is the nesting so far; beyond `DEEPEST` the spans within are not named.
         """
         if depth > DEEPEST:
             self.explain_uncovered(span, low, high, phase)
@@ -527,8 +548,9 @@ class _Walk:
     def explain_uncovered(self, span: KeptSpan | None, low: int, high: int, phase: str) -> None:
         """Append pieces of the path for ``low`` to ``high`` (microseconds), which no span within ``span`` covers.
 
-        Time in which other processes worked for the span is attributed to them, and what remains to the span. Without a
-        span, it is time outside of the driver's phases. ``phase`` is the driver's.
+        Time in which other processes worked for the span is attributed to them, and what remains to the span. For a
+        call whose executions may be missing, what remains is not recorded. Without a span, it is time outside of the
+        driver's phases. ``phase`` is the driver's.
         """
         records = self.records
         if span is None or (span.kind, span.name) == ("phase", "step"):
@@ -726,9 +748,10 @@ class _Walk:
     def explain_call(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
         """Append pieces of the path for a call of the driver, from its executions on all ranks (``group``).
 
-        If all executions have the same sequence of spans, the last rank to arrive at each point of it counts; else only
-        the last rank to finish. Time after the last execution is attributed to the call itself. ``low`` and ``high``
-        are in microseconds, ``phase`` is the driver's, ``depth`` the nesting so far.
+        The latest piece comes first. If all executions have the same sequence of spans, the last rank to arrive at each
+        point of it counts. Else only the last rank to finish counts, and the time before it begins is its late start.
+        Time after the last execution is attributed to the call itself. ``low`` and ``high`` are in microseconds,
+        ``phase`` is the driver's, ``depth`` the nesting so far.
         """
         *_, last = sorted(group.works, key=end_of)
         ends = max(low, min(high, end_of(last)))
@@ -822,7 +845,8 @@ class _Walk:
 def _largest_and_lead(values: Sequence[int], tolerance: int) -> tuple[int, int]:
     """Return the index of the largest value, and by how much it exceeds the median of the other values.
 
-    This lead is 0 if the next largest is within ``tolerance``. There must be two values at least.
+    This lead is 0 if the next largest is within ``tolerance``. Of equal values the first is the largest. There must be
+    two values at least.
     """
     index = max(range(len(values)), key=values.__getitem__)
     lower = sorted(value for at, value in enumerate(values) if at != index)
@@ -845,7 +869,7 @@ def longest_work(spans: Sequence[KeptSpan]) -> tuple[int, int] | None:
 
     Work is a span's time without waits in collectives. The recorder misses waits in C++, such as those for a rank that
     begins later. So the lead is also computed without the time before all spans have begun, and the smaller lead
-    counts; it is 0 if another span leads then. None if the waits of any span are unknown, or there is a single span.
+    counts. It is 0 if another span leads then. None if the waits of any span are unknown, or for fewer than two spans.
     """
     work = work_without_waits(spans)
     if work is None or len(work) < 2:
@@ -895,8 +919,8 @@ def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str,
 def largest_joined_gap(columns: IterationColumns, first: int, last: int) -> int:
     """Return the largest gap, in microseconds, between two iterations of an engine that still count as one piece.
 
-    It is three times the median length of iterations ``first`` to ``last`` (exclusive), and at least 20 ms. Only the
-    first 4096 of these iterations are looked at.
+    It is three times the median length of iterations ``first`` to ``last`` (exclusive), and at least 20 ms, also
+    without any. Only the first 4096 of these iterations are looked at.
     """
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US

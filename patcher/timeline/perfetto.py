@@ -59,7 +59,10 @@ def _slice_event(process: int, thread: int, name: str, kind: str, start: float, 
 
 
 def _run_events(timeline: RunTimeline) -> Iterator[Event]:
-    """Yield the events of the whole run: steps, critical path, recorded and proposed windows, number of requests."""
+    """Yield the events of the whole run: steps, critical path, recorded and proposed windows, number of requests.
+
+    A proposed window whose time is unknown is left out.
+    """
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
@@ -126,7 +129,8 @@ def _assign_threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> 
 def _nest_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
     """Distribute spans over threads so that those of a thread nest or lie apart.
 
-    ``spans`` are sorted by start, the longest first.
+    ``spans`` are sorted by start, the longest first. Each goes to the first thread that it fits into. Returns the spans
+    of each thread, in order.
     """
     threads: list[list[_Ended]] = []
     open_ends: list[list[float]] = []  # of each thread, the innermost last
@@ -144,7 +148,10 @@ def _nest_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
 
 
 def _separate_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
-    """Distribute spans over as few threads as possible, so that none of a thread overlap; ``spans`` are by start."""
+    """Distribute spans over as few threads as possible, so that none of a thread overlap; ``spans`` are by start.
+
+    Returns the spans of each thread, in order.
+    """
     threads: list[list[_Ended]] = []
     free: list[int] = []
     running: list[tuple[float, int]] = []

@@ -163,7 +163,8 @@ class ChosenSteps(NamedTuple):
 def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
     """Compare two runs: the mean step, its parts, and the causes of long steps; each side has at least one step.
 
-    A part that neither side has is left out. With fewer than four steps on a side, no change has an interval.
+    A part that neither side has is left out; one that a step lacks is 0 there. With fewer than four steps on a side, no
+    change has an interval.
     """
     sides = (before.steps, after.steps)
     values = {"step": [[step.seconds for step in side] for side in sides]}
@@ -206,7 +207,11 @@ def _describe_side(side: ChosenSteps) -> RunSide:
 
 
 def _part_of_segment(segment: PathSegment) -> str:
-    """Return the part of a step that a segment of its critical path belongs to: a key of `PARTS`."""
+    """Return the part of a step that a segment of its critical path belongs to: a key of `PARTS`.
+
+    A weight sync, iteration, poll or pause goes by its kind, a trainer's segment by phase or method. Other segments go
+    by role; "unrecorded" if that is no part.
+    """
     name = segment.phase or segment.what
     if segment.kind == "sync" or name in SYNC:
         return "sync"
@@ -333,8 +338,8 @@ def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChang
 def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
     """Return how a cause of long steps changed from the first side to the second: came, went, longer, shorter, unclear.
 
-    ``counts`` has the number of steps that it limited on each of the ``sides``. ``probability`` is that of such a
-    difference by chance; above 5 %, the change is unclear.
+    ``counts`` has the number of steps that it limited on each of the ``sides``; longer is a larger share of the side's
+    steps. ``probability`` is that of such a difference by chance; above 5 %, the change is unclear.
     """
     if probability > CHANCE:
         return UNCLEAR
@@ -372,7 +377,8 @@ def _log_choices(count: int, chosen: int) -> float:
 def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
     """Yield a sentence on why two runs cannot be compared, which is so if their trainers differ; else nothing.
 
-    Trainers differ if the phases that both have make less than half of the steps' time.
+    Trainers differ if the phases that both have make less than half of the steps' time, as the mean of both sides.
+    Nothing is yielded if neither side has phases.
     """
     sides = [_phase_seconds(side) for side in (before, after)]
     common = set(sides[0]) & set(sides[1])
@@ -401,7 +407,10 @@ def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
 
 
 def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
-    """Yield texts on how two runs differ apart from their times: packages, and number of processes of each role."""
+    """Yield texts on how two runs differ apart from their times: packages, and number of processes of each role.
+
+    Nothing is yielded for what is equal.
+    """
     if before.run.packages != after.run.packages:
         texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
         yield Text("packages: {packages_before} before, {packages_after} after", *texts)

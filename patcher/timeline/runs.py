@@ -96,8 +96,8 @@ class Surveyed:
 def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
     """Read all timeline files, and group their processes into runs, the newest run last.
 
-    Files of a newer format, and those that cannot be read, are listed apart. Files without records are left out.
-    ``progress`` gets the number of compressed bytes of each read.
+    Files of a newer format are listed apart, and so are those of which damage or missing rights leave nothing to read.
+    Other files without records are left out. ``progress`` gets the number of compressed bytes of each read.
     """
     surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Unread]()
     for path in file_paths:
@@ -135,7 +135,8 @@ def size_of(path: Path) -> int:
 def _group_by_process(surveyed: Iterable[ProcessFile]) -> list[Process]:
     """Group files by process, an older file before the one that replaced it, and find roles, replica, rank and run.
 
-    Roles follow from the kinds of records; a process without any of these is ``other``.
+    Roles follow from the kinds of records; a process without any of these is ``other``. Methods executed in a rollout's
+    worker group count as serving. If a reward worker is among the processes, no other process has the role of one.
     """
     grouped = defaultdict[tuple[str, str, int, int], list[ProcessFile]](list)
     for file in surveyed:
@@ -167,7 +168,10 @@ class _Ancestry:
             self.by_pid[process.head.boot, process.head.pid].append(process)
 
     def with_ancestors(self, process: Process) -> Iterator[Process]:
-        """Yield a process, its parent, and so on: at most 64 that have files and that lived at the same time."""
+        """Yield a process, its parent, and so on: at most 64 that have files and that lived at the same time.
+
+        They end at the first parent without a file.
+        """
         for _ in range(_ANCESTORS):
             yield process
             above = [
@@ -254,7 +258,10 @@ def end_times(processes: Sequence[Process]) -> dict[int, int]:
 
 
 def _position(process: Process) -> tuple[object, ...]:
-    """Return what only one process of a run has at a time: role, replica, rank and worker group on a machine."""
+    """Return what only one process of a run has at a time: role, replica, rank and worker group on a machine.
+
+    A process whose replica and rank are unknown has a position of its own.
+    """
     head, known = process.head, process.rank is not None or process.replica is not None
     unique = () if known else (head.pid, head.started)
     return head.boot, head.host, process.roles, process.replica, process.rank, head.environ.get("WG_PREFIX"), unique
@@ -289,7 +296,10 @@ def _lifetimes_overlap(process: Process, other: Process) -> bool:
 
 
 def _overlapping_groups(group: Iterable[Process]) -> list[list[Process]]:
-    """Group processes whose lifetimes overlap, directly or through others; return the groups in order of time."""
+    """Group processes whose lifetimes overlap, directly or through others; return the groups in order of time.
+
+    Lifetimes are by the wall clock. Those that touch overlap, and each group is sorted by start.
+    """
     runs = list[list[Process]]()
     until = None
     for process in sorted(group, key=lambda process: process.wall):

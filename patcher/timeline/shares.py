@@ -60,8 +60,8 @@ def role_uses(
 ) -> tuple[RoleUse, ...]:
     """Return how busy each role was in a step, and what it waited for: driver, trainers, engines and reward workers.
 
-    ``processes`` has the indices of the processes of each role. Roles that were never busy are left out, except the
-    driver.
+    ``processes`` has the indices of the processes of each role. Roles without processes are left out, and so are those
+    that were never busy, except the driver.
     """
     by_process = defaultdict[int, list[KeptSpan]](list)
     for span in records.spans:
@@ -174,7 +174,8 @@ def _ended_outside_validation(records: StepRecords, spans: Iterable[KeptSpan]) -
 def alive_requests(records: StepRecords) -> list[tuple[int, int]]:
     """Return a step curve of the requests alive in a step: pairs (time in microseconds, number from then on), in order.
 
-    Requests that servers handle are counted, else those that agent loops sent, else trajectories; [] without any.
+    Requests that servers handle are counted, else those that agent loops sent, else trajectories; [] without any. Those
+    from before the step count from its start; those that outlive it have no end in the curve.
     """
     spans = records.by_kind["serve"] or records.by_kind["request"] or records.by_kind["trajectory"]
     events = sorted(
@@ -189,7 +190,8 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
     """Return the tail of a step's rollout: its end, with fewer than a tenth as many requests alive as at the peak.
 
     ``curve`` has pairs (time in microseconds, number of requests alive from then on). ``path`` is the critical path:
-    the tail's part of it can be saved. None without a tail, or if requests are still alive at the end of the step.
+    the tail's part of it that waits for the rollout can be saved. None without a tail, or if requests are still alive
+    at the end of the step.
     """
     peak = max((count for _, count in curve), default=0)
     if not curve or curve[-1][1]:  # the rollout goes on over the end of the step
@@ -234,9 +236,9 @@ def imbalances(
 ) -> tuple[Imbalance, ...]:
     """Return the imbalance between replicas, by their last answers, and that between trainer ranks, by their work.
 
-    ``ranks`` has the ranks of trainers, by the process's index. Ranks that wait for each other take equally long, so a
-    rank's work is estimated from its delays on the critical ``path``. With fewer than two replicas or ranks, their
-    imbalance is left out.
+    A replica is one copy of the inference engine. Answers during validation do not count. ``ranks`` has the ranks of
+    trainers, by the process's index. Ranks that wait for each other take equally long, so a rank's work is estimated
+    from its delays on the critical ``path``. With fewer than two replicas or ranks, their imbalance is left out.
     """
     ends = defaultdict[int, int](int)
     for serve in _ended_outside_validation(records, records.by_kind["serve"]):
@@ -282,7 +284,11 @@ def sync_intervals(records: StepRecords) -> list[TimeRange]:
 
 
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
-    """Return name of a part of the weight sync → process index → microseconds that it takes in the step."""
+    """Return name of a part of the weight sync → process index → microseconds that it takes in the step.
+
+    The parts are the names of the sync spans. Overlapping spans of a part count once, and only their time within the
+    step.
+    """
     by_name = defaultdict[str, defaultdict[int, list[KeptSpan]]](lambda: defaultdict(list))
     for sync in records.by_kind["sync"]:
         by_name[sync.name][sync.process].append(sync)
@@ -296,6 +302,7 @@ def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
     """Return name of a part of the weight sync → process index → microseconds, without waits in collectives.
 
     Waits for other ranks are subtracted only for trainers, and only in parts for which they are known of all trainers.
+    The result is at least 0.
     """
     lengths = sync_by_process(records)
     for name, by_process in lengths.items():
@@ -320,7 +327,8 @@ def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
 def trains_during_rollout(records: StepRecords) -> bool:
     """Tell whether engines iterate while trainers train: for over 2 % of the time of units, such as micro-batches.
 
-    Only units within the step count, and overlaps of all engines are summed. True only in asynchronous training.
+    Only units within the step count, and overlaps of all engines are summed. True only in asynchronous training; False
+    without units.
     """
     units = (span for span in records.by_kind["unit"] if records.start <= span.start and end_of(span) <= records.end)
     union = covered(units)
@@ -335,7 +343,8 @@ def trains_during_rollout(records: StepRecords) -> bool:
 def rewards_delay(records: StepRecords) -> int:
     """Return by how many microseconds the rollout would end earlier without rewards; 0 without trajectories.
 
-    Each trajectory would end earlier by the time of its own rewards, so another one may then be the last.
+    A trajectory is what an agent loop does for one sample; those that end during validation do not count. Each would
+    end earlier by the time of its own rewards, so another one may then be the last.
     """
     rewards = defaultdict[tuple[int, int], int](int)
     for reward in records.by_kind["reward"]:
@@ -402,7 +411,8 @@ def what_if(
 def phase_parts(records: StepRecords) -> tuple[Part, ...]:
     """Return the seconds of each phase of the driver in a step, by name, in the order of their first starts.
 
-    Times that a phase runs twice at once count once.
+    Phases may lie within each other, so they need not sum to the step. Times that a phase runs twice at once count
+    once.
     """
     by_name = defaultdict[str, list[KeptSpan]](list)
     for phase in sorted(records.by_kind["phase"], key=by_start):

@@ -139,7 +139,10 @@ def steps(run: RunTimeline) -> Table:
 
 
 def bounds(run: RunTimeline) -> Table:
-    """Return the table of savings: upper bounds in the median step and in total, and the step with the largest."""
+    """Return the table of savings: upper bounds in the median step and in total, and the step with the largest.
+
+    The median is over the steps in which the improvement saves anything; the share is of the time of all steps.
+    """
     columns = (
         Column("bound", Text("improvement")),
         Column("median_saves_seconds", Text("median saving per step"), SECONDS),
@@ -163,7 +166,10 @@ def bounds(run: RunTimeline) -> Table:
 
 
 def roles(run: RunTimeline) -> Table:
-    """Return the table of roles: processes, and means over the steps of busy share, idle time and waits."""
+    """Return the table of roles: processes, and means over the steps of busy share, idle time and waits.
+
+    A role is what a process does, such as trainer. Steps without a role do not count for it; it has up to three waits.
+    """
     columns = (
         Column("role", Text("role")),
         Column("processes", Text("processes"), COUNT),
@@ -207,7 +213,8 @@ def sync(run: RunTimeline) -> Table:
 def imbalance(run: RunTimeline) -> Table:
     """Return the table of imbalance between replicas and between ranks: by how much the slowest exceeds the mean.
 
-    A row has the median and maximum over the steps, and which one is most often the last.
+    A row has the median and maximum over the steps, and which one is most often the last. A step in which several
+    finish last counts for none of them.
     """
     late = defaultdict[str, list[float]](list)
     last = defaultdict[str, Counter[int]](Counter)

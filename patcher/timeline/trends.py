@@ -33,9 +33,9 @@ PARTS = 3
 def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | None:
     """Return how the length of the steps changes from their first to their last third; None if it hardly does.
 
-    The change must be beyond chance and above 10 %. The first step is left out, and at least twelve others are needed.
-    Excesses of single steps, and phases that most steps lack, do not count. ``paths`` has the sums of each step's
-    critical path.
+    The change must be beyond chance and above 10 %. The first step is left out, and with fewer than twelve others the
+    result is None. Excesses of single steps, and phases that most steps lack, do not count. ``paths`` has the sums of
+    each step's critical path.
     """
     steps, paths = steps[1:], paths[1:]
     third = len(steps) // 3

@@ -118,7 +118,7 @@ class _Engine:
     def enter_busy_range(self, busy: TimeRange) -> None:
         """Count a new rollout, unless the range ``busy`` begins before or just when an earlier busy range ends.
 
-        Call it for each busy range, in order of start.
+        A new rollout's decode steps are counted from 0 again. Call it for each busy range, in order of start.
         """
         if busy.start > self.busy_until:
             self.rollout += 1
@@ -157,8 +157,9 @@ class Collector:
     def _add_rollouts(self, records: StepRecords, step: int, process: int, since: int) -> None:
         """Count the new decode steps of the engine ``process`` (an index), and append their rollouts to ``rollouts``.
 
-        ``records`` are those of the training step number ``step``; call it for each step, in order. Decode steps that
-        began before ``since`` (microseconds) are only counted.
+        A decode step is an iteration with at most one token per request; others are not counted. ``records`` are those
+        of the training step number ``step``; call it for each step, in order. Decode steps that began before ``since``
+        (microseconds) are only counted.
         """
         replica, engine = records.replica_of[process], self.engines[process]
         busy = deque(covered(records.serves_by_replica[replica]))
@@ -207,7 +208,10 @@ class Collector:
             self._note_micro_batches(step, method, call, first, units_of)
 
     def _by_version(self, process: int) -> bool:
-        """Tell whether the probe of a process counts training steps by the version of the model's parameters."""
+        """Tell whether the probe of a process counts training steps by the version of the model's parameters.
+
+        That is so in verl from 0.8 on.
+        """
         package, _, release = self.processes[process].head.package.partition(" ")
         numbers = tuple(int(number) for number in re.findall(r"\d+", release)[:2])
         return package == "verl" and numbers >= (0, 8)
@@ -215,8 +219,9 @@ class Collector:
     def _count_micro_batches(self, call: KeptSpan, count: int) -> tuple[int, int]:
         """Return the training step of a trainer's ``call``, and the index in that step of the call's first micro-batch.
 
-        ``count``, the number of its micro-batches, is added for the next call. An asynchronous trainer calls a stage
-        several times between two versions of the parameters: these calls are one training step.
+        ``count``, the number of its micro-batches, is added for the next call: call this once for each, in order. An
+        asynchronous trainer calls a stage several times between two versions of the parameters: these calls are one
+        training step.
         """
         place = call.process, call.name
         version = self.versions.get(call.process)
@@ -269,8 +274,9 @@ class Collector:
     def _rollout_windows(self, rollouts: Sequence[Rollout], steps: dict[int, TrainingStep]) -> Iterator[ProposedWindow]:
         """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
 
-        The slowest decode step must take over twice the median, the tail over 5 % of its step. ``steps`` has the steps
-        by number. Nothing is yielded without a rollout.
+        The typical ones are of the rollout in the step of median length. The slowest decode step must take over twice
+        the median, the tail over 5 % of its step; else they have no window. ``steps`` has the steps by number. Nothing
+        is yielded without a rollout.
         """
         if not rollouts:
             return
@@ -320,7 +326,8 @@ class Collector:
     def _decode_window(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *options: str) -> ProposedWindow:
         """Return a proposed window of ``decodes`` in a rollout, with the commands for the next and the present run.
 
-        ``what`` is the window's name, ``why`` the reason to record it; ``options`` are added to the commands.
+        ``what`` is the window's name, ``why`` the reason to record it; ``options`` are added to the commands. If the
+        step has several rollouts, the reason warns that its number may differ in the next run.
         """
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
@@ -345,8 +352,8 @@ class Collector:
     ) -> Iterator[ProposedWindow]:
         """Yield a window of the micro-batch that is slowest in relation to its method's median, or nothing.
 
-        It must take over twice the median. ``slow`` has the slowest micro-batch of each step and method, ``steps`` the
-        steps by number.
+        It must take over twice the median. The window names the rank that made it slow, or all ranks if none did.
+        ``slow`` has the slowest micro-batch of each step and method, ``steps`` the steps by number.
         """
         if not slow:
             return
@@ -418,9 +425,9 @@ def _summarize_rollout(
 ) -> Rollout:
     """Summarize a rollout by its decode steps: up to 20 usual ones from the middle on, the slowest, and the median.
 
-    ``step`` is the driver's number, ``number`` the rollout's number in the engine; ``single`` tells whether it is the
-    only one of the step. The first of ``decodes`` is the slowest only if there is no other. ``most_requests`` is the
-    most at once.
+    Usual is what takes at most twice the median. ``step`` is the driver's number, ``number`` the rollout's number in
+    the engine; ``single`` tells whether it is the only one of the step. The first of ``decodes`` is the slowest only if
+    there is no other. ``most_requests`` is the most at once.
     """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)

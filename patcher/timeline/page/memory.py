@@ -21,7 +21,10 @@ Point = tuple[float, int]
 
 
 def places(timeline: RunTimeline) -> list[MemoryPlace]:
-    """Return the devices and hosts that have a lane: the fullest eight, devices first, with two points or more."""
+    """Return the devices and hosts that have a lane: the fullest eight, devices first, with two points or more.
+
+    A lane is a row of the picture. The fullest has the largest share of its memory in use at its peak.
+    """
     by_name = {(place.of, place.place): place for place in timeline.memory.places if len(place.points) > 1}
     ordered = (by_name.get((peak.of, peak.place)) for peak in timeline.memory.highest())
     return [place for place in ordered if place is not None][:MOST]
@@ -38,10 +41,11 @@ def labels(place: MemoryPlace, top: int) -> Iterator[Markup]:
 def areas(
     place: MemoryPlace, top: int, ticks: Callable[[float], int], within: tuple[float, float], least: float
 ) -> Iterator[Markup]:
-    """Yield the SVG areas of a memory lane, the highest first: all memory in use, then what the roles hold together.
+    """Yield the SVG areas of a memory lane, the highest first: all memory in use, then the stacked parts of the roles.
 
-    ``top`` is that of the lane in pixels. ``ticks`` returns the horizontal position of a time, ``within`` is the
-    visible range in seconds. Of the points within ``least`` seconds, only the highest and the last are drawn.
+    The area of a role is what it and the roles before it hold, at most the memory in use. ``top`` is that of the lane
+    in pixels. ``ticks`` returns the horizontal position of a time, ``within`` is the visible range in seconds. Of the
+    points within ``least`` seconds, only the highest and the last are drawn.
     """
     scale = max(place.total, *(used for _, used, _ in place.points), 1)
     stacked: list[tuple[str, str, list[Point]]] = [
@@ -63,8 +67,9 @@ def step_curve(
 ) -> str:  # fmt: skip
     """Return a step curve through points (time in seconds, number) as SVG path commands, without the move to its start.
 
-    ``ticks`` returns the horizontal position of a time, ``height`` the vertical one of a number, ``within`` is the
-    visible range in seconds. Of the points within ``least`` seconds, only the highest and the last are drawn.
+    It begins at the level of the last point before the visible range, or of 0. ``ticks`` returns the horizontal
+    position of a time, ``height`` the vertical one of a number, ``within`` is the visible range in seconds. Of the
+    points within ``least`` seconds, only the highest and the last are drawn.
     """
     start, end = within
     level = next((height(used) for at, used in reversed(points) if at <= start), height(0))

@@ -153,7 +153,9 @@ def picture(timeline: RunTimeline, bars_across: int) -> Content:
     choice = tag("select", tag("option", Text("all steps"), value=""), steps, aria_label=Text("step"))
     return tag(
         "div",
-        zoomable(names, bars, over, (TICKS, height), (Text("The run"), Text("all steps"), _HINT), choice),
+        zoomable(
+            names, bars, over, (TICKS, height), choice, label=Text("The run"), whole=Text("all steps"), hint=_HINT
+        ),
         _legend(placed, timeline, [place for place, _ in lanes]),
         map(faint, _omission_notes(placed, timeline, frame, sum(merged_count for _, merged_count in row_bars))),
         data_block("run", _script_data(timeline, frame)),
@@ -164,8 +166,9 @@ def picture(timeline: RunTimeline, bars_across: int) -> Content:
 def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], int, int]:
     """Return the rows with their positions, the top of the curve of requests, and the total height, in pixels.
 
-    The curve is below the last engine, server, agent or reward row, else below the first row.
-    ``most_names`` limits the names of bars at each nesting level; the shortest-lived names are merged.
+    The curve is below the last engine, server, agent or reward row, else below the first row. The height includes the
+    curve and the time axis. ``most_names`` limits the names of bars at each nesting level; the shortest-lived names are
+    merged.
     """
     y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
     built_rows = rows(timeline, most_names)
@@ -217,8 +220,8 @@ def _strokes(
 ) -> Markup:
     """Return a bar for each interval, as one SVG path with the notes of the intervals as data.
 
-    Return an empty Markup if none lies in the frame. ``intervals`` must be sorted. ``top`` and ``height`` are in
-    pixels, ``title`` is the tooltip, ``classes`` are CSS classes.
+    Return an empty Markup if none lies in the frame. ``intervals`` must be sorted; their bars are at least a tick wide,
+    and never overlap. ``top`` and ``height`` are in pixels, ``title`` is the tooltip, ``classes`` are CSS classes.
     """
     intervals = frame.within(intervals)
     if not intervals:
@@ -238,7 +241,10 @@ def _strokes(
 
 
 def _window_bars(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
-    """Yield bars above the rows for recorded windows, and for proposed windows whose time is known."""
+    """Yield bars above the rows for recorded windows, and for proposed windows whose time is known.
+
+    A window is a range of steps whose kernels the profiler records. Bars outside of the frame are empty.
+    """
     for window in timeline.recorded:
         ends = [Interval(window.start, window.end)]
         yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (window.title, RECORDED)), ("b", "mark"))
@@ -255,7 +261,10 @@ def window_name(what: str) -> str:
 
 
 def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
-    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps."""
+    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps.
+
+    A tail is the end of a rollout, when few requests run. Without requests there is no curve.
+    """
     tails = [Interval(step.tail.start, step.tail.end) for step in timeline.steps if step.tail]
     most = max((count for _, count in timeline.requests), default=0)
     base = top + _CURVE
@@ -342,7 +351,7 @@ def step_cause(step: TrainingStep) -> str:
 
 
 def _axis(frame: Frame, height: int) -> Markup:
-    """Return the time axis with about six round times; ``height`` is that of the picture."""
+    """Return the time axis with two to seven round times; ``height`` is that of the picture."""
     step = 10 ** math.floor(math.log10(frame.seconds / 3))
     step *= next(more for more in (1, 2, 5) if frame.seconds / (step * more) <= 7)
     first, last = math.ceil(frame.start / step), math.floor((frame.start + 0.97 * frame.seconds) / step)
@@ -441,8 +450,8 @@ def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Fram
 def _script_data(timeline: RunTimeline, frame: Frame) -> object:
     """Return the JSON data for the page's script: steps, segments of the critical path, and texts.
 
-    Positions are in ticks. ``path`` has three numbers for each segment that is long enough to see: distance from the
-    end of the one before, length, and index of its text in ``names``.
+    Positions are in ticks. ``path`` leaves out segments below ``frame.shortest`` seconds. It has three numbers for each
+    other one: distance from the end of the one before, length, and index of its text in ``names``.
     """
     names: dict[str, int] = {}
     path, at = list[int](), 0

@@ -83,7 +83,10 @@ class Row:
 
 
 def hue(kind: str, name: str) -> str:
-    """Return the colour class of a span."""
+    """Return the colour class of a span, by the first pattern that fits its name or else its kind; "rest" if none fits.
+
+    Syncs, sleeps, waits and polls go by their kind alone; polls look like waits.
+    """
     if kind in ("sync", "sleep", "wait", "poll"):
         return {"poll": "wait"}.get(kind, kind)
     return next((color for text in (name, kind) for color, pattern in HUES if re.search(pattern, text)), "rest")
@@ -92,8 +95,8 @@ def hue(kind: str, name: str) -> str:
 def rows(timeline: RunTimeline, most_names: int) -> tuple[Row, ...]:
     """Return the rows of a run's picture from the top, by role, replica and rank; lanes without records have none.
 
-    Most lanes of a large role share a row. ``most_names`` limits the names of bars at each nesting level of a row; the
-    shortest-lived names are merged.
+    A lane has the records of one process in one role. Most lanes of a role with over six share a row. ``most_names``
+    limits the names of bars at each nesting level of a row; the shortest-lived names are merged.
     """
     awaited = defaultdict[int, float](float)
     for segment in itertools.chain.from_iterable(step.critical_path for step in timeline.steps):
@@ -125,8 +128,9 @@ def _group_lanes(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tup
 def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int, most_names: int) -> Row:
     """Return one row of the picture for all ``lanes`` of a role together; ``indices`` are their indices in the run.
 
-    From the top, it has bars of nested spans or of iterations, then of spans that overlap, as requests do. ``levels``
-    is the number of nesting levels (one if there are iterations), ``most_names`` limits the names at each.
+    A lane has the records of one process. From the top, the row has bars of nested spans or of iterations, then of
+    spans that overlap, as requests do. ``levels`` is the number of nesting levels (one if there are iterations),
+    ``most_names`` limits the names at each.
     """
     runs = [run for lane in lanes for run in lane.iterations]
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
@@ -167,7 +171,8 @@ _Key = tuple[int, str, str, bool]
 def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
     """Rename all but the ``most`` longest-lasting names of each level to `OTHERS`, and return how many were renamed.
 
-    ``nested`` is changed in place: the intervals of the renamed names are merged.
+    ``nested`` maps (level, colour, name, whether odd) to intervals. It is changed in place: the intervals of the
+    renamed names are merged.
     """
     levels = defaultdict[int, list[_Key]](list)
     for key in nested:
@@ -188,8 +193,8 @@ def _nested_bars(
 ) -> tuple[list[Bars], int]:
     """Return bars for nested spans, and their total height in pixels.
 
-    ``lanes`` is the number of lanes in the row; bars are solid where all of these have the span. ``heights`` has the
-    pixels of each level.
+    ``lanes`` is the number of lanes in the row; bars are solid where all of these have the span. Those of merged names
+    (`OTHERS`) are always solid. ``heights`` has the pixels of each level.
     """
     bars: list[Bars] = []
     bottom = 0
@@ -219,8 +224,9 @@ class _Nested(NamedTuple):
 def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
     """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
-    A micro-batch or other unit has the colour of the span around it. Marks of steps, phases with the name ``step`` and
-    kinds that run many at once (requests, for example) are left out.
+    A lane has the records of one process. A micro-batch or other unit has the colour of the span around it, and every
+    other unit is odd. Marks of steps, phases with the name ``step`` and kinds that run many at once (requests, for
+    example) are left out.
     """
     around: list[tuple[float, str]] = []
     units = 0
@@ -255,9 +261,10 @@ def _pale_and_solid(
 
 
 def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
-    """Yield bars for runs of iterations, with another colour for those that mostly decode.
+    """Yield bars for runs of iterations, with another colour for those of which over half only decode.
 
-    ``lanes`` is the number of lanes in the row: bars are solid where all of them iterate. Each bar notes its
+    A run is a time in which an engine iterates without large gaps. ``lanes`` is the number of lanes in the row: bars
+    are solid where all of them iterate. Where bars of several lanes are merged they have no notes; else each notes its
     iterations, decodes and requests.
     """
     kinds: dict[str, list[Interval]] = {"iterations": [], "decodes": []}
@@ -320,7 +327,10 @@ def _length(interval: Interval) -> float:
 
 
 def _merge_notes(notes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests."""
+    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests.
+
+    If one of them has no notes, return those of the other.
+    """
     if not notes or not more:
         return notes or more
     return (notes[0] + more[0], notes[1] + more[1], max(notes[2], more[2]))

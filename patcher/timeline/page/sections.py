@@ -46,7 +46,7 @@ def head(timeline: RunTimeline) -> Content:
 def _run_verdict(timeline: RunTimeline) -> str:
     """Return the verdict on the run in one line: number of steps, median duration, and costliest cause.
 
-    Without a step or a cause, it says so.
+    The median leaves the warm-up out if there are other steps. Without a step or a cause, the text says so.
     """
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
@@ -135,7 +135,8 @@ def steps(timeline: RunTimeline) -> Content:
 def _verdict_text(step: TrainingStep) -> Content:
     """Return the text on a step's verdict: its causes with their excess, or its largest activity if it is typical.
 
-    Else the text says that there are several causes, or why none is known.
+    Both also name long phases that were not compared with other steps. Else the text says that there are several
+    causes, or why none is known.
     """
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
@@ -158,7 +159,10 @@ def _verdict_text(step: TrainingStep) -> Content:
 
 
 def _uncompared_phases(step: TrainingStep) -> Content:
-    """Return texts on the long phases of a step that are not compared with those of other steps."""
+    """Return texts on the long phases of a step that are not compared with those of other steps; empty if none is.
+
+    A phase is what the driver calls a part of its step, such as validation.
+    """
     return [
         (SEMICOLON, Text("not compared with other steps: {phase}, {time}", phase.name, seconds(phase.seconds)))
         for phase in step.beside
@@ -175,7 +179,10 @@ def table_sections(timeline: RunTimeline) -> Iterator[Content]:
 
 
 def windows(timeline: RunTimeline) -> Content:
-    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed."""
+    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed.
+
+    A window is a range of steps whose kernels the profiler records.
+    """
 
     def window(proposed: ProposedWindow) -> Markup:
         """Return the HTML of one proposed window: title, reason, and commands for the next and the present run."""
@@ -211,7 +218,7 @@ def recorded(timeline: RunTimeline) -> Content:
 
 
 def rest(timeline: RunTimeline) -> Iterator[Content]:
-    """Yield the table of clocks and the notes."""
+    """Yield the table of clocks, and the notes if there are any."""
     yield table_section(tables.clocks(timeline))
     if timeline.notes:
         yield section(NOTES, tag("ul", [tag("li", note) for note in timeline.notes]))

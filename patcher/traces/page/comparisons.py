@@ -18,7 +18,10 @@ _BEFORE, _AFTER = Text("before"), Text("after")
 
 
 def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
-    """Return the title and the body of the page of a comparison; ``limits`` bounds the rows of its tables."""
+    """Return the title and the body of the page of a comparison; ``limits`` bounds the rows of its tables.
+
+    At most two profiles of each side are shown in detail.
+    """
     sides = {_BEFORE: comparison.before, _AFTER: comparison.after}
     body = (
         tag(
@@ -83,7 +86,10 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Return the verdict in words: by how much steps became slower or faster, or why that is not certain."""
+    """Return the verdict in words: by how much steps became slower or faster, or why that is not certain.
+
+    Without a change, which needs two steps on both sides, it says that nothing can be compared.
+    """
     if not comparison.change:
         return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change

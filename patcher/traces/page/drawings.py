@@ -25,7 +25,8 @@ _TOP = 12
 def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     """Draw a bar for each step, divided into its parts, with a line at its time on the host; None for under two steps.
 
-    If there are more steps than ``limits`` has bars, a bar is the mean of several steps.
+    If there are more steps than ``limits`` has bars, a bar is the mean of several steps. Without work on a device, only
+    the lines are drawn.
     """
     units = profile.units
     if len(units) < 2:
@@ -52,7 +53,10 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def _stacked_bars(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
-    """Draw a bar of mean parts for each group of steps, a line at its mean host time, and a rule at ``median`` (ns)."""
+    """Draw a bar of mean parts for each group of steps, a line at its mean host time, and a rule at ``median`` (ns).
+
+    A bar is labelled with the number of its first step, with many bars only every nth.
+    """
     bottom = 226
     means = [{part: sum(getattr(unit, part) for unit in group) / len(group) for part in PARTS} for group in groups]
     hosts = [sum(unit.host_ns for unit in group) / len(group) for group in groups]
@@ -103,7 +107,8 @@ def _axis(up: Scale) -> Iterator[Content]:
 def load_charts(profile: RankProfile) -> Content:
     """Draw the time of each step against its requests, context and tokens, one chart each; None without any.
 
-    A load has a chart if it is known, differs between steps, and is no copy of another one.
+    A load has a chart if it is known, differs between steps, and is no copy of another one. The time is that on the
+    device, or on the host if the profile has none on a device.
     """
     drawn, before = [], []
     on_device = bool(profile.total_ns)  # once: it is a sum over all units
@@ -130,7 +135,8 @@ def load_charts(profile: RankProfile) -> Content:
 def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
     """Return in words how ``times`` (ns) grow with ``values``: by how much for each additional one, in a linear fit.
 
-    The text also has the share of the variation that the fit explains. "" for too few values, or equal times.
+    The text also has the share of the variation that the fit explains. "" for fewer than seven values (`FITTED`), or
+    equal times. The values themselves must not all be equal.
     """
     if len(values) < FITTED or len(set(times)) < 2:
         return ""
@@ -154,8 +160,8 @@ def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
 def _regression_line(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
     """Draw the regression line of ``points`` (value, time in ns, step number); None if it says nothing.
 
-    It says nothing with fewer than ``FITTED`` points, or equal times. ``across`` and ``up`` map values and times to the
-    drawing.
+    It says nothing with fewer than seven points (`FITTED`), or equal times. ``across`` and ``up`` map values and times
+    to the drawing, in which the ends of the line are kept.
     """
     values, times = [value for value, _, _ in points], [time for _, time, _ in points]
     if not _growth_in_words(values, times):
@@ -191,7 +197,11 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
 
 
 def waterfall(comparison: Comparison) -> Content:
-    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts."""
+    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts.
+
+    Parts that are 0 on both sides are left out. The axis begins above 0, and says so, if the changes are small beside
+    the step.
+    """
     parts = [part for part in comparison.parts if part.before_ns or part.after_ns]
     if not parts:
         return None

@@ -25,9 +25,10 @@ def free_places(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
-    """Return the step and time of a place as a link to its frame in a picture; as text if no picture shows the place.
+    """Return where an idle place is, by step and time: a link to its frame in a picture, or text if none shows it.
 
-    ``at`` is the index of the place in the profile.
+    An idle place is a point between two kernels at which the device waits, in one or more steps. ``at`` is its index in
+    the profile: only the first 20 have frames.
     """
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
@@ -42,8 +43,8 @@ def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
 def idle_frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float) -> Iterator[Markup]:
     """Yield a frame, ``height`` high, around the longest gap of each of the first 20 idle places in a step's picture.
 
-    ``lanes`` tell the step; a place without a gap in it gets no frame.
-    Places are numbered from 1 in the tooltips; ``across`` maps ns to the width of the picture.
+    An idle place is a point between two kernels at which the device waits. ``lanes`` tell the step; a place without a
+    gap in it gets no frame. Places are numbered from 1 in the tooltips. ``across`` maps ns to the width of the picture.
     """
     for at, gap in enumerate(profile.gaps[:MARKED]):
         if lanes.number in gap.spots:

@@ -52,7 +52,7 @@ class LaneRow(NamedTuple):
 def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
     """Draw the rows of host and streams over time, in the median step and in the slowest; None if none are recorded.
 
-    ``limits`` bounds the number of bars.
+    ``limits`` bounds the number of bars of a step. Idle places of the device are framed.
     """
     if not profile.lanes:
         return None
@@ -81,7 +81,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def legend(spans: Iterable[Span]) -> Markup:
-    """Return the legend of the colours of ``spans``."""
+    """Return the legend of the colours of ``spans``: an entry for each kind of work among them."""
     kinds = {_kind(span) for span in spans}
     items = [tag("li", svg.icon(svg.swatch(kind)), what) for kind, what in LEGEND.items() if kind in kinds]
     return tag("ul", items, class_="legend")
@@ -105,7 +105,7 @@ def picture(rows: Sequence[LaneRow], ns: int, label: str, under: Iterable[Markup
     ]  # fmt: skip
     over = (tag("g", labels, class_="times"), tag("g", class_="labels"))
     bars = (lines, under, [row.bars for row in rows])
-    drawn = zoomable(names, bars, over, (TICKS, height), (label, Text("all"), hint and _HINT))
+    drawn = zoomable(names, bars, over, (TICKS, height), label=label, whole=Text("all"), hint=hint and _HINT)
     return tag("div", drawn, class_="lanes", data_ns=ns)
 
 
@@ -139,9 +139,10 @@ def _kind(span: Span) -> str:
 
 
 def _rows(lanes: Lanes, across: Scale, limits: PageLimits) -> list[LaneRow]:
-    """Return the rows of a picture: those of the host, then the 16 streams with the most work.
+    """Return the rows of a picture, in the order of ``lanes``: those of the host, then the 16 streams with most work.
 
-    ``across`` maps ns to ticks. Only the longest spans, as many as ``limits`` allows, get a shape of their own.
+    ``across`` maps ns to ticks. Only the longest spans, as many as ``limits`` allows, get a shape of their own; short
+    neighbours are merged.
     """
     busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:_STREAMS]
     rows = [*lanes.host.items(), *((name, spans) for name, spans in lanes.streams.items() if name in busiest)]

@@ -17,7 +17,7 @@ MOST = 200
 
 
 def page(snapshots: Sequence[Snapshot]) -> str:
-    """Return the HTML page of a report on memory snapshots; it shows the first devices if there are many."""
+    """Return the HTML page of a report on memory snapshots; only the first 200 devices of all of them are shown."""
     devices = [(snapshot, device) for snapshot in snapshots for device in snapshot.devices]
     body = (
         tag("header", tag("h1", Text("rlpatch: memory"))),

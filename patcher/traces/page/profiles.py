@@ -66,7 +66,10 @@ def _call_tables(profile: RankProfile) -> Iterator[Table]:
 
 
 def _units(profile: RankProfile, limits: PageLimits) -> Content:
-    """Return the table of the steps if something is known of their contents, such as requests; else None."""
+    """Return the table of the steps if something is known of their contents, such as requests; else None.
+
+    ``limits`` bounds its rows.
+    """
     told = (*CONTENTS, "uncounted", "padded")
     if profile.facts and any(getattr(unit, name) for unit in profile.units for name in told):
         return table_section(tables.units(profile), limits.rows)

@@ -35,8 +35,9 @@ _BARS = 12_000  # of all ranks together
 def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     """Draw one step of each rank, a row for each, on one scale; None for fewer than two drawn ranks.
 
-    It is the step that most ranks have lanes of; a rank without it shows another one. Each row starts at the begin of
-    its step, because ranks need not have one clock.
+    It is the step that most ranks have lanes (recorded spans) of; a rank without it shows another one. Ranks without
+    lanes are left out, and of many ranks all but the slowest. Each row starts at the begin of its step, because ranks
+    need not have one clock.
     """
     drawn = [profile for profile in _chosen(profiles) if profile.lanes]
     if len(drawn) < 2:
@@ -84,9 +85,10 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield what each heat map shows of a step: its device time, then its computing time if ranks communicate.
+    """Yield what each heat map shows of a step, as (title, explanation, function from a step to ns).
 
-    If no step has device time, they show host time only.
+    That is the device time, then the computing time if ranks communicate. If no step has device time, it is the host
+    time only.
     """
     if not any(profile.total_ns for profile in profiles):
         about = Text("Host time of each step, because no device events were found in the trace.")

@@ -16,7 +16,10 @@ from patcher.traces.words import duration, percent
 
 
 def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
-    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles."""
+    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles.
+
+    A report on several stages, such as rollout and training, has a section for each.
+    """
     profiles = report.captures
     stages = (
         (tag("h2", stage.captures[0].part or Text("Stage unknown")), _stage_section(stage, limits))
@@ -29,7 +32,11 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
-    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail."""
+    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail.
+
+    The slowest profile comes first, and is open. Ranks are only compared if there are several profiles, and a line
+    counts the profiles that ``limits`` leaves out.
+    """
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda profile: (-profile.median_ns, -profile.host_median_ns))
@@ -59,7 +66,10 @@ def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
 
 
 def _header(profiles: Sequence[RankProfile]) -> Content:
-    """Return the heading of a page, with the origin of the first four profiles and the number of the others."""
+    """Return the heading of a page, with the origin of the first four profiles and the number of the others.
+
+    The origin is the file, the profiler and device, the rank, and what the metadata name.
+    """
     more = len(profiles) - 4
     origins = [
         faint(
@@ -125,7 +135,10 @@ def _diagnoses(report: TraceReport) -> Content:
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
     def finding(diagnosis: Diagnosis) -> Content:
-        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step."""
+        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step.
+
+        The median is that of its profile, or the largest one for a diagnosis of several.
+        """
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
         saving = diagnosis.saving_ns and Text(

@@ -79,7 +79,7 @@ def swatch(class_: str) -> Markup:
 
 
 def ticks(top: float) -> list[float]:
-    """Return about four round numbers from 0 to ``top``, evenly spaced."""
+    """Return three to six round numbers from 0 up to at most ``top``, evenly spaced; [0] if ``top`` is not above 0."""
     step = 10 ** math.floor(math.log10(top / 4)) if top > 0 else 1.0
     step = next((step * more for more in (1, 2, 2.5, 5, 10) if step * more * 5 >= top), step * 10)
     return [step * at for at in range(int(top / step) + 1)]

@@ -89,8 +89,8 @@ def test_a_load_begins_behind_the_first_iteration_in_its_state() -> None:
     assert least == 11
     assert counts[origin - 1] >= 11 > max(counts[: origin - 1], default=0)
     for load, most in (("middle", 10), ("tail", 1)):
-        assert load_condition(of, load)[1] == most
-        origin = load_condition(of, load)[2]
+        assert load_condition(of, load).most == most
+        origin = load_condition(of, load).origin
         assert counts[origin - 1] <= most < min(counts[origin - 3 : origin - 1])
     assert load_condition(of, "prefill") == (0, 0, 0)
     assert load_condition(of.chosen(of.requests == of.requests.max()), "tail") == (0, 0, 0)

@@ -171,8 +171,9 @@ def test_an_iteration_is_found_by_its_id_else_by_its_contents_within_half_a_seco
 ) -> None:
     """Iterations 10 to 14 began at 10, 11, 12, 13 and 13.25 s."""
     columns = [[10, 11, 12, 13, 13.25], [1] * 5, [4, 4, 4, 5, 5], [4, 6, 4, 5, 5], [70] * 5]
-    start, length, *amounts = np.array(columns, dtype=float)
-    of = iterations(start, length, *amounts, np.ones(5, dtype=np.int64), np.arange(10, 15))
+    begins, lengths, *loads = np.array(columns, dtype=float)
+    ones, ids = np.ones(5, dtype=np.int64), np.arange(10, 15)
+    of = iterations(begins, lengths, loads[0], loads[1], loads[2], rollout=ones, identity=ids)
     requests, tokens, context = unit
     some: Any = Some(requests=requests, tokens=tokens, context=context, drafts=None)
     found = _find_iteration(Engine("a", 1, None, "vllm", of, np.zeros(5)), some, entry)
