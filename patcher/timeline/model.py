@@ -282,10 +282,11 @@ class TrainingStep:
 
 @dataclasses.dataclass(frozen=True)
 class RunCause:
-    """One of the costliest causes of a run, with its seconds over all steps, share of the time of the counted steps (0 to 1) and advice.
+    """One of the costliest causes of a run, with its seconds over all steps, and advice.
 
-    ``steps`` are the numbers of the steps concerned. ``saves_seconds`` is what a fix saves at most, in all of them;
-    None if that is unknown. Savings of different causes may overlap.
+    ``share`` (0 to 1) is that of the time of all steps, without the first one if there are others. ``steps`` are the
+    numbers of the steps concerned. ``saves_seconds`` is what a fix saves at most, in all of them; None if that is
+    unknown. Savings of different causes may overlap.
     """
 
     title: str

@@ -233,7 +233,7 @@ def _memory_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield lines on the causes of lost time: seconds, share of the steps' time, steps and advice; nothing without causes."""
+    """Yield lines on the causes of lost time: seconds, share of step time, steps, advice; nothing without causes."""
     if not timeline.causes:
         return
     yield Text("largest costs")
