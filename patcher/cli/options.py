@@ -123,7 +123,10 @@ class Command(click.Command):
             return super().parse_args(ctx, self._configured(ctx, args))
 
     def _refuse_repeated(self, ctx: click.Context, args: Sequence[str]) -> None:
-        """Raise Problem (USAGE) for an option whose second value would silently replace the first."""
+        """Raise Problem (USAGE) for an option whose second value would silently replace the first.
+
+        Flags, and options that may be repeated, are allowed.
+        """
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in {param for param in order if order.count(param) > 1}:
             if isinstance(param, click.Option) and not (param.multiple or param.is_flag):

@@ -40,7 +40,10 @@ def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> N
 
 
 def _color(typed: Sequence[str]) -> bool | None:
-    """Return the colour choice of `--color` in an unparsable command line; None if it is absent or "auto"."""
+    """Return the colour choice of `--color` in an unparsable command line; None if it is absent or "auto".
+
+    The last choice counts, and an invalid one is None. Words after `--` do not count.
+    """
     before_separator = "\n".join(typed).partition("\n--\n")[0]
     colors = re.findall(r"^--color[=\n](.*)$", before_separator, re.MULTILINE)
     return COLORS.get(colors[-1]) if colors else None

@@ -121,8 +121,9 @@ def guard(
 
     Without `target`, the switches of the release `version` are looked for. `profiler` is the framework's own profiler
     if the patch only sets that up, else ""; it gets a note unless it is off. With `force` or such a `profiler`, others
-    that are on get a warning instead of a problem. `recorder` is the program that records for rlpatch, "" for none: a
-    launch that does not start it gets a warning.
+    that are on get a warning instead of a problem. No warning is given if a state is unknown only because the target is
+    not installed. `recorder` is the program that records for rlpatch, "" for none: a launch that does not start it gets
+    a warning.
     """
     results, step = _detect(upstream, version, target, launch, with_off=False)
     if recorder and _is_missing(recorder, results, launch):
@@ -196,10 +197,9 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 def _detect(
     upstream: Upstream, version: str, target: Target | None, launch: Launch, *, with_off: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
-    """Return whether each other profiler is on in a launch, and a note if the target ignores its Hydra options.
+    """Return the state of each other profiler in a launch, and a note if the target ignores its Hydra options.
 
     `target` None checks the switches of the release `version`. Without `with_off`, most that are off are left out.
-    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     """
     step, application = StepResult(), upstream.application
@@ -289,6 +289,7 @@ def _off(result: GuardResult) -> list[str]:
 
 
 def _problem(upstream: Upstream, result: GuardResult, hint: str) -> Problem:
+    """Return the problem that the profiler of `result` is switched on; `hint` says what to do about it."""
     cause = Text(
         "{profiler} is switched on for {target}: {setting}", result.profiler, upstream.project.name, result.found
     )

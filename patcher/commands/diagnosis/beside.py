@@ -19,7 +19,7 @@ class DiagnosisBeside:
         self.shown = False
 
     def interrupted(self) -> None:
-        """Show what there is, and let the command go on."""
+        """Show the diagnosis so far, request no more windows, and let the command go on."""
         self.follower.finished = True
         self._show()
         self.follower.say(Text("the run goes on; press Ctrl-C again to end the run"))

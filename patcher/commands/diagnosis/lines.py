@@ -127,7 +127,8 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
 def _load_cells(part: LoadPart) -> tuple[str, ...]:
     """Return the cells of a row: load, share of time, ms per iteration, largest kinds of kernels, prediction error.
 
-    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests.
+    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests. At most two kinds
+    are named; if the recorded windows do not predict the time, a remark replaces them. An unknown error is "".
     """
     error = "" if part.error is None else f"{100 * part.error:+.0f} %"
     most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
@@ -160,7 +161,8 @@ def _action(number: int, action: Action) -> Text:
 def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
     """Yield for each stage whether the recorded iterations support its shares, then the command to type next, if any.
 
-    Lines for -v tell which loads (groups of iterations) lack windows, and the command for a report on each window.
+    Stages without iterations are left out. Lines for -v tell which loads (groups of iterations) lack windows, and the
+    command for a report on each window.
     """
     recordable = [stage for stage in diagnosis.stages if stage.iterations]
     yield from _check_lines(recordable)
@@ -179,7 +181,8 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
 def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
     """Yield terminal lines on the check of each stage's time shares: for which it passed, and why it failed for others.
 
-    The check is whether the recorded windows predict these times.
+    The check is whether the recorded windows predict these times. A stage that passed without loads, such as a weight
+    sync, is not mentioned.
     """
     supported = [stage for stage in stages if stage.supported and stage.by_load]  # a weight sync has no loads
     if supported:

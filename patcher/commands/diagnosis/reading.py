@@ -31,9 +31,10 @@ from patcher.timeline.runs import Process
 def read(folder: Path, number: int | None, display: Display, result: CommandResult) -> RunDiagnosis:
     """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
-    `number` is that of the run, None for the newest. `result` also gets a warning of each file that is left out, and a
-    note on each process that failed to record. Raises Problem: NO_TRACE without a timeline, or if the run has neither a
-    trainer nor an engine that recorded iterations; TRACE if no file can be read; USAGE if there is no such run.
+    `number` is that of the run, None for the newest. `display` shows the progress of reading. `result` also gets a
+    warning of each file that is left out, and a note on each process that failed to record. Raises Problem: NO_TRACE
+    without a timeline, or if the run has neither a trainer nor an engine that recorded iterations; TRACE if no file can
+    be read; USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
     return _diagnose_with_steps(folder, processes, display, result)
@@ -145,7 +146,7 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
 
 
 def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
-    """Return the command that records the windows that the diagnosis still lacks; None if it lacks or proposes none.
+    """Return the command that records the windows that the diagnosis still lacks; None if it has none to propose.
 
     The command is `trigger` while a live worker in `folder` records on demand, else `run`. Raises OSError.
     """

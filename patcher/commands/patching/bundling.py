@@ -86,8 +86,8 @@ def _plan_everywhere(
 ) -> tuple[list[Planned], StepResult]:
     """Return the plans for `words` at all places, made as if the files were unpatched, and the problems.
 
-    A target that is missing at one place is a problem only if no place has it, or if nothing else was planned there.
-    Raises Problem (ENVIRONMENT) for a damaged wheel.
+    A place may lack a target or have another version. That is a problem only if no place has it, or if nothing else was
+    planned there. Raises Problem (ENVIRONMENT) for a damaged wheel.
     """
     plans: list[Planned] = []
     problems: list[Problem] = []

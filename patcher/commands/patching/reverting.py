@@ -50,8 +50,8 @@ def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool)
     """Return the planned removal of `patches` from `root`, None if the root has none of them.
 
     With `restore`, a file whose inserted lines were edited is replaced by its backup, without any patch. Raises Problem
-    (FOREIGN_EDIT) for such a file without `restore` or a readable backup. Without `restore`, and except for a mirror,
-    the Problem names the edited line and suggests `--restore`.
+    (FOREIGN_EDIT) for such a file without `restore` or a readable backup. Without `restore`, and except for a cluster
+    node, the Problem names the edited line and suggests `--restore`.
     """
     try:
         return removal(root, patches, restore=restore)
@@ -64,7 +64,10 @@ def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool)
 def _final_report(
     step: StepResult, removals: Sequence[tuple[Search, Removal]], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    """Return the result of `rlpatch revert`: `step`, each removal, and without `dry_run` the processes to restart."""
+    """Return the result of `rlpatch revert`: `step`, each removal, and without `dry_run` the processes to restart.
+
+    `committed` has what was written on each node.
+    """
     for search, pairs in groupby(removals, key=lambda pair: pair[0]):
         lines = (line for _, removal in pairs for line in removal.lines(dry_run=dry_run))
         step += StepResult((*node_header(search), *lines))

@@ -29,7 +29,10 @@ def write_tables(result: CommandResult, folder: Path, tables: Tables) -> None:
 
 
 def csv_texts(tables: Tables) -> dict[str, str]:
-    """Return file name → its CSV text, a file for each name of a table; tables with the same name are concatenated."""
+    """Return file name → its CSV text, a file for each name of a table; tables with the same name are concatenated.
+
+    Columns without a key are left out. A table without rows gives a header.
+    """
     heads: dict[str, dict[str, None]] = {}
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for origin, table in tables:

@@ -137,7 +137,8 @@ def _indented(*lines: str) -> Iterator[str]:
 def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
     """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict.
 
-    Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed.
+    Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed. Equal
+    evidence counts once.
     """
     failed = [
         check.evidence for profile in report.captures for check in profile.failed
@@ -156,7 +157,8 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
 def _titled(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis | None, title: str) -> str:
     """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known.
 
-    A finding "compute" without such a bound gets the share of the time that is computing; None adds nothing.
+    A finding "compute" without such a bound gets the share of the time that is computing. Nothing is added without a
+    finding, or if ``focus`` has no time on a device.
     """
     whole = focus.median_ns
     if finding is None or not whole:
@@ -233,7 +235,7 @@ def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
 def _mode(profile: model.RankProfile) -> str:
     """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded.
 
-    Returns "" if neither is known.
+    Less than 5 % by graphs counts as eager. Returns "" if neither is known.
     """
     words: list[str] = []
     if profile.graph_share is not None:
@@ -304,7 +306,10 @@ def _families(profile: model.RankProfile) -> str:
 
 
 def _largest_idle_time(profile: model.RankProfile) -> str:
-    """Return a line on the place in the program where the device was idle longest; "" if below 1 % of the time."""
+    """Return a line on the place in the program where the device was idle longest; "" if below 1 % of the time.
+
+    The time before the first kernel does not count.
+    """
     gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
     if gap is None or gap.ns < NOTABLE * profile.total_ns:
         return ""
@@ -352,8 +357,8 @@ def _idle_host(report: model.TraceReport, leading: model.Diagnosis | None, focus
 def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
     """Return a line on steps that are slower than the others, besides the verdict; "" without such steps.
 
-    Also "" if they are the verdict themselves, or cost little time. So it is without a device if they have the same
-    advice as the verdict: both are about a trend.
+    Also "" without a verdict, if they are the verdict themselves, or if they cost little time. So it is without a
+    device if they have the same advice as the verdict: both are about a trend.
     """
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
     if leading is None or slow is None or not slow.saving_ns or slow is leading:
@@ -379,8 +384,8 @@ def _to_do(leading: model.Diagnosis | None) -> str:
 def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
 
-    Parts whose diagnosis is withdrawn by a failed check are left out. Returns "" without such a change, without a known
-    device, and without a finding.
+    Savings below 0.05 % are left out, as are parts whose diagnosis is withdrawn by a failed check. Returns "" without
+    such a change, without a known device, and without a finding.
     """
     if not profile.total_ns or leading is None:
         return ""
@@ -399,7 +404,7 @@ def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None)
 def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
 
-    The range is left out with few steps, the certainty without a leading diagnosis.
+    The range is left out with fewer than three steps, the certainty without a leading diagnosis.
     """
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)

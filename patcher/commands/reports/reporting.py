@@ -50,8 +50,8 @@ class ReadOptions(NamedTuple):
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
     """Return the report on the traces at `paths`, ranks of a single run, and write the files that `options` ask for.
 
-    An unreadable trace is a problem of the result. If all paths are memory snapshots, they are reported instead. Beside
-    traces, they are left out with a note.
+    An unreadable trace is a problem of the result; without a readable one, the result has no data and no lines. If all
+    paths are memory snapshots, they are reported instead. Beside traces, they are left out with a note.
     """
     result = CommandResult("report")
     snapshot_paths, trace_paths = snapshots.split_off_snapshots(paths)
@@ -106,9 +106,9 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Return the comparison of the traces `before` with the traces `after`, and write the files that `options` ask for.
 
-    An unreadable trace is a problem of the result. So are sides that are not comparable, for which no file is written;
-    with `force` they are compared nevertheless. So is `after` being certainly slower by more than `fail_above` percent
-    (None: no limit).
+    An unreadable trace is a problem of the result; nothing is compared if a side has no readable trace. Sides that are
+    not comparable are a problem, too, and no file is written for them; with `force` they are compared nevertheless. So
+    is `after` being certainly slower by more than `fail_above` percent (None: no limit).
     """
     result = CommandResult("compare")
     sides = [

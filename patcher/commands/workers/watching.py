@@ -175,6 +175,7 @@ def _trace_size(trace: SavedTrace) -> int | None:
 
 
 def _data(folder: StateFolder, collected: RunProgress) -> WatchData:
+    """Return the state of the workers in `folder` for JSON; its `ended` is "", as while the watch goes on."""
     return WatchData(
         folder=str(folder.save_path), workers=tuple(map(_worker_row, collected.rows)), missing=collected.missing,
         requests=collected.requests, skipped=collected.skipped, earlier=collected.earlier,
