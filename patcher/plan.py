@@ -277,11 +277,12 @@ class _Planning(NamedTuple):
         failures: Sequence[Failure],
         lone_notes: Sequence[Note],
     ) -> None:
-        """Raise Problem unless one of `recording` records the window, and each recipe with `together` is in `fitting`.
+        """Raise Problem unless a place in `recording` records the window, and all `together` recipes are in `fitting`.
 
-        The kind is STRUCTURE if code does not match or a file is missing, else NO_RECIPE. `fitting` are the places
-        whose code matches. `recording` are those of them whose needed recipes match, too; `lone_notes` are notes on the
-        other ones. `failures` are the places whose code does not match, with their problems.
+        Recipes with `together` record only with all of them. The kind is STRUCTURE if code does not match or a file is
+        missing, else NO_RECIPE. `fitting` are the places whose code matches. `recording` are those of them whose needed
+        recipes match, too; `lone_notes` are notes on the other ones. `failures` are the places whose code does not
+        match, with their problems.
         """
         stage, name, target = self.config.stage, self.target.project.name, self.target
         fits = {fit.place.recipe.name for fit in fitting}
@@ -415,6 +416,7 @@ def _drop_lone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
 
 
 def _typed(stage: Stage) -> str:
+    """Return what is recorded, for a message, such as "--decode windows of rollout with --strategy ulysses"."""
     typed = stage.name
     if stage.window.unit != WHOLE:
         typed = Text("--{unit} windows of {stage}", stage.window.unit, typed)

@@ -47,10 +47,10 @@ def running(
 ) -> tuple[RunningProcess, ...]:
     """Return the other processes that match `declared` or have loaded code from `packages`, as far as /proc tells.
 
-    `packages` are the folders whose code changed; () skips the check of loaded code. An interpreter with a file of
-    `packages` in its memory is always included. A process that matches `declared` is left out if its PYTHONPATH,
-    working directory or site-packages lead to other copies of all `packages`. If a process of another user hides what
-    it has loaded, its `line` says so.
+    They are sorted by their lines. `packages` are the folders whose code changed; () skips the check of loaded code. An
+    interpreter with a file of `packages` in its memory is always included. A process that matches `declared` is left
+    out if its PYTHONPATH, working directory or site-packages lead to other copies of all `packages`. If a process of
+    another user hides what it has loaded, its `line` says so.
     """
     declared_processes, folders = tuple(declared), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
@@ -196,7 +196,7 @@ def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
 def _start_time(process: Path) -> float | None:
     """Return when a process began, in seconds since 1970; None if it has ended or /proc does not tell.
 
-    `process` is its folder below /proc.
+    A zombie has ended. `process` is its folder below /proc.
     """
     try:
         fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

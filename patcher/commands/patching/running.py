@@ -113,7 +113,7 @@ def run(
 def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    The report is empty unless a file that the command names cannot be read. Then it has a warning, and the launch is
+    The report is empty unless the command names a file that cannot be read. Then it has a warning, and the launch is
     returned without the command. But Problem is raised if that file is `launch.script`, the script whose settings the
     user asked to check.
     """
