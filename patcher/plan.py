@@ -232,8 +232,8 @@ class _Planning(NamedTuple):
     def change(self, place: Place, patch: PatchId) -> _Fitting:
         """Return the change that a recipe makes to a file, with notes, and warnings of code unlike the release's.
 
-        Raises Problem: STRUCTURE if the file does not fit the recipe, USAGE for options without effect, FOREIGN_EDIT if
-        somebody edited lines of a patch in it.
+        Raises Problem: STRUCTURE if the file does not fit the recipe, USAGE for options without effect. FOREIGN_EDIT if
+        somebody edited lines of a patch in it, ENVIRONMENT if it cannot be read.
         """
         from patcher import editing
 
@@ -428,7 +428,10 @@ def _called(recipe: Recipe) -> str:
 
 
 def _mismatch_lines(problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield a line on each code that was expected, followed by a line for each file with the code found there."""
+    """Yield a line on each code that was expected, followed by a line for each file with the code found there.
+
+    The cause of a problem stands for its expected code if that is unknown.
+    """
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
         looked_for = Text("expected {code}", _cut(problem.looked_for)) if problem.looked_for else problem.cause

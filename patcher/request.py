@@ -167,7 +167,8 @@ class ProfileRequest(NamedTuple):
     def config(self, stage: str, unit: str, tool: str) -> ProfileConfig[Stage]:
         """Return the configuration of `stage` in the window that counts `unit`; `tool` is the default tool.
 
-        Raises Problem (USAGE) for an option that does not fit the stage or the tool.
+        A built-in profiler and a timeline have no window and no tool. Raises Problem (USAGE) for an option that does
+        not fit the stage or the tool.
         """
         if stage == BUILTIN:
             settings = self._chosen(BuiltinStage.PROFILER)

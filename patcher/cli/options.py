@@ -113,7 +113,10 @@ class Command(click.Command):
         self.params += [option for group in (*groups, OUTPUT_OPTIONS) for option in group.options]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words, with those of the configuration in front; on an error, report it and end the process."""
+        """Parse the words, with those of the configuration in front; on an error, report it and end the process.
+
+        While a shell completes the command line, only the typed words are parsed.
+        """
         with reported(ctx, str(self.name)):
             if ctx.resilient_parsing:
                 return super().parse_args(ctx, args)
@@ -238,9 +241,9 @@ _OF_RECIPES: Mapping[str, Callable[[Recipe], Iterable[str]]] = {
 
 
 def value_completion(spec: OptionSpec) -> Complete:
-    """Return the shell completion of an option with comma-separated values.
+    """Return the shell completion of an option with comma-separated values: the words of its notation.
 
-    The values for stages and strategies are those in the recipes of the typed targets.
+    But the values for stages and strategies are those in the recipes of the typed targets.
     """
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -262,8 +262,8 @@ class RecoveredRoots(NamedTuple):
 def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
     """Complete or roll back the interrupted command of each root in `discovery`, and report the outcome.
 
-    The report is empty if no command was interrupted. Raises Problem: INTERRUPTED after Ctrl-C, ENVIRONMENT (lock,
-    damaged store), ROLLBACK_INCOMPLETE.
+    The report is empty if no command was interrupted. Raises Problem: INTERRUPTED after Ctrl-C, with what was done
+    before in its notes; ENVIRONMENT (lock, damaged store), ROLLBACK_INCOMPLETE.
     """
     step = StepResult()
     try:

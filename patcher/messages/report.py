@@ -131,9 +131,10 @@ class CommandResult:
     def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
         """Print the report, as JSON or as lines, and return the exit code of the process.
 
-        With `quiet` the lines and all notes but `Warned` ones are left out, with `verbose` details are added. `color`
-        None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit code
-        stays if it tells of a change or a problem, and is that of ENVIRONMENT otherwise. A closed pipe is no failure.
+        With `quiet` the lines and all notes but `Warned` ones are left out, but neither JSON nor raw output. With
+        `verbose` details are added. `color` None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout
+        cannot be written, the exit code stays if it tells of a change or a problem, and is that of ENVIRONMENT
+        otherwise. A closed pipe is no failure.
         """
         verbose = verbose or self.tells_all
         if color is None and (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"):

@@ -164,8 +164,8 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
     """Yield the lines on the recipes for `release` ("": any), on what these cannot record, and on RLPATCH variables.
 
-    A recipe that has no code structure for `release` is left out. `places` has the call sites in the installed files;
-    it is empty if the target is not installed.
+    A recipe that has no code structure for `release` is left out. The variables are left out if no recipe inserts code.
+    `places` has the call sites in the installed files; it is empty if the target is not installed.
     """
     texts_told: set[str] = set()
     for recipe in recipes:
@@ -244,10 +244,10 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
 
 
 def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: set[str]) -> Iterator[str]:
-    """Yield the lines on a recipe and on those `structures` of its code that are listed.
+    """Yield the lines on a recipe: windows, roles, reasons, source, its `structures`, its insertions, and notes.
 
-    Its texts on why and how it patches, and on when the patch is obsolete, are left out if they are in `texts_told`,
-    and added to that set.
+    `structures` are the ones of its code to list. Texts in `texts_told` on why and how it patches, and on when the
+    patch is obsolete, are left out. Those that are yielded are added to it.
     """
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:

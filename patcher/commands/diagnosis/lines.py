@@ -94,8 +94,9 @@ def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
 def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
     """Yield the lines on the rollout: how much was recorded, and the time of each kind of kernel, in all and by load.
 
-    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests. `windows` is the
-    number of recording windows, `width` the columns of the terminal, None without one.
+    Time between iterations has a line if it is at least 5 %. A load, such as "full load" or "tail", is a group of
+    iterations with a similar number of requests. `windows` is the number of recording windows, `width` the columns of
+    the terminal, None without one.
     """
     rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
     values = stage.stage, rollouts, stage.seconds, stage.iterations, stage.recorded, windows

@@ -114,8 +114,8 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
     The report is empty unless the command names a file that cannot be read. Then it has a warning, and the launch is
-    returned without the command. But Problem is raised if that file is `launch.script`, the script whose settings the
-    user asked to check.
+    returned without the command and without places. But Problem is raised if that file is `launch.script`, the script
+    whose settings the user asked to check.
     """
     try:
         return launch, hook_gaps(launch, folders.VARIABLE), StepResult()

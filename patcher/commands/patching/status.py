@@ -27,8 +27,9 @@ class Status(NamedTuple):
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
     """Return the result of `rlpatch status`: each patch of the targets `names` (none: all), and the state of its files.
 
-    With `everywhere` it also has the patches that this user applied outside of the search. Raises Problem: USAGE for a
-    name with a version, NO_TARGET for an unknown one.
+    Patches that this user applied outside of the search are only named; with `everywhere` they are reported, too. Then
+    entries of the list of patched folders that cannot be read are a warning. Raises Problem: USAGE for a name with a
+    version, NO_TARGET for an unknown one.
     """
     named_projects(names, search)
     discovery = search.discover()

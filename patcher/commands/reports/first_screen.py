@@ -268,8 +268,9 @@ def _profiles_shown(
 def _breakdown(profile: model.RankProfile, name: str) -> str:
     """Return a line with the parts of a step that take at least 5 % of its time, largest first.
 
-    ``name`` is the name of the profile in the line; "" leaves name and median out. Without device events, the line has
-    the median time on the host instead. Returns "" for a run on the CPU alone: the finding's evidence has its times.
+    Time before the first kernel is added from 1 % on. ``name`` is the name of the profile in the line; "" leaves name
+    and median out. Without device events, the line has the median time on the host instead. Returns "" for a run on the
+    CPU alone: the finding's evidence has its times.
     """
     if profile.on_host:
         return ""

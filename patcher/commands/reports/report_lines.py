@@ -156,8 +156,8 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
 def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
     """Yield lines on a profile's device time: its breakdown, shares of the kernel time, and rates (such as FLOP/s).
 
-    The shares are by limiting resource, by static or dynamic shapes, and by phase (such as forward and backward). What
-    is unknown is left out.
+    The time before the first kernel follows the breakdown. The shares are by limiting resource, by static or dynamic
+    shapes, and by phase (such as forward and backward). What is unknown is left out.
     """
     yield from lines(tables.parts(profile))
     if lead_in := profile.sum_ns(model.LEAD_IN):

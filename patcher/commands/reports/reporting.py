@@ -106,9 +106,10 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Return the comparison of the traces `before` with the traces `after`, and write the files that `options` ask for.
 
-    An unreadable trace is a problem of the result; nothing is compared if a side has no readable trace. Sides that are
-    not comparable are a problem, too, and no file is written for them; with `force` they are compared nevertheless. So
-    is `after` being certainly slower by more than `fail_above` percent (None: no limit).
+    An unreadable trace is a problem of the result; nothing is compared if a side has no readable trace. A trace on both
+    sides is a warning. Sides that are not comparable are a problem, and no file is written for them; with `force` they
+    are compared nevertheless. If `after` is certainly slower by more than `fail_above` percent (None: no limit), that
+    is a problem, too.
     """
     result = CommandResult("compare")
     sides = [
@@ -132,7 +133,8 @@ def add_comparison(
     """Add a comparison to `result`, and write the files that `options` ask for.
 
     Unless `force`, a refused comparison is a problem, and no file is written. A slowdown that is certainly above
-    `fail_above` percent (None: no limit) is a problem, too, but the files are written.
+    `fail_above` percent (None: no limit) is a problem, too, as are too few traces to tell. The files are written all
+    the same.
     """
     result.data = comparison
     if comparison.refused and not force:

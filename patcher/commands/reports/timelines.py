@@ -60,9 +60,9 @@ def timeline(
 ) -> CommandResult:
     """Join the timelines of a run's processes in `folder`, and write the files that `options` ask for.
 
-    The result has the joined run as data and as lines. `width` is the columns of the terminal, None without one. Raises
-    Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen, or the
-    chosen run or steps don't exist.
+    The result has the joined run as data and as lines, and a warning of everything that is unknown. `width` is the
+    columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline, TRACE if no file can be
+    read, USAGE if none of several runs is chosen, or the chosen run or steps don't exist.
     """
     result = CommandResult("timeline")
     joined_run = read(folder, options, display, result)

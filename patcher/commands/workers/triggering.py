@@ -179,7 +179,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
         hint = Text("to record in the first rollout or training step of workers that start later, run {command}", again)
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
-    of_target, counting = _counting(collected, options)
+    of_target, counting = _workers_of_target(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
@@ -194,7 +194,9 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     raise Problem(kind, cause, str(folder.save_path), _fitting_options(living, collected.rows))
 
 
-def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
+def _workers_of_target(
+    collected: RunProgress, options: TriggerOptions
+) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
     """Return the workers of the requested target, and those among them with the requested stage and kind of window."""
     of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
     units = [row for row in of_target if row.worker.unit == options.window.unit]
@@ -354,7 +356,10 @@ def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> 
 
 
 def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires."""
+    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires.
+
+    Without `rows`, the second line says that it is for the first workers that start.
+    """
     whose = Text(
         "  no worker has reported its status yet; the first workers that start will serve this recording request"
     )

@@ -167,7 +167,10 @@ def _poll(
 
 @functools.cache  # a folder of torch_npu holds thousands of files
 def _trace_size(trace: SavedTrace) -> int | None:
-    """Return the size of a trace on disk, in bytes; None if it is not written yet, or cannot be read any more."""
+    """Return the size of a trace on disk, in bytes; None if it is gone, or cannot be read.
+
+    Each trace is looked at only once.
+    """
     try:
         return None if trace.written is None else states.size(trace.path)
     except OSError:
