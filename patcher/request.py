@@ -303,7 +303,7 @@ def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
 def _window_problem(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], all_upstreams: AllUpstreams
 ) -> Problem:
-    """Return the problem that `recipes` support none of the request's windows, or need one that it lacks.
+    """Return the problem that `recipes` support none of the request's windows, or need a window that it does not have.
 
     Its hint lists the supported windows. If no recipe has the stage, the problem says so instead, and names those
     projects of `all_upstreams` that have it.

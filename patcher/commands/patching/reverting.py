@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from patcher.changes.change import PatchId
 from patcher.commands.applied import Removal, Reverted, end_interrupted, removal, restart_lines, restore_hint
@@ -87,13 +88,19 @@ def _final_report(
     return CommandResult("revert", step, data=data)
 
 
-def _patched_roots(
-    words: Sequence[str], where: Where, *, dry_run: bool
-) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
-    """Return (patched roots of each search, report to show only if nothing is reverted, report to show in any case).
+class _PatchedRoots(NamedTuple):
+    """Patched roots of each search; the report `nothing` is shown only if nothing is reverted, `step` in any case."""
+
+    searched: list[Attempted[PatchedRoot]]
+    nothing: StepResult
+    step: StepResult
+
+
+def _patched_roots(words: Sequence[str], where: Where, *, dry_run: bool) -> _PatchedRoots:
+    """Return the roots with patches of the targets `words` (none: of any), and reports on the search.
 
     Interrupted commands are completed or rolled back first, on a cluster by `searches`; with `dry_run` they are not.
-    The last report tells of that, and names other places that still have patches.
+    The report `step` tells of that, and names other places that still have patches.
     """
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
@@ -112,7 +119,7 @@ def _patched_roots(
         step += StepResult.noted([Note(text, joined("\n", map(elsewhere_line, elsewhere)))])
     elif elsewhere:
         nothing = StepResult(problems=(_elsewhere_problem(words, nothing, elsewhere),))
-    return patched, nothing, step
+    return _PatchedRoots(patched, nothing, step)
 
 
 def _elsewhere_problem(words: Sequence[str], report: StepResult, roots: Sequence[PatchedRoot]) -> Problem:

@@ -37,8 +37,8 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
     if discovery.may_be_patched or not set(remembered.roots).issubset(discovery.stores):
         from patcher.commands.patching import roots  # noqa: PLC0415  (it loads the store, and mostly nothing is patched)
 
-        step, patches, other_roots = roots.status(names, search, discovery, everywhere=everywhere)
-        data = Status(patches, tuple(str(root.path) for root in other_roots))
+        report = roots.status(names, search, discovery, everywhere=everywhere)
+        step, data = report.step, Status(report.patches, tuple(str(root.path) for root in report.elsewhere))
     else:
         step, data = report_nothing(names, discovery), Status()
     if everywhere and remembered.unreadable:
