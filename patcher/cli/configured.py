@@ -136,7 +136,7 @@ class _Reader(NamedTuple):
     source: ConfigurationFile
 
     def read(self) -> Configuration:
-        """Return the whole configuration.
+        """Return the configuration: the file's targets and options, and its presets by name.
 
         Raises Problem (USAGE) if a part of it is not valid, such as a target that begins with a dash.
         """

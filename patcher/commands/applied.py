@@ -126,7 +126,7 @@ def refuse_broken(root: PatchedRoot) -> None:
 
 
 def refuse_several(options: Collection[str]) -> None:
-    """Raise Problem (USAGE) if `options`, the options that select the roots, has more than one element."""
+    """Raise Problem (USAGE) if `options` has more than one element, such as "--path DIR" for each changed root."""
     if len(options) > 1:
         cause = Text("the patched files belong to several installations, and one diff can cover only one of them")
         raise usage(cause, joined(OR, dict.fromkeys(options)))
@@ -262,8 +262,9 @@ class RecoveredRoots(NamedTuple):
 def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
     """Complete or roll back the interrupted command of each root in `discovery`, and report the outcome.
 
-    The report is empty if no command was interrupted. Raises Problem: INTERRUPTED after Ctrl-C, with what was done
-    before in its notes; ENVIRONMENT (lock, damaged store), ROLLBACK_INCOMPLETE.
+    The report is empty if no command was interrupted. `on_wait` gets a line for each owner of a lock that is waited
+    for. Raises Problem: INTERRUPTED after Ctrl-C, with what was done before in its notes; ENVIRONMENT (lock, damaged
+    store), ROLLBACK_INCOMPLETE.
     """
     step = StepResult()
     try:

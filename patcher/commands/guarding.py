@@ -90,8 +90,9 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
 def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
     """Look for profilers that would be on in a launch of a target; return the report and the data of `rlpatch check`.
 
-    Without an installed `target`, the switches known for the release `version` are looked up. A profiler that is on
-    is a problem, unless the patch records with it. So is a launch that does not start the one that the patch needs.
+    Without an installed `target`, the switches known for the release `version` are looked up. A profiler that is on is
+    a problem, unless the applied patch records with it. If the applied patch needs a profiler, a launch that does not
+    start it is a problem, too.
     """
     version = target.version if target else version
     results, step = _detect(upstream, version, target, launch, with_off=True)
@@ -187,7 +188,7 @@ def _external_recorder(target: Target | None) -> str:
 
 
 def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
-    """Return the names of the switches that turn `profiler` on in the release of `target`, joined by "or", or ""."""
+    """Return the switches that turn `profiler` on in the release of `target`, joined by "or"; "" if none does."""
     project = upstream.project
     release = Release(target.version, project.releases, target.root / project.package)
     active = [switch for switch in upstream.switches if switch.profiler == profiler and release.has(switch)]

@@ -131,8 +131,9 @@ def _progress_of(
 def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
     """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder.
 
-    It is lost if the worker refused it, ended after the request was written, or is past the requested rollout or step,
-    or if the request has expired. It is idle if the worker ended before, else at work. The reason is "" unless lost.
+    It is lost if the worker refused it, ended after the request was written, or is past the requested rollout or step.
+    It is lost, too, if the request has expired at ``now`` (seconds since 1970). It is idle if the worker ended before,
+    else at work. The reason is "" unless lost.
     """
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id
@@ -198,8 +199,8 @@ def _why_incomplete(worker: Worker) -> str:
 def _missing_ranks(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
     """Yield the ranks, by target, stage and replica, that were requested at apply and have written no state.
 
-    Ranks are in rising order; below the number of ranks, if that is known. Groups of which no worker has written, and
-    workers on demand, do not count. The ranks are marked as lost if all workers that did write have ended.
+    They are sorted; ranks that the run does not have are left out. Groups of which no worker has written, and workers
+    on demand, do not count. The ranks are marked as lost if all workers that did write have ended.
     """
     groups: dict[tuple[str, str, str], list[WorkerProgress]] = {}
     for row in rows:

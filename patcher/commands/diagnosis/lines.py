@@ -145,7 +145,10 @@ def _shares(stage: StageDiagnosis) -> Text:
 
 
 def _share(part: ClassShare, *, with_interval: bool) -> str:
-    """Return name and share of a kind of kernels: "attention 26 % ± 2", or "attention 26" for a column of percents."""
+    """Return name and share of a kind of kernels: "attention 26 % ± 2" with interval, else "attention 26".
+
+    The second form is for a column of percents.
+    """
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
         return Text("{category} {share:.0f} % ± {interval:.0f}", name, share, 100 * part.interval)
@@ -153,7 +156,7 @@ def _share(part: ClassShare, *, with_interval: bool) -> str:
 
 
 def _action(number: int, action: Action) -> Text:
-    """Return a sentence on an action, with the upper bound of its saving in seconds and the reason."""
+    """Return a sentence on an action, with its number, the upper bound of its saving in seconds and the reason."""
     return Text(
         "{number}. {action}: {seconds:.1f} s; {reason}", number, action.what, action.bound_seconds, action.because
     )

@@ -88,9 +88,9 @@ NO_FILES = Output()
 def add_diagnosis(
     result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None, output: Output
 ) -> None:
-    """Add the diagnosis to `result` as data and as lines, and write the files of `output`.
+    """Add the diagnosis to `result` as data, lines and notes, and write the files of `output`.
 
-    `folder` has the traces; `width` is the columns of the terminal, None without one.
+    `folder` has the traces; `width` is the columns of the terminal, None without one. An error in writing is a problem.
     """
     result.data = diagnosis
     again = _next_command(diagnosis, folder)
@@ -159,7 +159,7 @@ def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
 
 
 def _no_engine(folder: Path) -> Problem:
-    """Return the problem that no engine of the run left its iterations."""
+    """Return the problem that no engine of the run recorded its iterations, with a command that patches the engine."""
     cause = Text("no engine of this run recorded its iterations")
     record = CommandLine("diagnose", "vllm", "--", "bash", "run.sh")
     return Problem(Kind.NO_TRACE, cause, str(folder), Text("patch the engine, too: {command}", record))

@@ -238,8 +238,8 @@ def _report_effect(
     """Return in how many processes of the run the files of `plan` were patched, and the report on that.
 
     Processes that imported these files unpatched get a warning. So does a run without any patched process. With
-    `require` that is a problem, but only a note if other nodes of a Ray cluster may have such processes. `gaps` are the
-    places in the launch at which the import hook may have got lost.
+    `require` that is a problem, but only a note if other nodes of a Ray cluster may have such processes. `folder` has
+    the reports of the processes. `gaps` are the places in the launch at which the import hook may have got lost.
     """
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}

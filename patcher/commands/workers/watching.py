@@ -186,7 +186,7 @@ def _data(folder: StateFolder, collected: RunProgress) -> WatchData:
 
 
 def _worker_row(row: WorkerProgress) -> WorkerRow:
-    """Return the row of a worker for JSON and the table."""
+    """Return the row of a worker for JSON and the table; its age is rounded to 0.1 s."""
     worker, life = row.worker, row.life
     state = {field.name: getattr(worker, field.name) for field in fields(WorkerState)}
     return WorkerRow(
@@ -218,7 +218,7 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
     """Return the problem that a watch was stopped, found no worker, or ended before all workers had saved, else None.
 
-    After a single look (``--once``), it is no problem if no worker was asked to record.
+    After a single look (``--once``), it is no problem if no worker was asked to record, and each awaited stage has one.
     """
     if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; the run goes on"))
