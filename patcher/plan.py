@@ -301,7 +301,7 @@ class _Planning(NamedTuple):
         if not problems:
             cause = Text(
                 "no place to record {window} was found in {target}",
-                _typed(stage),
+                _recording_words(stage),
                 f"{name} {target.version}".rstrip(),
             )
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
@@ -321,11 +321,11 @@ class _Planning(NamedTuple):
         """
         names_by_needed: dict[Text, list[str]] = {}
         for recipe in (fit.place.recipe for fit in fitting if fit not in recording):
-            needed = dict.fromkeys(_called(other) for other in self.upstream.recipes if other.name in recipe.needs)
+            needed = dict.fromkeys(_class_words(other) for other in self.upstream.recipes if other.name in recipe.needs)
             classes = joined(OR, [*needed][:3])
             if len(needed) > 3:
                 classes = Text("{classes} or another class", classes)
-            names_by_needed.setdefault(classes, []).append(_called(recipe))
+            names_by_needed.setdefault(classes, []).append(_class_words(recipe))
         return [
             Note(
                 Text(
@@ -415,7 +415,7 @@ def _drop_lone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
     return usable if len(usable) == len(fitting) else _drop_lone(usable)
 
 
-def _typed(stage: Stage) -> str:
+def _recording_words(stage: Stage) -> str:
     """Return what is recorded, for a message, such as "--decode windows of rollout with --strategy ulysses"."""
     typed = stage.name
     if stage.window.unit != WHOLE:
@@ -423,7 +423,7 @@ def _typed(stage: Stage) -> str:
     return Text("{window} with --strategy {strategy}", typed, stage.strategy) if stage.strategy else typed
 
 
-def _called(recipe: Recipe) -> str:
+def _class_words(recipe: Recipe) -> str:
     return recipe.class_name or Text("the {recipe}", recipe.name)
 
 

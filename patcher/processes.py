@@ -64,7 +64,7 @@ def _matching_process(process: Path, declared: Sequence[Processes], packages: Se
     `process` is its folder below /proc. `declared` are the command lines to match. `packages` are the folders whose
     code changed; with () a match is enough.
     """
-    command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
+    command = (_read_proc_file(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")
     python = _is_python(process, argv[0])
     script = _matching_script(command, python=python, declared=declared)
@@ -73,7 +73,7 @@ def _matching_process(process: Path, declared: Sequence[Processes], packages: Se
     described = _describe(process, " ".join(argv).strip()[:80])
     if not packages:
         return described if script is not None else None
-    maps = _read(process / "maps")
+    maps = _read_proc_file(process / "maps")
     loaded = maps or b""
     if python and any(os.fsencode(f" {package}{os.sep}") in loaded for package in packages):
         return described._replace(here=True)
@@ -130,7 +130,7 @@ def _matching_script(command: str, *, python: bool, declared: Sequence[Processes
     return script if is_named or any(Path(script).name in processes.scripts for processes in declared) else None
 
 
-def _read(file: Path) -> bytes | None:
+def _read_proc_file(file: Path) -> bytes | None:
     """Return the content of a file in /proc; None if the process is gone or hides it."""
     try:
         return file.read_bytes()

@@ -81,7 +81,7 @@ class Configuration:
             cause = Text(
                 "the configuration has no preset {preset!r}; available presets: {presets}", preset, preset_names
             )
-            raise usage(cause, _near(preset, self.presets, "--preset "), str(self.file))
+            raise usage(cause, _suggestion(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
     @property
@@ -168,7 +168,7 @@ class _Reader(NamedTuple):
         for key, value in table.items():
             name = flag(key)
             if name not in _KNOWN:
-                hint = _near(name[2:_KEY], [option[2:] for option in _KNOWN])
+                hint = _suggestion(name[2:_KEY], [option[2:] for option in _KNOWN])
                 raise self._wrong(Text("{key} in the configuration is not an option", _shown(key)), key, hint)
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
                 cause = (
@@ -233,7 +233,7 @@ def _shown(key: str) -> str:
     return key if key.isprintable() else ascii(key)
 
 
-def _near(word: str, words: Collection[str], before: str = "") -> str:
+def _suggestion(word: str, words: Collection[str], before: str = "") -> str:
     """Return a hint with the closest of `words`, with `before` in front of it, or a pointer to the help."""
     if near := difflib.get_close_matches(word, words, 1, cutoff=0.7):
         return Text("did you mean {suggestion}?", f"{before}{near[0]}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from patcher.cli import reported, spoken
+from patcher.cli import reported, with_language
 from patcher.cli.candidates import candidates
 from patcher.messages import CommandResult, Kind, Text, problem_of, usage
 from patcher.messages.language import translate
@@ -168,7 +168,7 @@ class Command(click.Command):
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help in the language of the user."""
-        return super().get_help(spoken(ctx))
+        return super().get_help(with_language(ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options below their headings, in the order of `HEADINGS`."""

@@ -75,17 +75,17 @@ def _hint(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
         word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
         meant = mistakes.SYNONYMS.get(word) or next(iter(near), "--help")
-        return CommandLine(meant) if meant.startswith("-") else _again(typed, word, meant)
+        return CommandLine(meant) if meant.startswith("-") else _replace_word(typed, word, meant)
     if isinstance(error, click.NoSuchOption):
         near = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.75)
-        return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
+        return _replace_word(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
     if isinstance(error, click.MissingParameter) and "--ray" in typed:
         again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
         return Text("type --ray last, because the word after --ray was read as the cluster's address: {command}", again)
     return CommandLine(command, "--help")
 
 
-def _again(typed: Sequence[str], word: str, instead: str) -> CommandLine:
+def _replace_word(typed: Sequence[str], word: str, instead: str) -> CommandLine:
     """Return the typed command line with `word`, perhaps an option with a value, replaced by `instead`."""
     return CommandLine(
         *(instead + part[len(word) :] if part == word or part.startswith(f"{word}=") else part for part in typed)

@@ -46,7 +46,7 @@ def remembered() -> Remembered:
             unreadable += [path / name for name in names[MOST:]]
             for name in names[:MOST]:
                 try:
-                    root = _read(entries, name)
+                    root = _read_entry(entries, name)
                 except (OSError, ValueError):
                     unreadable.append(path / name)
                 else:
@@ -57,7 +57,7 @@ def remembered() -> Remembered:
     return Remembered(tuple(roots), tuple(unreadable))
 
 
-def _read(folder: Opened, name: str) -> Path | None:
+def _read_entry(folder: Opened, name: str) -> Path | None:
     """Return the path of the root that the file `name` in `folder` holds, None if that root has no store any more.
 
     Then the file is deleted: at once if the root still exists, else `GONE_S` after the file was written. An empty file

@@ -59,7 +59,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
             absent[word] = problem
             if placed or not (words or launch.command or launch.script):
                 continue
-        checked, data[name] = _check(upstream, version or "", target, launch)
+        checked, data[name] = _check_target(upstream, version or "", target, launch)
         step += checked
     if not placed:
         step += _absent_note(absent, is_checked=bool(words or data))
@@ -87,7 +87,9 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
     return StepResult.noted([Note(Text("not installed here: {targets}", ", ".join(absent)), _UNSEEN)])
 
 
-def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
+def _check_target(
+    upstream: Upstream, version: str, target: Target | None, launch: Launch
+) -> tuple[StepResult, TargetCheck]:
     """Look for profilers that would be on in a launch of a target; return the report and the data of `rlpatch check`.
 
     Without an installed `target`, the switches known for the release `version` are looked up. A profiler that is on is
@@ -95,7 +97,7 @@ def _check(upstream: Upstream, version: str, target: Target | None, launch: Laun
     start it is a problem, too.
     """
     version = target.version if target else version
-    results, step = _detect(upstream, version, target, launch, with_off=True)
+    results, step = _detect_profilers(upstream, version, target, launch, with_off=True)
     lines = [f"{upstream.project.name} {version}".rstrip()]
     recorder = _external_recorder(target)
     lines += [line for group in _group(results) for line in _group_lines(group, recorder)]
@@ -126,7 +128,7 @@ def guard(
     not installed. `recorder` is the program that records for rlpatch, "" for none: a launch that does not start it gets
     a warning.
     """
-    results, step = _detect(upstream, version, target, launch, with_off=False)
+    results, step = _detect_profilers(upstream, version, target, launch, with_off=False)
     if recorder and _is_missing(recorder, results, launch):
         step += StepResult.noted([Note(_recorder_problem(recorder).cause, _recorder_problem(recorder).hint)], "warning")
     results = tuple(result for result in results if result.profiler != recorder)
@@ -195,7 +197,7 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
     return joined(OR, dict.fromkeys(switch.name for switch in reversed(active)))
 
 
-def _detect(
+def _detect_profilers(
     upstream: Upstream, version: str, target: Target | None, launch: Launch, *, with_off: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
     """Return the state of each other profiler in a launch, and a note if the target ignores its Hydra options.
@@ -229,7 +231,7 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
     """
     first = results[0]
     details = [
-        line for result in results for line in (_profiler_words(result), *_evidence_lines(result), *_off(result))
+        line for result in results for line in (_profiler_words(result), *_evidence_lines(result), *_off_lines(result))
     ]
     if first.state is State.UNKNOWN:
         names = {result.profiler for result in results}
@@ -262,12 +264,12 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
         heading = [_profiler_words(result)] if len(results) > 1 else []
         yield from (
             Detail("    {line}", line)
-            for line in (*heading, *_evidence_lines(result), *(_off(result) if unknown else ()))
+            for line in (*heading, *_evidence_lines(result), *(_off_lines(result) if unknown else ()))
         )
     if first.profiler == recorder:
         yield Text("    the patch itself records with this profiler")
     elif not unknown:
-        yield from (Text("    {line}", line) for line in _off(first))
+        yield from (Text("    {line}", line) for line in _off_lines(first))
     elif first.reason not in ("", first.where):
         yield Text("    {line}", first.reason)
         yield Detail("    {line}", _AGAIN)
@@ -284,7 +286,7 @@ def _evidence_lines(result: GuardResult) -> list[str]:
     return [line for text, line in lines if text]
 
 
-def _off(result: GuardResult) -> list[str]:
+def _off_lines(result: GuardResult) -> list[str]:
     """Return the line on how to switch the profiler off, [] if unknown."""
     return [Text("to switch the profiler off: {instruction}", result.off)] if result.off else []
 

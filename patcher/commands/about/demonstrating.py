@@ -63,7 +63,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             ("status", "--path", COPY),
             ("revert", "--path", COPY),
         ):
-            done, typed = _run(words, Path(scratch)), CommandLine(*words)
+            done, typed = _run_rlpatch(words, Path(scratch)), CommandLine(*words)
             steps.append(Step(typed, done.returncode, done.stdout))
             lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
             if done.returncode:
@@ -132,7 +132,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
     return f"{target.project.name}=={target.version}"
 
 
-def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def _run_rlpatch(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run rlpatch with the arguments `words` in `folder`; a failure does not raise.
 
     The `stdout` of the result has both stdout and stderr.

@@ -75,7 +75,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
             why,
         )
     result.data = trace_report
-    result.lines += lines.report(trace_report, _typed())
+    result.lines += lines.report(trace_report, _typed_command())
     _write_files(result, options, trace_report, tables.of_report(trace_report))
     return result
 
@@ -139,7 +139,7 @@ def add_comparison(
     result.data = comparison
     if comparison.refused and not force:
         first, *more_refusals = comparison.refused
-        again = f"{_typed()} --force"
+        again = f"{_typed_command()} --force"
         result.problems.append(Problem(Kind.NOT_COMPARABLE, first, hint=again, notes=tuple(more_refusals)))
         return
     result.lines += lines.comparison(comparison)
@@ -148,7 +148,7 @@ def add_comparison(
     _write_files(result, options, comparison, tables.of_comparison(comparison))
 
 
-def _typed() -> str:
+def _typed_command() -> str:
     """Return the command that was typed; "" outside of the command line."""
     context = click.get_current_context(silent=True)
     words = context.meta.get("typed", ()) if context else ()
