@@ -190,8 +190,8 @@ class _Planning(NamedTuple):
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
         """Return the files in which the recipes may apply, and warnings.
 
-        For a published release these are the files of its structures. For an unknown release they are all files of
-        the recipes' structures that the target has, and a warning says so.
+        For a published release these are the files of its structures; a recipe without a structure for it is left out.
+        For an unknown release they are all files of the recipes' structures that the target has, and a warning says so.
         """
         release = published(self.upstream, self.target.version)
         if release:

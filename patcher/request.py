@@ -254,9 +254,10 @@ def resolve(
 ) -> ProfileConfig[Stage]:
     """Return the configuration that the request means for `target`.
 
-    The stage is the chosen one, else the default for the kind of window, else the first stage that has this kind. The
-    tool follows from the packages in the target's environment. Raises Problem: USAGE for options that do not fit,
-    NO_RECIPE for a stage that the project lacks. The latter names the projects of `all_upstreams` that have the stage.
+    Of several windows, the first that the target supports counts. The stage is the chosen one, else the default for the
+    kind of window, else the first stage that has this kind. The tool follows from the packages in the target's
+    environment, unless one is chosen. Raises Problem: USAGE for options that do not fit, NO_RECIPE for a stage that the
+    project lacks. The latter names the projects of `all_upstreams` that have the stage.
     """
     on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
     recipes: Sequence[Recipe] = upstream.recipes

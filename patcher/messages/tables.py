@@ -70,7 +70,7 @@ def _turn_words(name: str, number: int) -> Text:
 def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch traces` from the `data` of its report, a row for each group of traces.
 
-    The table is at most `width` columns of the terminal wide; None: of any width.
+    An unknown value is "?". The table is at most `width` columns of the terminal wide; None: of any width.
     """
     rows = []
     for number, row in enumerate(data["captures"], 1):

@@ -172,9 +172,9 @@ class Follower:
     def _request_windows(self, run_engines: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
         """Request the windows that the diagnosis lacks, for the next rollout, and pass a line about it to `say`.
 
-        `asked` gets the request. `run_engines` are the engines of the run, `living` its live rollout workers. Nothing
-        is requested if no windows are lacking, or if no worker has counted a rollout yet. Raises OSError if it cannot
-        be written.
+        Workers of rank 0 are asked; `asked` gets the request, which expires after a day. `run_engines` are the engines
+        of the run, `living` its live rollout workers. Nothing is requested if no windows are lacking, or if no worker
+        has counted a rollout yet. Raises OSError if it cannot be written.
         """
         units = {row.worker.unit for row in living}
         planned = self._lacking_windows(run_engines, decode_only="iterations" not in units)

@@ -122,7 +122,10 @@ def diagnose(
 
 
 def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
-    """Return the processes of the newest run in `folder` that began after `started` (s since 1970); () without any."""
+    """Return the processes of the newest run in `folder` that began after `started` (s since 1970); () without any.
+
+    A run that began up to a second earlier counts, too.
+    """
     surveyed = runs.survey(files.paths(folder)).runs if folder.is_dir() else ()
     return next((processes for run, processes in reversed(surveyed) if run.started >= started - 1), ())
 
@@ -130,8 +133,8 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
 def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output) -> None:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since, or if no engine of the run recorded an
-    iteration and no trainer a stage.
+    A run that began up to a second earlier counts, too. Write the files of `output`. Raises Problem (NO_TRACE) if no
+    run began since, or if no engine of the run recorded an iteration and no trainer a stage.
     """
     processes = newest_since(folder, started)
     if not processes:

@@ -269,7 +269,10 @@ def _report_effect(
 
 
 def _why_unpatched(state: str, path: str) -> str:
-    """Return why a process imported the file `path` unpatched, given the `state` that it reported; else ""."""
+    """Return why a process imported the file `path` unpatched; "" if it did not.
+
+    `state` is what it reported: "changed", "elsewhere" or "patched".
+    """
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
