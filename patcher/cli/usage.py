@@ -86,7 +86,10 @@ def _hint(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
 
 
 def _replace_word(typed: Sequence[str], word: str, instead: str) -> CommandLine:
-    """Return the typed command line with `word`, perhaps an option with a value, replaced by `instead`."""
+    """Return the typed command line with each `word`, perhaps an option with a value, replaced by `instead`.
+
+    The value of an option stays.
+    """
     return CommandLine(
         *(instead + part[len(word) :] if part == word or part.startswith(f"{word}=") else part for part in typed)
     )

@@ -244,10 +244,11 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
 
 
 def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
-    """Yield the lines on results that share a state: profilers and place, then the evidence and how to switch them off.
+    """Yield the lines on results that share a state: profilers and place, how to switch them off, and with -v evidence.
 
-    If they are off, only the line with profilers and place is yielded, and one on a setting that has no effect. For
-    `recorder`, the profiler that records for rlpatch ("" for none), a line says that it records.
+    If they are off, only the line with profilers and place is yielded, and one on a setting that has no effect. If the
+    state is unknown, the reason follows, and advice needs -v. For `recorder`, the profiler that records for rlpatch (""
+    for none), a line says that it records.
     """
     first = results[0]
     names = dict.fromkeys(result.profiler for result in results)

@@ -149,7 +149,10 @@ class RunFolder:
 
 
 def _text_of(folder: Opened, name: str) -> str | None:
-    """Return up to 1 MB of the file ``name`` as text, unprintable characters as ?; None if that cannot be read."""
+    """Return up to 1 MB of the file ``name`` as text; None if that cannot be read.
+
+    Unprintable characters other than newlines become "?".
+    """
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
         return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

@@ -124,7 +124,10 @@ def _bundle_problems(plans: Sequence[Planned], request: ProfileRequest) -> list[
 
 
 def _is_planned(word: str, plans: Sequence[Planned]) -> bool:
-    """Tell whether one of the plans is for the target that `word` names, and for its version if there is one."""
+    """Tell whether one of the plans is for the target that `word` names, and for its version if there is one.
+
+    Raises Problem if `word` names no target.
+    """
     upstream, version = parse_target(word)
     targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)

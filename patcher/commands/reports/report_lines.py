@@ -190,7 +190,10 @@ def _step_table(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
-    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty."""
+    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty.
+
+    A saving that is unknown, and missing evidence or advice, are left out.
+    """
     title = diagnosis.title
     if diagnosis.saving_ns:
         title = Text("{title} (upper bound of the saving: {saving} per step)", title, in_ms(diagnosis.saving_ns))
