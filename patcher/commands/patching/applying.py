@@ -107,8 +107,9 @@ def _final_report(
 ) -> CommandResult:
     """Return the result of `rlpatch apply`: `step`, then the plans, the next commands, and the processes to restart.
 
-    With `dry_run` it ends with the command that applies the plans. No process has to restart if no file changed.
-    `committed` has what was written on each node.
+    With `dry_run` it ends with the command that applies the plans. `diff` and `revert` are the next commands if lines
+    were inserted. If no file changed, no process has to restart. A warning tells of other users' engines. `committed`
+    has what was written on each node.
     """
     verb = describing.WOULD if dry_run else describing.DONE
     for search, search_plans in groupby(plans, key=lambda planned: planned.search):

@@ -19,7 +19,8 @@ FAILURES = 3
 def report(snapshot: Snapshot) -> Iterator[str]:
     """Yield the lines on a memory snapshot: for each device the peak, what holds it, its steps, and unused cache.
 
-    The file name comes first. A last line tells if the allocation history lost its oldest entries.
+    An empty line and the file name come first. A line tells if no device had memory, a last one if the allocation
+    history lost its oldest entries.
     """
     yield from ("", Path(snapshot.source).name)
     if not snapshot.devices:

@@ -122,7 +122,10 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _step_times(profile: model.RankProfile) -> str:
-    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known."""
+    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known.
+
+    A single step has only the median. The slowest time is given as a multiple of the median.
+    """
     count, slowest = len(profile.units), profile.slowest_unit
     text: str = recorded_steps(profile)
     if profile.total_ns:
