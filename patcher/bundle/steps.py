@@ -275,7 +275,10 @@ def recover(machine: Machine) -> CommandResult:
 
 
 def _plan_lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
-    """Yield the lines on each plan: target, files with `verb` or "unchanged", window, and where traces go."""
+    """Yield the lines on each plan: target, files with `verb` or "unchanged", replaced patch, window, folder of traces.
+
+    The last is left out if the framework decides it.
+    """
     for plan, target, edit, replaces in plans:
         yield f"{target.project.name} {target.version or plan.version}: {target.installed_as} in {target.root}"
         for change in edit.changes:

@@ -214,7 +214,8 @@ def sweep() -> tuple[Path, ...]:
 def _is_abandoned(path: Path) -> bool:
     """Tell whether ``path`` is the folder of an rlpatch run that has ended and that no process uses.
 
-    A folder of another program or user never counts. A run's folder that is still empty counts 60 s after its creation.
+    A folder of another program or user never counts, nor does one that cannot be read. A run's folder that is still
+    empty counts 60 s after its creation.
     """
     with contextlib.suppress(OSError), opened(path) as folder:
         status = folder.status()

@@ -193,7 +193,7 @@ def _cache_lines(path: str, data: bytes) -> None:
 def _use_python_tracebacks() -> None:
     """Let the ``traceback`` module print uncaught exceptions, unless somebody else does.
 
-    Before Python 3.13 the default printer, in C, would read the unpatched lines from the disk.
+    Do nothing from Python 3.13 on. Before, the default printer, in C, would read the unpatched lines from the disk.
     """
     if sys.version_info >= (3, 13):
         return

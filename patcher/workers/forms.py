@@ -45,7 +45,8 @@ class Fields:
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
         """Return the text of field ``name``: up to ``longest`` printable characters, all of which ``pattern`` matches.
 
-        Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default.
+        Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default. A
+        pattern's classes, such as digits, are those of ASCII.
         """
         value = self._field(name, default)
         if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):

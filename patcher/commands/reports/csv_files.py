@@ -55,7 +55,7 @@ def _csv_text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Return a CSV cell: floats to 6 decimals, text made harmless (control characters, formulas), None as it is."""
+    """Return a CSV cell: floats to 6 decimals, text made harmless (control characters, formulas), all else as it is."""
     if isinstance(value, str):
         text = visible(value)
         return f"'{text}" if text.startswith(FORMULA) else text

@@ -138,7 +138,7 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
     """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict.
 
     Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed. Equal
-    evidence counts once.
+    evidence counts once. In a run on the CPU, the check of kernels does not count.
     """
     failed = [
         check.evidence for profile in report.captures for check in profile.failed
