@@ -190,8 +190,8 @@ class _Planning(NamedTuple):
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
         """Return the files in which the recipes may apply, and warnings.
 
-        For a published release these are the files of its structures. For an unknown release they are all files of
-        the recipes' structures that the target has, and a warning says so.
+        For a published release these are the files of its structures; a recipe without a structure for it is left out.
+        For an unknown release they are all files of the recipes' structures that the target has, and a warning says so.
         """
         release = published(self.upstream, self.target.version)
         if release:
@@ -232,8 +232,8 @@ class _Planning(NamedTuple):
     def change(self, place: Place, patch: PatchId) -> _Fitting:
         """Return the change that a recipe makes to a file, with notes, and warnings of code unlike the release's.
 
-        Raises Problem: STRUCTURE if the file does not fit the recipe, USAGE for options without effect, FOREIGN_EDIT if
-        somebody edited lines of a patch in it.
+        Raises Problem: STRUCTURE if the file does not fit the recipe, USAGE for options without effect. FOREIGN_EDIT if
+        somebody edited lines of a patch in it, ENVIRONMENT if it cannot be read.
         """
         from patcher import editing
 
@@ -277,11 +277,12 @@ class _Planning(NamedTuple):
         failures: Sequence[Failure],
         lone_notes: Sequence[Note],
     ) -> None:
-        """Raise Problem unless one of `recording` records the window, and each recipe with `together` is in `fitting`.
+        """Raise Problem unless a place in `recording` records the window, and all `together` recipes are in `fitting`.
 
-        The kind is STRUCTURE if code does not match or a file is missing, else NO_RECIPE. `fitting` are the places
-        whose code matches. `recording` are those of them whose needed recipes match, too; `lone_notes` are notes on the
-        other ones. `failures` are the places whose code does not match, with their problems.
+        Recipes with `together` record only with all of them. The kind is STRUCTURE if code does not match or a file is
+        missing, else NO_RECIPE. `fitting` are the places whose code matches. `recording` are those of them whose needed
+        recipes match, too; `lone_notes` are notes on the other ones. `failures` are the places whose code does not
+        match, with their problems.
         """
         stage, name, target = self.config.stage, self.target.project.name, self.target
         fits = {fit.place.recipe.name for fit in fitting}
@@ -300,7 +301,7 @@ class _Planning(NamedTuple):
         if not problems:
             cause = Text(
                 "no place to record {window} was found in {target}",
-                _typed(stage),
+                _recording_words(stage),
                 f"{name} {target.version}".rstrip(),
             )
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
@@ -320,11 +321,11 @@ class _Planning(NamedTuple):
         """
         names_by_needed: dict[Text, list[str]] = {}
         for recipe in (fit.place.recipe for fit in fitting if fit not in recording):
-            needed = dict.fromkeys(_called(other) for other in self.upstream.recipes if other.name in recipe.needs)
+            needed = dict.fromkeys(_class_words(other) for other in self.upstream.recipes if other.name in recipe.needs)
             classes = joined(OR, [*needed][:3])
             if len(needed) > 3:
                 classes = Text("{classes} or another class", classes)
-            names_by_needed.setdefault(classes, []).append(_called(recipe))
+            names_by_needed.setdefault(classes, []).append(_class_words(recipe))
         return [
             Note(
                 Text(
@@ -414,19 +415,23 @@ def _drop_lone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
     return usable if len(usable) == len(fitting) else _drop_lone(usable)
 
 
-def _typed(stage: Stage) -> str:
+def _recording_words(stage: Stage) -> str:
+    """Return what is recorded, for a message, such as "--decode windows of rollout with --strategy ulysses"."""
     typed = stage.name
     if stage.window.unit != WHOLE:
         typed = Text("--{unit} windows of {stage}", stage.window.unit, typed)
     return Text("{window} with --strategy {strategy}", typed, stage.strategy) if stage.strategy else typed
 
 
-def _called(recipe: Recipe) -> str:
+def _class_words(recipe: Recipe) -> str:
     return recipe.class_name or Text("the {recipe}", recipe.name)
 
 
 def _mismatch_lines(problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield a line on each code that was expected, followed by a line for each file with the code found there."""
+    """Yield a line on each code that was expected, followed by a line for each file with the code found there.
+
+    The cause of a problem stands for its expected code if that is unknown.
+    """
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
         looked_for = Text("expected {code}", _cut(problem.looked_for)) if problem.looked_for else problem.cause

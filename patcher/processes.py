@@ -47,10 +47,10 @@ def running(
 ) -> tuple[RunningProcess, ...]:
     """Return the other processes that match `declared` or have loaded code from `packages`, as far as /proc tells.
 
-    `packages` are the folders whose code changed; () skips the check of loaded code. An interpreter with a file of
-    `packages` in its memory is always included. A process that matches `declared` is left out if its PYTHONPATH,
-    working directory or site-packages lead to other copies of all `packages`. If a process of another user hides what
-    it has loaded, its `line` says so.
+    They are sorted by their lines. `packages` are the folders whose code changed; () skips the check of loaded code. An
+    interpreter with a file of `packages` in its memory is always included. A process that matches `declared` is left
+    out if its PYTHONPATH, working directory or site-packages lead to other copies of all `packages`. If a process of
+    another user hides what it has loaded, its `line` says so.
     """
     declared_processes, folders = tuple(declared), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
@@ -64,7 +64,7 @@ def _matching_process(process: Path, declared: Sequence[Processes], packages: Se
     `process` is its folder below /proc. `declared` are the command lines to match. `packages` are the folders whose
     code changed; with () a match is enough.
     """
-    command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
+    command = (_read_proc_file(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")
     python = _is_python(process, argv[0])
     script = _matching_script(command, python=python, declared=declared)
@@ -73,7 +73,7 @@ def _matching_process(process: Path, declared: Sequence[Processes], packages: Se
     described = _describe(process, " ".join(argv).strip()[:80])
     if not packages:
         return described if script is not None else None
-    maps = _read(process / "maps")
+    maps = _read_proc_file(process / "maps")
     loaded = maps or b""
     if python and any(os.fsencode(f" {package}{os.sep}") in loaded for package in packages):
         return described._replace(here=True)
@@ -130,7 +130,7 @@ def _matching_script(command: str, *, python: bool, declared: Sequence[Processes
     return script if is_named or any(Path(script).name in processes.scripts for processes in declared) else None
 
 
-def _read(file: Path) -> bytes | None:
+def _read_proc_file(file: Path) -> bytes | None:
     """Return the content of a file in /proc; None if the process is gone or hides it."""
     try:
         return file.read_bytes()
@@ -196,7 +196,7 @@ def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
 def _start_time(process: Path) -> float | None:
     """Return when a process began, in seconds since 1970; None if it has ended or /proc does not tell.
 
-    `process` is its folder below /proc.
+    A zombie has ended. `process` is its folder below /proc.
     """
     try:
         fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

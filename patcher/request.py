@@ -167,7 +167,8 @@ class ProfileRequest(NamedTuple):
     def config(self, stage: str, unit: str, tool: str) -> ProfileConfig[Stage]:
         """Return the configuration of `stage` in the window that counts `unit`; `tool` is the default tool.
 
-        Raises Problem (USAGE) for an option that does not fit the stage or the tool.
+        A built-in profiler and a timeline have no window and no tool. Raises Problem (USAGE) for an option that does
+        not fit the stage or the tool.
         """
         if stage == BUILTIN:
             settings = self._chosen(BuiltinStage.PROFILER)
@@ -253,9 +254,10 @@ def resolve(
 ) -> ProfileConfig[Stage]:
     """Return the configuration that the request means for `target`.
 
-    The stage is the chosen one, else the default for the kind of window, else the first stage that has this kind. The
-    tool follows from the packages in the target's environment. Raises Problem: USAGE for options that do not fit,
-    NO_RECIPE for a stage that the project lacks. The latter names the projects of `all_upstreams` that have the stage.
+    Of several windows, the first that the target supports counts. The stage is the chosen one, else the default for the
+    kind of window, else the first stage that has this kind. The tool follows from the packages in the target's
+    environment, unless one is chosen. Raises Problem: USAGE for options that do not fit, NO_RECIPE for a stage that the
+    project lacks. The latter names the projects of `all_upstreams` that have the stage.
     """
     on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
     recipes: Sequence[Recipe] = upstream.recipes
@@ -302,7 +304,7 @@ def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
 def _window_problem(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], all_upstreams: AllUpstreams
 ) -> Problem:
-    """Return the problem that `recipes` support none of the request's windows, or need one that it lacks.
+    """Return the problem that `recipes` support none of the request's windows, or need a window that it does not have.
 
     Its hint lists the supported windows. If no recipe has the stage, the problem says so instead, and names those
     projects of `all_upstreams` that have it.

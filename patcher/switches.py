@@ -74,8 +74,8 @@ class Switch(NamedTuple):
     def state(self, value: str | None) -> State:
         """Return the state of the profiler when the switch has this value: that in `values`, else `otherwise`.
 
-        Upper and lower case are the same. None stands for a value that only the run knows: the state is UNKNOWN, unless
-        the release ignores the variable.
+        Upper and lower case are the same, and blanks around the value do not count. None stands for a value that only
+        the run knows: the state is UNKNOWN, unless the release ignores the variable.
         """
         if value is None and self.otherwise is not State.OFF:
             return State.UNKNOWN
@@ -187,7 +187,7 @@ class Release(NamedTuple):
 
 @cache
 def _code(package: Path) -> bytes:
-    """Return all readable Python sources of a package, joined; b"" if there are none."""
+    """Return all readable Python sources of a package, joined; b"" if there are none. They are read only once."""
     sources = []
     for file in package.rglob("*.py"):
         with suppress(OSError):

@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         bundle = plans.read(pkgutil.get_data("patcher.bundle", plans.NAME) or b"")
         _parser(bundle).parse_args(typed, options)
         with command_line.started_as(_words()):
-            report = _run(bundle, options)
+            report = _run_command(bundle, options)
     except (Exception, KeyboardInterrupt) as error:
         problem = problem_of(error)
         if problem.kind is Kind.UNEXPECTED and options.verbose:
@@ -56,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> int:
     return _show(report, options)
 
 
-def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
+def _run_command(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
     """Run the chosen command, by default on the running interpreter's environment, and return its result."""
     python = options.python or (None if options.path else sys.executable)
     typed = {"--path": options.path, "--python": options.python}

@@ -86,6 +86,7 @@ def read(content: bytes) -> Bundle:
 
 
 def _project(fields: dict[str, Any]) -> Project:
+    """Return the project with these fields from JSON, whose lists become tuples."""
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
     }

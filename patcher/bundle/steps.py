@@ -207,7 +207,10 @@ class BundleStatus:
 
 
 def status(machine: Machine) -> CommandResult:
-    """Report the state of each target compared with this bundle, and all patches in its projects."""
+    """Report the state of each target compared with this bundle, and all patches in its projects.
+
+    A problem of the search is a warning.
+    """
     discovery = machine.discover()
     step = StepResult.noted([problem.note for problem in discovery.problems], "warning")
     states = []
@@ -247,8 +250,8 @@ def _state(machine: Machine, target: Target) -> tuple[str, str]:
 def diff(machine: Machine, *, planned: bool) -> CommandResult:
     """Return the unified diff from unpatched to patched files: of applied patches, or with `planned` of the plans.
 
-    Raises Problem: USAGE if the files are below several roots, FOREIGN_EDIT if somebody edited lines of an applied
-    patch.
+    Problems of planning are in the result. Raises Problem: USAGE if the files are below several roots, FOREIGN_EDIT if
+    somebody edited lines of an applied patch.
     """
     discovery = machine.discover()
     files: Files = {}
@@ -272,7 +275,10 @@ def recover(machine: Machine) -> CommandResult:
 
 
 def _plan_lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
-    """Yield the lines on each plan: target, files with `verb` or "unchanged", window, and where traces go."""
+    """Yield the lines on each plan: target, files with `verb` or "unchanged", replaced patch, window, folder of traces.
+
+    The last is left out if the framework decides it.
+    """
     for plan, target, edit, replaces in plans:
         yield f"{target.project.name} {target.version or plan.version}: {target.installed_as} in {target.root}"
         for change in edit.changes:

@@ -62,7 +62,7 @@ def reported(ctx: click.Context, command: str = "") -> Iterator[None]:
         raise
 
 
-def spoken(ctx: click.Context) -> click.Context:
+def with_language(ctx: click.Context) -> click.Context:
     """Return `ctx`, set to format help in Chinese if an environment variable asks for that language."""
     if any(value.lower().startswith("zh") for value in os.environ.values()):
         ctx.formatter_class = importlib.import_module("patcher.cli.translated").formatter()
@@ -102,7 +102,7 @@ class _Root(click.Group):
         return command
 
     def get_help(self, ctx: click.Context) -> str:
-        return super().get_help(spoken(ctx))
+        return super().get_help(with_language(ctx))
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the text of the help, then the list of targets."""

@@ -11,7 +11,7 @@ OWN, SHARED = "rlpatch.toml", "pyproject.toml"
 def candidates() -> list[Path]:
     """Return existing `rlpatch.toml` and `pyproject.toml` files in the working directory and above, nearest first.
 
-    The list is empty, too, if the working directory no longer exists.
+    Broken links are among them. The list is empty, too, if the working directory no longer exists.
     """
     try:
         folder = Path.cwd()

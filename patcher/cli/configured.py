@@ -71,7 +71,8 @@ class Configuration:
     def with_preset(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
         """Return option → its words in the file, overridden by those in the preset `preset` (None: no preset).
 
-        A preset with a window replaces all windows of the file. Raises Problem (USAGE) if the preset does not exist.
+        A preset that chooses what to record, such as a window, stage or timeline, replaces all options of windows in
+        the file. Raises Problem (USAGE) if the preset does not exist.
         """
         if preset is None:
             return self.options
@@ -80,7 +81,7 @@ class Configuration:
             cause = Text(
                 "the configuration has no preset {preset!r}; available presets: {presets}", preset, preset_names
             )
-            raise usage(cause, _near(preset, self.presets, "--preset "), str(self.file))
+            raise usage(cause, _suggestion(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
     @property
@@ -95,9 +96,9 @@ class Configuration:
         """Return the options, each with its words, and the targets that the configuration adds to a command line.
 
         A `command` that patches gets all options, any other gets only `path` and `python`, unless a preset is typed.
-        `typed` has the names of typed options, and "targets" if a target is typed: these are not added. If a window or
-        stage is typed, no option of windows is added; if `--path` or `--python` is, neither of these. Raises Problem
-        (USAGE) for an unknown preset.
+        `typed` has the names of typed options, and "targets" if a target is typed: these are not added. No option of
+        windows is added if a typed option chooses what to record, such as a window or stage. If `--path` or `--python`
+        is typed, neither of these is added. Raises Problem (USAGE) for an unknown preset.
         """
         chosen = _without_windows(self.with_preset(preset), typed)
         patching = command in PATCHING or preset is not None
@@ -135,7 +136,7 @@ class _Reader(NamedTuple):
     source: ConfigurationFile
 
     def read(self) -> Configuration:
-        """Return the whole configuration.
+        """Return the configuration: the file's targets and options, and its presets by name.
 
         Raises Problem (USAGE) if a part of it is not valid, such as a target that begins with a dash.
         """
@@ -152,6 +153,7 @@ class _Reader(NamedTuple):
         return Configuration(self.source.file, tuple(targets), options, presets)
 
     def _table(self, value: object, name: str) -> Mapping[str, Any]:
+        """Return `value` if it is a table of the file. Raises Problem (USAGE) if not; `name` is its key."""
         if isinstance(value, dict):
             return value
         cause = Text("[{name}] in the configuration is not a table of options", _shown(name))
@@ -160,13 +162,13 @@ class _Reader(NamedTuple):
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield each option in a table as (option, words), such as ("--decode", ("--decode", "30:60")).
 
-        A switch that is false is left out if it has no ``--no-`` form. Raises Problem (USAGE) for an unknown key or an
-        unfit value.
+        The items of a list are joined by commas. A switch that is false is left out if it has no ``--no-`` form. Raises
+        Problem (USAGE) for an unknown key or an unfit value.
         """
         for key, value in table.items():
             name = flag(key)
             if name not in _KNOWN:
-                hint = _near(name[2:_KEY], [option[2:] for option in _KNOWN])
+                hint = _suggestion(name[2:_KEY], [option[2:] for option in _KNOWN])
                 raise self._wrong(Text("{key} in the configuration is not an option", _shown(key)), key, hint)
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
                 cause = (
@@ -231,7 +233,7 @@ def _shown(key: str) -> str:
     return key if key.isprintable() else ascii(key)
 
 
-def _near(word: str, words: Collection[str], before: str = "") -> str:
+def _suggestion(word: str, words: Collection[str], before: str = "") -> str:
     """Return a hint with the closest of `words`, with `before` in front of it, or a pointer to the help."""
     if near := difflib.get_close_matches(word, words, 1, cutoff=0.7):
         return Text("did you mean {suggestion}?", f"{before}{near[0]}")

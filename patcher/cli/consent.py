@@ -34,7 +34,10 @@ def program(interpreter: str) -> Path | None:
 
 
 def trusted(source: ConfigurationFile, interpreter: str) -> bool:
-    """Tell whether this user has trusted ``interpreter`` in this configuration, and neither has changed since then."""
+    """Tell whether this user has trusted ``interpreter`` in this configuration, and neither has changed since then.
+
+    False, too, if the record of trust cannot be read, or if other users could have written it.
+    """
     try:
         with opened.opened(_folder()) as folder:
             _require_own(folder.status(), folder.path)

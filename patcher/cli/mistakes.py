@@ -54,7 +54,8 @@ class Rule(NamedTuple):
 def correct(report: CommandResult, typed: Words) -> None:
     """Replace the hints of the usage problems in `report` by the command line that was probably meant.
 
-    `typed` are the words after `rlpatch`. Do nothing if no rule finds a mistake that a problem mentions.
+    `typed` are the words after `rlpatch`. A rule applies if a problem mentions a word that it replaces, or if it is
+    `certain`. Without such a rule, the report is unchanged.
     """
     problems = [problem for problem in report.problems if problem.kind in _KINDS]
     said = " ".join(problem.cause for problem in problems)
@@ -122,7 +123,10 @@ def _split_targets(words: Words) -> Words:
 
 
 def _correct_targets(words: Words) -> Words:
-    """Return the words with misspelled names of targets corrected, such as `vlm` to `vllm`."""
+    """Return the words with misspelled names of targets corrected, such as `vlm` to `vllm`.
+
+    The first word, options and their values stay as they are.
+    """
     names = projects.names()
     near = [*words[:1]]
     for before, word in pairwise(words):
@@ -208,8 +212,8 @@ def _merge_repeated(words: Words) -> Words:
     return meant
 
 
-def _applied_window(words: Words) -> Words:
-    """Return the words without the window, for a command that takes what is applied."""
+def _drop_windows(words: Words) -> Words:
+    """Return the words without windows if the command is revert, status or recover, which take none."""
     if words[:1] and words[0] not in ("revert", "status", "recover"):
         return words
     return [word for before, word in pairwise(("", *words)) if not any(part[2:] in UNITS for part in (before, word))]
@@ -219,7 +223,7 @@ def _rewrite_ranges(words: Words) -> Words:
     """Return the words with ranges in rlpatch's notation.
 
     The ends of a range come in order and with a colon between them. A single number becomes `N:N+1` where a range of
-    training units or steps is needed. `--ranks 0-3` becomes a list.
+    training units or steps is needed. `--ranks 0-3` becomes the list `0,1,2,3`.
     """
     meant = [*words]
     for at, (option, value) in enumerate(pairwise(words), 1):
@@ -256,7 +260,10 @@ _COUNTED: Mapping[str, float] = {"k": 1000, "m": 1_000_000}
 
 
 def _convert_units(words: Words) -> Words:
-    """Return the words with numbers converted to the unit of their option, such as `--timeout 10m` to 600 (seconds)."""
+    """Return the words with numbers converted to the unit of their option, such as `--timeout 10m` to 600 (seconds).
+
+    For options without a unit, `2k` becomes 2000 and `1m` a million. Other units stay as they are.
+    """
     meant = [*words]
     for at, (option, value) in enumerate(pairwise(words), 1):
         number = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]{1,3})", value.lower())
@@ -281,7 +288,8 @@ def _swap_rollout_option(words: Words) -> Words:
     """Return the words with --training-steps replaced by --rollout if they have an option for a rollout window.
 
     Beside a training window, --rollout is replaced by --training-steps. The number changes by one: rollouts count from
-    0, training steps from 1. With both kinds of window, or none, the words are unchanged.
+    0, training steps from 1. A value that begins with no digit becomes 1. With both kinds of window, or none, the words
+    are unchanged.
     """
     units = {word[2:] for word in words}
     rollout = any(unit.name in units for unit in RolloutStage.UNITS)
@@ -313,7 +321,7 @@ RULES = (
     Rule(_translate_names),
     Rule(_add_path_option),
     Rule(_merge_repeated),
-    Rule(_applied_window),
+    Rule(_drop_windows),
     Rule(_convert_units),
     Rule(_rewrite_ranges),
     Rule(_correct_all),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from patcher.cli import reported, spoken
+from patcher.cli import reported, with_language
 from patcher.cli.candidates import candidates
 from patcher.messages import CommandResult, Kind, Text, problem_of, usage
 from patcher.messages.language import translate
@@ -113,7 +113,10 @@ class Command(click.Command):
         self.params += [option for group in (*groups, OUTPUT_OPTIONS) for option in group.options]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words, with those of the configuration in front; on an error, report it and end the process."""
+        """Parse the words, with those of the configuration in front; on an error, report it and end the process.
+
+        While a shell completes the command line, only the typed words are parsed.
+        """
         with reported(ctx, str(self.name)):
             if ctx.resilient_parsing:
                 return super().parse_args(ctx, args)
@@ -123,7 +126,10 @@ class Command(click.Command):
             return super().parse_args(ctx, self._configured(ctx, args))
 
     def _refuse_repeated(self, ctx: click.Context, args: Sequence[str]) -> None:
-        """Raise Problem (USAGE) for an option whose second value would silently replace the first."""
+        """Raise Problem (USAGE) for an option whose second value would silently replace the first.
+
+        Flags, and options that may be repeated, are allowed.
+        """
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in {param for param in order if order.count(param) > 1}:
             if isinstance(param, click.Option) and not (param.multiple or param.is_flag):
@@ -162,7 +168,7 @@ class Command(click.Command):
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help in the language of the user."""
-        return super().get_help(spoken(ctx))
+        return super().get_help(with_language(ctx))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options below their headings, in the order of `HEADINGS`."""
@@ -235,9 +241,9 @@ _OF_RECIPES: Mapping[str, Callable[[Recipe], Iterable[str]]] = {
 
 
 def value_completion(spec: OptionSpec) -> Complete:
-    """Return the shell completion of an option with comma-separated values.
+    """Return the shell completion of an option with comma-separated values: the words of its notation.
 
-    The values for stages and strategies are those in the recipes of the typed targets.
+    But the values for stages and strategies are those in the recipes of the typed targets.
     """
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

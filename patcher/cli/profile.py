@@ -29,7 +29,10 @@ def _window_option(unit: str) -> Option:
 
 
 def _preset(name: str) -> str:
-    """Return the value of `--preset` unchanged. Raises Problem (USAGE) if no configuration applies in this folder."""
+    """Return the value of `--preset` unchanged. Raises Problem (USAGE) if no configuration applies in this folder.
+
+    While a shell completes the command line, nothing is checked.
+    """
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
         cause = Text("--preset {name}: no configuration in this folder or above it", name)

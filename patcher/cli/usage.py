@@ -40,7 +40,10 @@ def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> N
 
 
 def _color(typed: Sequence[str]) -> bool | None:
-    """Return the colour choice of `--color` in an unparsable command line; None if it is absent or "auto"."""
+    """Return the colour choice of `--color` in an unparsable command line; None if it is absent or "auto".
+
+    The last choice counts, and an invalid one is None. Words after `--` do not count.
+    """
     before_separator = "\n".join(typed).partition("\n--\n")[0]
     colors = re.findall(r"^--color[=\n](.*)$", before_separator, re.MULTILINE)
     return COLORS.get(colors[-1]) if colors else None
@@ -72,18 +75,21 @@ def _hint(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
         word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
         meant = mistakes.SYNONYMS.get(word) or next(iter(near), "--help")
-        return CommandLine(meant) if meant.startswith("-") else _again(typed, word, meant)
+        return CommandLine(meant) if meant.startswith("-") else _replace_word(typed, word, meant)
     if isinstance(error, click.NoSuchOption):
         near = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, cutoff=0.75)
-        return _again(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
+        return _replace_word(typed, error.option_name, near[0]) if near else CommandLine(command, "--help")
     if isinstance(error, click.MissingParameter) and "--ray" in typed:
         again = CommandLine(*(word for word in typed if word != "--ray"), "--ray")
         return Text("type --ray last, because the word after --ray was read as the cluster's address: {command}", again)
     return CommandLine(command, "--help")
 
 
-def _again(typed: Sequence[str], word: str, instead: str) -> CommandLine:
-    """Return the typed command line with `word`, perhaps an option with a value, replaced by `instead`."""
+def _replace_word(typed: Sequence[str], word: str, instead: str) -> CommandLine:
+    """Return the typed command line with each `word`, perhaps an option with a value, replaced by `instead`.
+
+    The value of an option stays.
+    """
     return CommandLine(
         *(instead + part[len(word) :] if part == word or part.startswith(f"{word}=") else part for part in typed)
     )

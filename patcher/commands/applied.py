@@ -62,7 +62,10 @@ def status(
 
 
 def _installed(root: PatchedRoot, record: Record) -> str | None:
-    """Return the installed version of the record's target; None in a checkout, whose version is slow to read."""
+    """Return the installed version of the record's target; None if it is unknown.
+
+    It is unknown in a checkout, where reading it is slow, and if the target is no longer found in the root.
+    """
     # What a checkout is costs git 0.1 s; there the state of the files has to tell.
     wheels = (target for target in root.targets if target.installed_as in ("wheel", "unpacked"))
     return next((target.version for target in wheels if target.project.name == record.patch.target), None)
@@ -102,7 +105,8 @@ class Diff(NamedTuple):
 def patched_files(roots: Iterable[PatchedRoot]) -> Files:
     """Return root → (path, pristine bytes, patched bytes) of each registered file that has rlpatch's marker comments.
 
-    Raises Problem (FOREIGN_EDIT) if marker comments do not pair, or if somebody edited inserted lines.
+    A root without such files has no key. Raises Problem (FOREIGN_EDIT) if marker comments do not pair, or if somebody
+    edited inserted lines.
     """
     files: Files = {}
     for root in roots:
@@ -122,7 +126,7 @@ def refuse_broken(root: PatchedRoot) -> None:
 
 
 def refuse_several(options: Collection[str]) -> None:
-    """Raise Problem (USAGE) if `options`, the options that select the roots, has more than one element."""
+    """Raise Problem (USAGE) if `options` has more than one element, such as "--path DIR" for each changed root."""
     if len(options) > 1:
         cause = Text("the patched files belong to several installations, and one diff can cover only one of them")
         raise usage(cause, joined(OR, dict.fromkeys(options)))
@@ -193,7 +197,7 @@ class Removal(NamedTuple):
     def _files(self) -> Iterator[tuple[PatchId, str, bool | None]]:
         """Yield (patch, file, flag) for each file of the removed patches.
 
-        The flag tells whether lines of another patch stay in the file; None if the file was replaced since.
+        The flag tells whether lines of another patch stay in the file; None if the file was replaced or removed since.
         """
         changed = {str(change.path): change for change in self.edit.changes if change.before != change.after}
         for record in (record for record in self.root.records if record.patch in self.edit.remove):
@@ -237,7 +241,10 @@ def restore_hint(root: PatchedRoot) -> str:
 
 
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
-    """Yield those files of `patches` in which somebody has edited inserted lines, of these or of other patches."""
+    """Yield those files of `patches` in which somebody has edited inserted lines, of these or of other patches.
+
+    Paths are relative to the root. A file whose marker comments do not pair counts, too.
+    """
     files = {file for record in root.records if record.patch in patches for file in record.files}
     for file, data in root.marked().items():
         try:
@@ -255,7 +262,9 @@ class RecoveredRoots(NamedTuple):
 def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
     """Complete or roll back the interrupted command of each root in `discovery`, and report the outcome.
 
-    Raises Problem: INTERRUPTED after Ctrl-C, ENVIRONMENT (lock, damaged store), ROLLBACK_INCOMPLETE.
+    The report is empty if no command was interrupted. `on_wait` gets a line for each owner of a lock that is waited
+    for. Raises Problem: INTERRUPTED after Ctrl-C, with what was done before in its notes; ENVIRONMENT (lock, damaged
+    store), ROLLBACK_INCOMPLETE.
     """
     step = StepResult()
     try:

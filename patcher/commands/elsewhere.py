@@ -32,7 +32,8 @@ def remembered() -> Remembered:
     """Return the roots that this user has patched and that still hold a store, and the entries that cannot be read.
 
     An entry whose root has no store any more is deleted: at once if the root exists, else after 30 days. Entries beyond
-    the first `MOST` count as unreadable.
+    the first `MOST` count as unreadable; so does the folder of entries itself if it cannot be opened. Both results are
+    empty if there is no folder.
     """
     roots, unreadable = list[Path](), list[Path]()
     try:
@@ -45,7 +46,7 @@ def remembered() -> Remembered:
             unreadable += [path / name for name in names[MOST:]]
             for name in names[:MOST]:
                 try:
-                    root = _read(entries, name)
+                    root = _read_entry(entries, name)
                 except (OSError, ValueError):
                     unreadable.append(path / name)
                 else:
@@ -56,11 +57,11 @@ def remembered() -> Remembered:
     return Remembered(tuple(roots), tuple(unreadable))
 
 
-def _read(folder: Opened, name: str) -> Path | None:
+def _read_entry(folder: Opened, name: str) -> Path | None:
     """Return the path of the root that the file `name` in `folder` holds, None if that root has no store any more.
 
-    Then the file is deleted: at once if the root still exists, else `GONE_S` after the file was written. Raises
-    OSError, and ValueError if the file holds no absolute path.
+    Then the file is deleted: at once if the root still exists, else `GONE_S` after the file was written. An empty file
+    is deleted, too. Raises OSError, and ValueError if the file holds no absolute path.
     """
     with folder.reading(name) as stream:
         data = stream.read(LONGEST + 1)

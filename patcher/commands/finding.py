@@ -97,7 +97,10 @@ class SearchOptions(Options):
         )
 
     def discover(self) -> Discovery:
-        """Return all installed targets and every root with a store; the versions of checkouts are not read."""
+        """Return all installed targets and every root with a store; the versions of checkouts are not read.
+
+        A store is the folder .rlpatch with the records and backups of patches.
+        """
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
         discovery = targets.discover(
             projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment

@@ -59,7 +59,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
             absent[word] = problem
             if placed or not (words or launch.command or launch.script):
                 continue
-        checked, data[name] = _check(upstream, version or "", target, launch)
+        checked, data[name] = _check_target(upstream, version or "", target, launch)
         step += checked
     if not placed:
         step += _absent_note(absent, is_checked=bool(words or data))
@@ -87,14 +87,17 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
     return StepResult.noted([Note(Text("not installed here: {targets}", ", ".join(absent)), _UNSEEN)])
 
 
-def _check(upstream: Upstream, version: str, target: Target | None, launch: Launch) -> tuple[StepResult, TargetCheck]:
+def _check_target(
+    upstream: Upstream, version: str, target: Target | None, launch: Launch
+) -> tuple[StepResult, TargetCheck]:
     """Look for profilers that would be on in a launch of a target; return the report and the data of `rlpatch check`.
 
-    Without an installed `target`, the switches known for the release `version` are looked up. A profiler that is on
-    is a problem, unless the patch records with it. So is a launch that does not start the one that the patch needs.
+    Without an installed `target`, the switches known for the release `version` are looked up. A profiler that is on is
+    a problem, unless the applied patch records with it. If the applied patch needs a profiler, a launch that does not
+    start it is a problem, too.
     """
     version = target.version if target else version
-    results, step = _detect(upstream, version, target, launch, with_off=True)
+    results, step = _detect_profilers(upstream, version, target, launch, with_off=True)
     lines = [f"{upstream.project.name} {version}".rstrip()]
     recorder = _external_recorder(target)
     lines += [line for group in _group(results) for line in _group_lines(group, recorder)]
@@ -121,10 +124,11 @@ def guard(
 
     Without `target`, the switches of the release `version` are looked for. `profiler` is the framework's own profiler
     if the patch only sets that up, else ""; it gets a note unless it is off. With `force` or such a `profiler`, others
-    that are on get a warning instead of a problem. `recorder` is the program that records for rlpatch, "" for none: a
-    launch that does not start it gets a warning.
+    that are on get a warning instead of a problem. No warning is given if a state is unknown only because the target is
+    not installed. `recorder` is the program that records for rlpatch, "" for none: a launch that does not start it gets
+    a warning.
     """
-    results, step = _detect(upstream, version, target, launch, with_off=False)
+    results, step = _detect_profilers(upstream, version, target, launch, with_off=False)
     if recorder and _is_missing(recorder, results, launch):
         step += StepResult.noted([Note(_recorder_problem(recorder).cause, _recorder_problem(recorder).hint)], "warning")
     results = tuple(result for result in results if result.profiler != recorder)
@@ -186,20 +190,19 @@ def _external_recorder(target: Target | None) -> str:
 
 
 def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
-    """Return the names of the switches that turn `profiler` on in the release of `target`, joined by "or", or ""."""
+    """Return the switches that turn `profiler` on in the release of `target`, joined by "or"; "" if none does."""
     project = upstream.project
     release = Release(target.version, project.releases, target.root / project.package)
     active = [switch for switch in upstream.switches if switch.profiler == profiler and release.has(switch)]
     return joined(OR, dict.fromkeys(switch.name for switch in reversed(active)))
 
 
-def _detect(
+def _detect_profilers(
     upstream: Upstream, version: str, target: Target | None, launch: Launch, *, with_off: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
-    """Return whether each other profiler is on in a launch, and a note if the target ignores its Hydra options.
+    """Return the state of each other profiler in a launch, and a note if the target ignores its Hydra options.
 
     `target` None checks the switches of the release `version`. Without `with_off`, most that are off are left out.
-    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
     """
     step, application = StepResult(), upstream.application
@@ -228,7 +231,7 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
     """
     first = results[0]
     details = [
-        line for result in results for line in (_profiler_words(result), *_evidence_lines(result), *_off(result))
+        line for result in results for line in (_profiler_words(result), *_evidence_lines(result), *_off_lines(result))
     ]
     if first.state is State.UNKNOWN:
         names = {result.profiler for result in results}
@@ -241,10 +244,11 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
 
 
 def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
-    """Yield the lines on results that share a state: profilers and place, then the evidence and how to switch them off.
+    """Yield the lines on results that share a state: profilers and place, how to switch them off, and with -v evidence.
 
-    If they are off, only the line with profilers and place is yielded, and one on a setting that has no effect. For
-    `recorder`, the profiler that records for rlpatch ("" for none), a line says that it records.
+    If they are off, only the line with profilers and place is yielded, and one on a setting that has no effect. If the
+    state is unknown, the reason follows, and advice needs -v. For `recorder`, the profiler that records for rlpatch (""
+    for none), a line says that it records.
     """
     first = results[0]
     names = dict.fromkeys(result.profiler for result in results)
@@ -261,12 +265,12 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
         heading = [_profiler_words(result)] if len(results) > 1 else []
         yield from (
             Detail("    {line}", line)
-            for line in (*heading, *_evidence_lines(result), *(_off(result) if unknown else ()))
+            for line in (*heading, *_evidence_lines(result), *(_off_lines(result) if unknown else ()))
         )
     if first.profiler == recorder:
         yield Text("    the patch itself records with this profiler")
     elif not unknown:
-        yield from (Text("    {line}", line) for line in _off(first))
+        yield from (Text("    {line}", line) for line in _off_lines(first))
     elif first.reason not in ("", first.where):
         yield Text("    {line}", first.reason)
         yield Detail("    {line}", _AGAIN)
@@ -283,12 +287,13 @@ def _evidence_lines(result: GuardResult) -> list[str]:
     return [line for text, line in lines if text]
 
 
-def _off(result: GuardResult) -> list[str]:
+def _off_lines(result: GuardResult) -> list[str]:
     """Return the line on how to switch the profiler off, [] if unknown."""
     return [Text("to switch the profiler off: {instruction}", result.off)] if result.off else []
 
 
 def _problem(upstream: Upstream, result: GuardResult, hint: str) -> Problem:
+    """Return the problem that the profiler of `result` is switched on; `hint` says what to do about it."""
     cause = Text(
         "{profiler} is switched on for {target}: {setting}", result.profiler, upstream.project.name, result.found
     )

@@ -78,8 +78,9 @@ def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) 
 def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committed:
     """Write all edits of `work` or none, and report each file after a `verb` such as "patched".
 
-    With `dry_run` only check whether they can be written. Roots that get inserted lines are remembered for
-    `status --everywhere`. Raises Problem if a file is not as planned, or the edits fail.
+    After success, Ctrl-C is ignored on this machine. With `dry_run` only check whether they can be written; the report
+    then has notes alone. Roots that get inserted lines are remembered for `status --everywhere`. Raises Problem if a
+    file is not as planned, or the edits fail.
     """
     if where.nodes:
         return where.nodes.carry_out(work, verb, dry_run=dry_run)
@@ -91,7 +92,7 @@ def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committe
 
 
 def remember(roots: Iterable[Path]) -> None:
-    """Store the path of each root in a file of its own, for `status --everywhere`; failures are ignored."""
+    """Store the path of each root, links resolved, in a file of its own for `status --everywhere`; ignore failures."""
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         path = elsewhere.folder()
         path.parent.parent.mkdir(parents=True, exist_ok=True)

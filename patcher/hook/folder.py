@@ -149,7 +149,10 @@ class RunFolder:
 
 
 def _text_of(folder: Opened, name: str) -> str | None:
-    """Return up to 1 MB of the file ``name`` as text, unprintable characters as ?; None if that cannot be read."""
+    """Return up to 1 MB of the file ``name`` as text; None if that cannot be read.
+
+    Unprintable characters other than newlines become "?".
+    """
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
         return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
@@ -211,7 +214,8 @@ def sweep() -> tuple[Path, ...]:
 def _is_abandoned(path: Path) -> bool:
     """Tell whether ``path`` is the folder of an rlpatch run that has ended and that no process uses.
 
-    A folder of another program or user never counts. A run's folder that is still empty counts 60 s after its creation.
+    A folder of another program or user never counts, nor does one that cannot be read. A run's folder that is still
+    empty counts 60 s after its creation.
     """
     with contextlib.suppress(OSError), opened(path) as folder:
         status = folder.status()

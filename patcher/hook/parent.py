@@ -48,7 +48,7 @@ class Companion(Protocol):
 
 
 def require_program(program: str) -> None:
-    """Raise Problem (NO_COMMAND or NOT_EXECUTABLE) if ``program`` is not found or not executable."""
+    """Raise Problem if ``program`` is not found (NO_COMMAND), or is a path that cannot be executed (NOT_EXECUTABLE)."""
     if shutil.which(program):
         return
     there = "/" in program and os.path.exists(program)  # noqa: PTH110  (also for "", which is no path)
@@ -194,7 +194,10 @@ def _accompany(pid: int, companion: Companion) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """Exit like the process that ended with the wait ``status``: with its exit code, or by its signal."""
+    """Exit like the process that ended with the wait ``status``: with its exit code, or by its signal.
+
+    The signal leaves no core dump of this process. Code 128 + N stands for a signal N that this process ignores.
+    """
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         for stream in (sys.stdout, sys.stderr):

@@ -98,7 +98,7 @@ def install() -> None:
         return planned
 
     def path_stats(self: "SourceFileLoader", path: str) -> "Any":
-        # Without them Python neither reads nor writes bytecode.
+        """Raise OSError for a planned file, so that Python neither reads nor writes bytecode; else ask the loader."""
         if path.rpartition("/")[2] in names and _planned_bytes(self, path, read) is not None:
             raise OSError("rlpatch run: imported from its plan")
         return stats(self, path)
@@ -109,9 +109,9 @@ def install() -> None:
 def _planned_bytes(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
     """Return the bytes to import for ``path``; None if Python should read the disk.
 
-    ``read`` is the loader's original ``get_data``. The import of a planned file is noted in the run's folder, also if
-    the file is not as planned and so stays unpatched; then ImportError is raised if the run forbids that. The module of
-    Ray that names its hook is changed to name rlpatch's.
+    ``read`` is the loader's original ``get_data``. The import of a planned file is noted in the run's folder. A file
+    with other bytes than planned, or another copy, is noted, too, and stays unpatched. Then ImportError is raised if
+    the run forbids that. The module of Ray that names its hook is changed to name rlpatch's.
     """
     # py_compile writes for everybody what it reads.
     if getattr(loader, "name", "") == "<py_compile>":
@@ -193,7 +193,7 @@ def _cache_lines(path: str, data: bytes) -> None:
 def _use_python_tracebacks() -> None:
     """Let the ``traceback`` module print uncaught exceptions, unless somebody else does.
 
-    Before Python 3.13 the default printer, in C, would read the unpatched lines from the disk.
+    Do nothing from Python 3.13 on. Before, the default printer, in C, would read the unpatched lines from the disk.
     """
     if sys.version_info >= (3, 13):
         return
@@ -201,6 +201,7 @@ def _use_python_tracebacks() -> None:
     import traceback
 
     def in_thread(args: "Any") -> None:
+        """Print the exception that ended a thread, unless that is SystemExit."""
         if args.exc_type is not SystemExit and sys.stderr is not None:
             name = args.thread.name if args.thread else threading.get_ident()
             print(f"Exception in thread {name}:", file=sys.stderr)
@@ -227,7 +228,8 @@ def _with_run_hook(constants: bytes) -> "bytes | None":
 def hook(runtime_env: "Any") -> "dict[str, Any]":
     """Return ``runtime_env`` of a Ray job with rlpatch's packages in ``py_modules``, which Ray copies to every node.
 
-    If RAY_RUNTIME_ENV_HOOK names another hook, call that one first. Note in each run folder that Ray got the package.
+    Packages that are there already, or no longer exist, are not added. If RAY_RUNTIME_ENV_HOOK names another hook, call
+    that one first. Note in each run folder that Ray got the package.
     """
     module, _, function = os.environ.get(HOOK, "").rpartition(".")
     if module:

@@ -41,7 +41,7 @@ def translations() -> Mapping[str, str] | None:
 def terminal_translations() -> Mapping[str, str] | None:
     """Return the Chinese template of each English one; None if the user's language is another.
 
-    None, too, if stderr cannot encode Chinese characters.
+    None, too, if stderr cannot encode Chinese characters, or if the catalogue is missing.
     """
     try:
         "中".encode(getattr(sys.stderr, "encoding", None) or "utf-8")

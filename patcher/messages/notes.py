@@ -75,7 +75,7 @@ def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None 
     """Return `text`, translated, in lines of at most `width` columns; None takes the terminal's width, up to `WIDEST`.
 
     `indent` is put before the first line, `further` before all others. Neither a longer word is broken nor a number
-    from its unit.
+    from its unit. An empty text has no lines.
     """
     import shutil  # noqa: PLC0415  (3 ms, and most lines are short)
     import textwrap  # noqa: PLC0415

@@ -89,7 +89,10 @@ class CommandResult:
         self.add(step + StepResult(problems=tuple(problems)))
 
     def add(self, step: StepResult) -> None:
-        """Append the result of a step; notes and problems that are already present are not repeated."""
+        """Append the result of a step; notes and problems that are already present are not repeated.
+
+        If a repeated note has a new detail, that is appended to the earlier note.
+        """
         self.lines += step.lines
         self.done += step.done
         for problem in step.problems:
@@ -128,9 +131,10 @@ class CommandResult:
     def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
         """Print the report, as JSON or as lines, and return the exit code of the process.
 
-        With `quiet` the lines and all notes but `Warned` ones are left out, with `verbose` details are added. `color`
-        None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout cannot be written, the exit code
-        stays if it tells of a change or a problem, and is that of ENVIRONMENT otherwise. A closed pipe is no failure.
+        With `quiet` the lines and all notes but `Warned` ones are left out, but neither JSON nor raw output. With
+        `verbose` details are added. `color` None means: on a terminal only, without NO_COLOR and TERM=dumb. If stdout
+        cannot be written, the exit code stays if it tells of a change or a problem, and is that of ENVIRONMENT
+        otherwise. A closed pipe is no failure.
         """
         verbose = verbose or self.tells_all
         if color is None and (os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"):
@@ -185,9 +189,9 @@ class CommandResult:
         return any(hidden) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
-        """Print the JSON document, the raw bytes or the lines: to stderr with `aside`, else to stdout.
+        """Print the JSON document or the lines, to stderr with `aside`, else to stdout; raw bytes always go to stdout.
 
-        `quiet` leaves the lines out, `verbose` adds those for `-v`. `color` None means: on a terminal only.
+        `quiet` leaves only the lines out, `verbose` adds those for `-v`. `color` None means: on a terminal only.
         """
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:
@@ -231,7 +235,8 @@ class CommandResult:
 def json_of(value: Any) -> Any:
     """Return `value` for JSON: dataclasses and named tuples become objects, enums their values, paths strings.
 
-    A method `as_json` of a value is called first to replace the value. Fields with `OMIT_NONE` are left out if None.
+    A method `as_json` of a value is called first to replace the value. Fields of dataclasses with `OMIT_NONE` are left
+    out if None. Other tuples become lists, and any other value stays as it is.
     """
     import dataclasses  # noqa: PLC0415  (1 ms, and most reports are for people)
 

@@ -60,7 +60,7 @@ def _span(releases: Sequence[str]) -> str:
     return first if first == last else f"{first} … {last} ({len(releases)})"
 
 
-def _turn(name: str, number: int) -> Text:
+def _turn_words(name: str, number: int) -> Text:
     """Return a worker's rollout, training step or weight sync with its number; ``name`` is rollout, step or sync."""
     if name == "rollout":
         return Text("rollout {number}", number)
@@ -70,7 +70,7 @@ def _turn(name: str, number: int) -> Text:
 def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
     """Return the lines of the table of `rlpatch traces` from the `data` of its report, a row for each group of traces.
 
-    The table is at most `width` columns of the terminal wide; None: of any width.
+    An unknown value is "?". The table is at most `width` columns of the terminal wide; None: of any width.
     """
     rows = []
     for number, row in enumerate(data["captures"], 1):
@@ -78,7 +78,7 @@ def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
             "?" if row["ours"] else Text("another tool")
         )
         stage = " ".join(filter(None, (row["stage"], row["role"])))
-        turns = (_turn(name, row[name]) for name in ("rollout", "step", "sync") if row[name] is not None)
+        turns = (_turn_words(name, row[name]) for name in ("rollout", "step", "sync") if row[name] is not None)
         run = next(turns, "?")
         size = _bytes(row["size"])
         asked, exported = row["asked"] or "?", row["got"] or "?"
@@ -99,9 +99,9 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
     for number, row in enumerate(progress, 1):
         rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
         turns = (
-            "" if row.step is None else _turn("step", row.step),
+            "" if row.step is None else _turn_words("step", row.step),
             "" if row.rollout is None else str(row.rollout),
-            "" if row.sync is None else _turn("sync", row.sync),
+            "" if row.sync is None else _turn_words("sync", row.sync),
         )
         rows.append(
             (

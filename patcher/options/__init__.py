@@ -59,7 +59,8 @@ def option(notation: Notation[T], heading: str, about: str, *, default: D, shown
     """Declare an option with this `default` as a field of `Options`.
 
     `notation` reads and writes its values. `heading` is one of `patcher.options.headings`, `about` the help; `shown`
-    replaces the default in the help.
+    replaces the default in the help. The result is an `OptionSpec`; its declared type is that of the field, for type
+    checkers.
     """
     if shown is None:
         shown = "" if default is None or isinstance(notation, Flag) else notation.text(default)  # type: ignore[arg-type]

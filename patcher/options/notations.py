@@ -137,7 +137,7 @@ class ReplicaList(Notation["tuple[int | str, ...] | None"]):
         self.words = words
 
     def read(self, option: str, text: str) -> tuple[int | str, ...] | None:
-        """Return the replicas, sorted numbers before words; None for `all`.
+        """Return the replicas: numbers sorted, then words in the order of `words`, each once; None for `all`.
 
         Raises Problem (USAGE) for anything that is neither a number nor one of `words`, and for `all` beside others.
         """
@@ -209,8 +209,8 @@ class ChoiceList(Notation[tuple[str, ...]]):
     def read(self, option: str, text: str) -> tuple[str, ...]:
         """Return the words that the comma-separated `text` has, in the order of `words` and without duplicates.
 
-        Case, hyphens, underscores and spaces don't count. Raises Problem (USAGE), which names `option`, for an unknown
-        word.
+        Case, hyphens, underscores and spaces don't count; an empty text gives (). Raises Problem (USAGE), which names
+        `option`, for an unknown word.
         """
         items = [item.strip() for item in text.split(",") if item.strip()]
         if unknown := [item for item in items if _plain(item) not in self.spellings]:

@@ -56,7 +56,8 @@ class StateFolder:
     def read(self) -> FolderContents:
         """Return the present states, requests and skipped files, sorted by file name; empty without a folder.
 
-        Raises OSError if the folder is a link or unreadable.
+        Hidden files, and those that end neither in .json nor in .request, are ignored. Raises OSError if the folder is
+        a link or unreadable.
         """
         self._refuse_link()
         try:

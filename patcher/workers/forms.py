@@ -45,7 +45,8 @@ class Fields:
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
         """Return the text of field ``name``: up to ``longest`` printable characters, all of which ``pattern`` matches.
 
-        Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default.
+        Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default. A
+        pattern's classes, such as digits, are those of ASCII.
         """
         value = self._field(name, default)
         if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):
@@ -67,7 +68,7 @@ class Fields:
         return None if self.content.get(name) is None else self.number(name)
 
     def time(self, name: str) -> float:
-        """Return a field in seconds since 1970. Raises ValueError if the field is missing or out of range."""
+        """Return the field ``name``, in seconds since 1970. Raises ValueError if it is missing or out of range."""
         value = self._field(name, None)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e11:
             raise self._wrong(name)
@@ -84,7 +85,7 @@ class Fields:
         return tuple(value)
 
     def _field(self, name: str, default: object) -> object:
-        """Return a field, or the default. Raises ValueError if it is missing and has no default."""
+        """Return the field ``name``, or ``default``. Raises ValueError if it is missing and has no default."""
         if name not in self.content and default is None:
             raise ValueError(Text("the file lacks the field {field}", name))
         return self.content.get(name, default)

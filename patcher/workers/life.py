@@ -66,8 +66,9 @@ def plain_host(name: str) -> str:
 def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
     """Return whether ``worker`` is alive (None: this host cannot tell), the seconds since it last wrote, and its unit.
 
-    ``now`` is in seconds since 1970. The unit, such as a decode step, is its next one; None if it is not alive on this
-    host or does not show it.
+    The result also tells whether it runs on this host. ``now`` is in seconds since 1970, ``proc`` the folder of the
+    processes. The unit, such as a decode step, is its next one; None if it is not alive on this host or does not show
+    it.
     """
     age = max(now - worker.at, 0.0)
     if worker.host != host() or not (proc / "self" / "stat").exists():

@@ -79,9 +79,9 @@ def collect(
 ) -> RunProgress:
     """Return the progress, at ``now`` in seconds since 1970, of the workers in ``folder`` for which ``wanted`` is true.
 
-    A worker that is gone or silent is of an earlier run, and is only counted, if there is a newer one of the same stage
-    and rank. A worker on demand progresses with ``requested``, or without that with the request in ``folder``. Raises
-    OSError if the folder cannot be read.
+    Workers are sorted by target, stage, replica and rank. A gone or silent one is only counted if a newer one has the
+    same target, stage, role, host, replica and rank. A worker on demand progresses with ``requested``, or without that
+    with the request in ``folder``. Raises OSError if the folder cannot be read.
     """
     states = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]
@@ -131,8 +131,9 @@ def _progress_of(
 def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
     """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder.
 
-    It is lost if the worker refused it, ended after the request was written, or is past the requested rollout or step,
-    or if the request has expired. It is idle if the worker ended before, else at work. The reason is "" unless lost.
+    It is lost if the worker refused it, ended after the request was written, or is past the requested rollout or step.
+    It is lost, too, if the request has expired at ``now`` (seconds since 1970). It is idle if the worker ended before,
+    else at work. The reason is "" unless lost.
     """
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id
@@ -172,7 +173,8 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     """Return outcome (done, lost or at work) and reason by the state that the worker wrote and by its liveness.
 
     The reason is "" unless it is lost, and proposes a window that fits if the rollout was too short. A worker with more
-    windows to record is at work even if it has saved one; a worker on demand records one window.
+    windows to record is at work even if it has saved one; a worker on demand records one window. A worker that ended
+    while it compressed its last trace is done.
     """
     last = worker.done or worker.on_demand
     compressing = worker.state == SAVING and worker.traces and not state.alive  # or it was: its trace is whole
@@ -197,8 +199,8 @@ def _why_incomplete(worker: Worker) -> str:
 def _missing_ranks(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
     """Yield the ranks, by target, stage and replica, that were requested at apply and have written no state.
 
-    Groups of which no worker has written, and workers on demand, do not count. The ranks are marked as
-    lost if all workers that did write have ended.
+    They are sorted; ranks that the run does not have are left out. Groups of which no worker has written, and workers
+    on demand, do not count. The ranks are marked as lost if all workers that did write have ended.
     """
     groups: dict[tuple[str, str, str], list[WorkerProgress]] = {}
     for row in rows:

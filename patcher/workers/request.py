@@ -34,7 +34,10 @@ class TriggerRequest:
 
     @property
     def text(self) -> bytes:
-        """Return the content of the request file: JSON with format, expiry, and RLPATCH variables for its window."""
+        """Return the content of the request file: JSON with format, expiry, and RLPATCH variables as text.
+
+        The variables choose the window, its conditions, the ranks, and the rollout or training step.
+        """
         variables = {
             "REQUEST": self.id, "WINDOW": self.window, "RANKS": self.ranks, "ROLLOUT": self.at,
             "TRAINING_STEPS": self.at, "AT_LOAD": self.load, "AT_TAIL": self.tail, "AT_CONTEXT": self.context,

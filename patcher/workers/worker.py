@@ -121,14 +121,17 @@ class Worker(WorkerState):
 
 
 def named(host: str, replica: str, rank: int) -> Text:
-    """Return a worker's name in messages."""
+    """Return a worker's name in messages, such as "node1 replica 0 rank 2"; ``replica`` "" is left out."""
     if replica:
         return Text("{host} replica {replica} rank {rank}", host, replica, rank)
     return Text("{host} rank {rank}", host, rank)
 
 
 def read(text: bytes) -> Worker:
-    """Parse the bytes of a state file. Raises ValueError, with the reason, if they are invalid."""
+    """Parse the bytes of a state file. Raises ValueError, with the reason, if they are invalid.
+
+    Of the path of a trace only the last part is kept; hidden files are left out.
+    """
     fields = forms.Fields(text)
     why = fields.content.get("why", "")
     why = forms.printable(why, _MOST_WORDS) if isinstance(why, str) else ""

@@ -74,7 +74,8 @@ def _result(
 def _check_values(words: _Words, file: Path) -> None:
     """Raise Problem (USAGE) that names `file` if the value of an option would be refused on a command line.
 
-    `words` maps each option to its words: first the option itself, then its values.
+    `words` maps each option to its words: first the option itself, then its values. Options that only say where to
+    search, such as `--path`, are not checked.
     """
     for name, (_, *values) in words.items():
         option = name.removeprefix("--")

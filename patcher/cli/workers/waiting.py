@@ -123,7 +123,10 @@ def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
 
 
 def _table_drawer(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
-    """Return a function that draws `head` and the table, cut to the terminal's height, if they have changed."""
+    """Return a function that draws `head`, the table, the lines below it and what is awaited, if anything has changed.
+
+    The lines are cut to the terminal's height; the last one then has the number of the others.
+    """
     drawn: list[str] = []
 
     def show(data: WatchData) -> None:

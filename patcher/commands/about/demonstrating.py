@@ -47,8 +47,8 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
     """Apply, show and revert a patch in a scratch copy of a release, and return the output of each command.
 
     The release is `RELEASE`, downloaded after a line for `on_wait`, or the installation below `path`. The diff shows
-    only call sites unless `every_line`. A failed command, or a tree that differs afterwards, is a problem of the
-    result. Raises Problem if `path` has no such installation, or if the download fails.
+    only call sites unless `every_line`. A command that fails ends the demo. That, or a tree that differs afterwards, is
+    a problem of the result. Raises Problem if `path` has no such installation, or if the download fails.
     """
     steps: list[Step] = []
     problems: tuple[Problem, ...] = ()
@@ -63,7 +63,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             ("status", "--path", COPY),
             ("revert", "--path", COPY),
         ):
-            done, typed = _run(words, Path(scratch)), CommandLine(*words)
+            done, typed = _run_rlpatch(words, Path(scratch)), CommandLine(*words)
             steps.append(Step(typed, done.returncode, done.stdout))
             lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
             if done.returncode:
@@ -105,10 +105,11 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
 
 
 def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
-    """Fill the folder `site` with the package to patch, and return its `TARGET==VERSION`.
+    """Fill the folder `site` with the Python package to patch and its metadata, and return its `TARGET==VERSION`.
 
-    The package is copied from the installation below `path`; None downloads the release `RELEASE`, after a line for
-    `on_wait`. Raises Problem if the download fails, or if `path` has no target.
+    They are copied from the installation below `path`, in any version; None downloads the release `RELEASE`, after a
+    line for `on_wait`. Compiled libraries are left out. Raises Problem if the download fails, or if `path` lacks this
+    target.
     """
     upstream, version = parse_target(RELEASE)
     if path is None:
@@ -131,8 +132,11 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
     return f"{target.project.name}=={target.version}"
 
 
-def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run rlpatch with the arguments `words` in `folder`; the result's `stdout` has both stdout and stderr."""
+def _run_rlpatch(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run rlpatch with the arguments `words` in `folder`; a failure does not raise.
+
+    The `stdout` of the result has both stdout and stderr.
+    """
     packages = str(Path(__file__).resolve().parents[3])  # where neither is installed: in a clone
     environ = {**os.environ, "PYTHONPATH": packages, "PYTHONIOENCODING": "utf-8:backslashreplace"}
     command = [sys.executable, "-m", "patcher", *words]
@@ -142,7 +146,10 @@ def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def _hash(tree: Path) -> str:
-    """Return 16 hex digits of a SHA-256 of the relative paths, modes, modification times and contents in `tree`."""
+    """Return 16 hex digits of a SHA-256 of the relative paths, modes, modification times and contents in `tree`.
+
+    The folder `tree` itself counts, too.
+    """
     state = hashlib.sha256()
     for path in [tree, *sorted(tree.rglob("*"))]:
         status = path.lstat()

@@ -76,8 +76,9 @@ class Explanation:
 def listing(words: Sequence[str] = ()) -> CommandResult:
     """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words`.
 
-    Without `words` it has every target. Raises Problem: USAGE for a word that is no `TARGET` or `TARGET==VERSION`,
-    NO_TARGET for an unknown target, VERSION for a release that no recipe covers.
+    Without `words` it has every target; a version leaves only the structures of that release. Raises Problem: USAGE for
+    a word that is no `TARGET` or `TARGET==VERSION`, NO_TARGET for an unknown target, VERSION for a release that no
+    recipe covers.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
     without_recipe = [
@@ -104,8 +105,8 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
 def stages(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Yield (target, stages, windows, releases) rows of the projects `names` (none: all).
 
-    Stages with the same windows and releases share a row, joined by spaces, as are the options of the windows
-    ("--decode --prefill").
+    Stages with the same windows and releases share a row, joined by spaces. So are the options of the windows
+    ("--decode --prefill"); a row without windows has "".
     """
     for upstream in (upstream for upstream in upstreams() if not names or upstream.project.name in names):
         for row in grouped(upstream):
@@ -127,7 +128,8 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     """Return the result of `rlpatch explain`: where and why the recipes of a target insert code.
 
     `word` is the target; `stage` None means all stages. An installed target is explained with line numbers in its
-    files, any other from the recipes alone. Raises Problem for an unknown target or stage.
+    files, any other from the recipes alone. Code that does not match a recipe is a warning. Raises Problem for an
+    unknown target or stage.
     """
     upstream, version = parse_target(word)
     name = upstream.project.name
@@ -162,6 +164,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
     """Yield the lines on the recipes for `release` ("": any), on what these cannot record, and on RLPATCH variables.
 
+    A recipe that has no code structure for `release` is left out. The variables are left out if no recipe inserts code.
     `places` has the call sites in the installed files; it is empty if the target is not installed.
     """
     texts_told: set[str] = set()
@@ -229,7 +232,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
 def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
     """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change.
 
-    Raises Problem if the file is missing or lacks the code.
+    Arguments that the calls do not give are left out. Raises Problem if the file is missing or lacks the code.
     """
     from patcher import editing
 
@@ -241,10 +244,10 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
 
 
 def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: set[str]) -> Iterator[str]:
-    """Yield the lines on a recipe and on those `structures` of its code that are listed.
+    """Yield the lines on a recipe: windows, roles, reasons, source, its `structures`, its insertions, and notes.
 
-    Its texts on why and how it patches, and on when the patch is obsolete, are left out if they are in `texts_told`,
-    and added to that set.
+    `structures` are the ones of its code to list. Texts in `texts_told` on why and how it patches, and on when the
+    patch is obsolete, are left out. Those that are yielded are added to it.
     """
     yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
     if recipe.marks:
@@ -276,7 +279,8 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
 def _insertion_lines(recipe: Recipe) -> Iterator[str]:
     """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason.
 
-    Calls come with a line on the settings that the patch can change.
+    Insertions for windows that the recipe lacks are left out. Calls come after a line on the settings that the patch
+    can change.
     """
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
@@ -327,7 +331,7 @@ def _shown(site: Insertion, recipe: Recipe) -> str:
 def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
     """Return the lines on windows that parallel strategies do not support, and on the project's own profiler.
 
-    Of the windows, only those of `stages` are listed. `release` "" means any release.
+    Of the windows, only those of `stages` are listed. `release` "" means any release. Returns [] if there are neither.
     """
     from packaging.specifiers import SpecifierSet
 

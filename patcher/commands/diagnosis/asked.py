@@ -36,7 +36,7 @@ def has_live_on_demand_worker(folder: Path) -> bool:
 
 
 def failure_notes(folder: Path, processes: Sequence[Process]) -> Iterator[tuple[str, str]]:
-    """Yield a sentence with the reason, and one with the process, for each of `processes` that failed to record.
+    """Yield (sentence with the reason, sentence with the process) for each worker of `processes` that failed to record.
 
     The states of the workers in `folder` tell. Yields nothing if the folder cannot be read.
     """

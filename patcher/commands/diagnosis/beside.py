@@ -19,7 +19,7 @@ class DiagnosisBeside:
         self.shown = False
 
     def interrupted(self) -> None:
-        """Show what there is, and let the command go on."""
+        """Show the diagnosis so far, request no more windows, and let the command go on."""
         self.follower.finished = True
         self._show()
         self.follower.say(Text("the run goes on; press Ctrl-C again to end the run"))
@@ -34,9 +34,10 @@ class DiagnosisBeside:
         return 0 if self.shown else self._show()
 
     def _show(self) -> int:
-        """Diagnose the run that this command has started, print the diagnosis, and return the exit code.
+        """Diagnose the run that this command has started, print the diagnosis, and return the exit code of the result.
 
-        An error becomes a problem of the printed result.
+        An error becomes a problem of the printed result, and reasons why windows are missing become notes. Sets
+        `shown`.
         """
         self.shown = True
         result = CommandResult("diagnose", aside=True, tells_all=True)

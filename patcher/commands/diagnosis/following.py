@@ -74,8 +74,8 @@ class Follower:
     def look(self) -> None:
         """Look at the run once: read the windows that have been saved, and request those that the diagnosis lacks.
 
-        Updates `diagnosis`, `rollouts` (how many have begun), `finished` (no more windows will be requested) and
-        `reached` (the number of steps that the user typed has ended). Raises OSError.
+        Windows of a rollout are requested from the third rollout on. Updates `diagnosis`, `rollouts` (how many have
+        begun), `finished` (no more windows will be requested) and `reached` (`steps` steps have ended). Raises OSError.
         """
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:
@@ -172,8 +172,9 @@ class Follower:
     def _request_windows(self, run_engines: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
         """Request the windows that the diagnosis lacks, for the next rollout, and pass a line about it to `say`.
 
-        `run_engines` are the engines of the run, `living` its live rollout workers. Nothing is requested if no
-        windows are lacking, or if no worker has counted a rollout yet. Raises OSError if it cannot be written.
+        Workers of rank 0 are asked; `asked` gets the request, which expires after a day. `run_engines` are the engines
+        of the run, `living` its live rollout workers. Nothing is requested if no windows are lacking, or if no worker
+        has counted a rollout yet. Raises OSError if it cannot be written.
         """
         units = {row.worker.unit for row in living}
         planned = self._lacking_windows(run_engines, decode_only="iterations" not in units)
@@ -199,7 +200,7 @@ class Follower:
         )
 
     def _lacking_windows(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
-        """Return the windows that the last diagnosis lacks, None if it lacks none.
+        """Return the windows that the last diagnosis lacks; None, or an empty plan of windows, if it lacks none.
 
         Before the first diagnosis, windows are chosen from the rollouts of `run_engines`. With `decode_only` they count
         decode steps instead of iterations.

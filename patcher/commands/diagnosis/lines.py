@@ -94,8 +94,9 @@ def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
 def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
     """Yield the lines on the rollout: how much was recorded, and the time of each kind of kernel, in all and by load.
 
-    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests. `windows` is the
-    number of recording windows, `width` the columns of the terminal, None without one.
+    Time between iterations has a line if it is at least 5 %. A load, such as "full load" or "tail", is a group of
+    iterations with a similar number of requests. `windows` is the number of recording windows, `width` the columns of
+    the terminal, None without one.
     """
     rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
     values = stage.stage, rollouts, stage.seconds, stage.iterations, stage.recorded, windows
@@ -127,7 +128,8 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
 def _load_cells(part: LoadPart) -> tuple[str, ...]:
     """Return the cells of a row: load, share of time, ms per iteration, largest kinds of kernels, prediction error.
 
-    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests.
+    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests. At most two kinds
+    are named; if the recorded windows do not predict the time, a remark replaces them. An unknown error is "".
     """
     error = "" if part.error is None else f"{100 * part.error:+.0f} %"
     most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
@@ -143,7 +145,10 @@ def _shares(stage: StageDiagnosis) -> Text:
 
 
 def _share(part: ClassShare, *, with_interval: bool) -> str:
-    """Return name and share of a kind of kernels: "attention 26 % ± 2", or "attention 26" for a column of percents."""
+    """Return name and share of a kind of kernels: "attention 26 % ± 2" with interval, else "attention 26".
+
+    The second form is for a column of percents.
+    """
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
         return Text("{category} {share:.0f} % ± {interval:.0f}", name, share, 100 * part.interval)
@@ -151,7 +156,7 @@ def _share(part: ClassShare, *, with_interval: bool) -> str:
 
 
 def _action(number: int, action: Action) -> Text:
-    """Return a sentence on an action, with the upper bound of its saving in seconds and the reason."""
+    """Return a sentence on an action, with its number, the upper bound of its saving in seconds and the reason."""
     return Text(
         "{number}. {action}: {seconds:.1f} s; {reason}", number, action.what, action.bound_seconds, action.because
     )
@@ -160,7 +165,8 @@ def _action(number: int, action: Action) -> Text:
 def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
     """Yield for each stage whether the recorded iterations support its shares, then the command to type next, if any.
 
-    Lines for -v tell which loads (groups of iterations) lack windows, and the command for a report on each window.
+    Stages without iterations are left out. Lines for -v tell which loads (groups of iterations) lack windows, and the
+    command for a report on each window.
     """
     recordable = [stage for stage in diagnosis.stages if stage.iterations]
     yield from _check_lines(recordable)
@@ -179,7 +185,8 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
 def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
     """Yield terminal lines on the check of each stage's time shares: for which it passed, and why it failed for others.
 
-    The check is whether the recorded windows predict these times.
+    The check is whether the recorded windows predict these times. A stage that passed without loads, such as a weight
+    sync, is not mentioned.
     """
     supported = [stage for stage in stages if stage.supported and stage.by_load]  # a weight sync has no loads
     if supported:

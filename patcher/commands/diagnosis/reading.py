@@ -31,9 +31,10 @@ from patcher.timeline.runs import Process
 def read(folder: Path, number: int | None, display: Display, result: CommandResult) -> RunDiagnosis:
     """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
-    `number` is that of the run, None for the newest. `result` also gets a warning of each file that is left out, and a
-    note on each process that failed to record. Raises Problem: NO_TRACE without a timeline, or if the run has neither a
-    trainer nor an engine that recorded iterations; TRACE if no file can be read; USAGE if there is no such run.
+    `number` is that of the run, None for the newest. `display` shows the progress of reading. `result` also gets a
+    warning of each file that is left out, and a note on each process that failed to record. Raises Problem: NO_TRACE
+    without a timeline, or if the run has neither a trainer nor an engine that recorded iterations; TRACE if no file can
+    be read; USAGE if there is no such run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
     return _diagnose_with_steps(folder, processes, display, result)
@@ -87,9 +88,9 @@ NO_FILES = Output()
 def add_diagnosis(
     result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None, output: Output
 ) -> None:
-    """Add the diagnosis to `result` as data and as lines, and write the files of `output`.
+    """Add the diagnosis to `result` as data, lines and notes, and write the files of `output`.
 
-    `folder` has the traces; `width` is the columns of the terminal, None without one.
+    `folder` has the traces; `width` is the columns of the terminal, None without one. An error in writing is a problem.
     """
     result.data = diagnosis
     again = _next_command(diagnosis, folder)
@@ -121,7 +122,10 @@ def diagnose(
 
 
 def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
-    """Return the processes of the newest run in `folder` that began after `started` (s since 1970); () without any."""
+    """Return the processes of the newest run in `folder` that began after `started` (s since 1970); () without any.
+
+    A run that began up to a second earlier counts, too.
+    """
     surveyed = runs.survey(files.paths(folder)).runs if folder.is_dir() else ()
     return next((processes for run, processes in reversed(surveyed) if run.started >= started - 1), ())
 
@@ -129,8 +133,8 @@ def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
 def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output) -> None:
     """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
 
-    Write the files of `output`. Raises Problem (NO_TRACE) if no run began since, or if no engine of the run recorded an
-    iteration and no trainer a stage.
+    A run that began up to a second earlier counts, too. Write the files of `output`. Raises Problem (NO_TRACE) if no
+    run began since, or if no engine of the run recorded an iteration and no trainer a stage.
     """
     processes = newest_since(folder, started)
     if not processes:
@@ -145,7 +149,7 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
 
 
 def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
-    """Return the command that records the windows that the diagnosis still lacks; None if it lacks or proposes none.
+    """Return the command that records the windows that the diagnosis still lacks; None if it has none to propose.
 
     The command is `trigger` while a live worker in `folder` records on demand, else `run`. Raises OSError.
     """
@@ -158,7 +162,7 @@ def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
 
 
 def _no_engine(folder: Path) -> Problem:
-    """Return the problem that no engine of the run left its iterations."""
+    """Return the problem that no engine of the run recorded its iterations, with a command that patches the engine."""
     cause = Text("no engine of this run recorded its iterations")
     record = CommandLine("diagnose", "vllm", "--", "bash", "run.sh")
     return Problem(Kind.NO_TRACE, cause, str(folder), Text("patch the engine, too: {command}", record))

@@ -74,8 +74,8 @@ class TrainingRequests:
         """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
 
         ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows; after `rounds`
-        requests, it gets no more. Sets `pending` if the stage may still be recorded, and `has_new_windows` if windows
-        were saved that the diagnosis has not read.
+        requests, and without a live worker, it gets none either. Sets `pending` if the stage may still be recorded, and
+        `has_new_windows` if windows were saved that the diagnosis has not read.
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._workers(name, asked.request)

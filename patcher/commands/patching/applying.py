@@ -107,7 +107,9 @@ def _final_report(
 ) -> CommandResult:
     """Return the result of `rlpatch apply`: `step`, then the plans, the next commands, and the processes to restart.
 
-    With `dry_run` it ends with the command that applies the plans. `committed` has what was written on each node.
+    With `dry_run` it ends with the command that applies the plans. `diff` and `revert` are the next commands if lines
+    were inserted. If no file changed, no process has to restart. A warning tells of other users' engines. `committed`
+    has what was written on each node.
     """
     verb = describing.WOULD if dry_run else describing.DONE
     for search, search_plans in groupby(plans, key=lambda planned: planned.search):
@@ -136,7 +138,7 @@ def _place_options(plans: Sequence[Planned]) -> tuple[str, ...]:
     """Return the options with which `diff` and `revert` find the patched files from any folder and environment.
 
     They are `--path` or `--python` with absolute paths, or the options of a cluster. Returns () if none are needed, or
-    if the targets are in several environments, which these options cannot name together.
+    if the targets are in several environments, which these options cannot name together. `plans` is not empty.
     """
     words, targets = plans[-1].search.words, [planned.plan.target for planned in plans]
     own_path = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
@@ -153,7 +155,10 @@ def _place_options(plans: Sequence[Planned]) -> tuple[str, ...]:
 
 
 def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
-    """Return a warning that the engines of other users will record from their next start on; empty without any."""
+    """Return a warning that the engines of other users will record from their next start on; empty without any.
+
+    It names these users, and the folders to which the patches of `plans` write traces.
+    """
     users = sorted({engine.user for engine in engines if engine.user})
     if not users:
         return StepResult()

@@ -86,8 +86,8 @@ def _plan_everywhere(
 ) -> tuple[list[Planned], StepResult]:
     """Return the plans for `words` at all places, made as if the files were unpatched, and the problems.
 
-    A target that is missing at one place is a problem only if no place has it, or if nothing else was planned there.
-    Raises Problem (ENVIRONMENT) for a damaged wheel.
+    A place may lack a target or have another version. That is a problem only if no place has it, or if nothing else was
+    planned there. Raises Problem (ENVIRONMENT) for a damaged wheel.
     """
     plans: list[Planned] = []
     problems: list[Problem] = []
@@ -124,7 +124,10 @@ def _bundle_problems(plans: Sequence[Planned], request: ProfileRequest) -> list[
 
 
 def _is_planned(word: str, plans: Sequence[Planned]) -> bool:
-    """Tell whether one of the plans is for the target that `word` names, and for its version if there is one."""
+    """Tell whether one of the plans is for the target that `word` names, and for its version if there is one.
+
+    Raises Problem if `word` names no target.
+    """
     upstream, version = parse_target(word)
     targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)

@@ -189,7 +189,10 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
-    """Return in words how many lines are inserted into a file, or how many profiler arguments are changed in it."""
+    """Return in words how many lines are inserted into a file, or how many profiler arguments are changed in it.
+
+    Lines of a recorder that `patch` shares with other patches are counted apart.
+    """
     if not place.recipe.calls:
         there = {marked.patch: marked for marked in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)

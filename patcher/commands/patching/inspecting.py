@@ -22,9 +22,9 @@ from patcher.request import ProfileRequest
 def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
     """Return the diff from unpatched to patched files: of the applied patches, or of what `request` would apply.
 
-    `names` are the targets (none: all). With `calls`, each inserted block is folded to one line, so `git apply` does
-    not accept the diff. Raises Problem: USAGE if the files are below several roots, FOREIGN_EDIT if somebody edited
-    lines of an applied patch.
+    `request` None takes the applied patches. `names` are the targets (none: all). With `calls`, each inserted block is
+    folded to one line, so `git apply` does not accept the diff. Cluster nodes with equal files share one diff. Raises
+    Problem: USAGE if the files are below several roots, FOREIGN_EDIT if somebody edited lines of an applied patch.
     """
     places, step = searches(where, names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
@@ -47,9 +47,9 @@ File = tuple[str, bytes, bytes]
 
 
 def _planned_files(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
-    """Return the files that `request` would change, and a report with the problems and notes of the plans.
+    """Return the files that `request` would patch, and a report with the problems and notes of the plans.
 
-    The files are (path, pristine bytes, patched bytes) by root.
+    The files are (path, pristine bytes, patched bytes) by root; a file that is patched already is among them.
     """
     files: dict[Path, dict[str, File]] = {}
     plans, step = plan_targets(names, search, request, "diff")

@@ -84,8 +84,9 @@ def find_candidates(
     """Return the installed targets that `words` name, one per project, with the configuration to record in each.
 
     A target appears twice if it supports both the window and the timeline of the request. Stages of `request.beside`
-    are added as optional candidates. Problems are words that name no installed target, options that do not fit a
-    target, and a request that only the targets' engine or trainer can record. `command` is a command's name, for hints.
+    are added as optional candidates, unless there is a problem. Problems are words that name no installed target,
+    options that do not fit a target, and a request that only the targets' engine or trainer can record. `command` is a
+    command's name, for hints.
     """
     if problem := redirect_problem(words, search, request):
         return Attempted(search, (), (problem,))
@@ -113,8 +114,8 @@ def find_candidates(
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     """Return a plan or a problem for each candidate; plans for the same root build on each other, in order.
 
-    Optional candidates are planned only if all others have a plan. Those that cannot be planned are left out with a
-    note.
+    Optional candidates are planned only if all others have a plan. Those that cannot be planned are left out, with a
+    note in the first plan.
     """
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
@@ -196,8 +197,7 @@ def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Probl
 def _resolved_candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
     """Return the candidate for a target, with the configuration that follows from `request` and the target.
 
-    If torch or torch_npu can only be assumed, a note says so. Raises Problem (USAGE) if the request does not fit the
-    target, or its folder for traces is unusable.
+    If torch or torch_npu can only be assumed, a note says so. Raises Problem as `_checked_config` does.
     """
     config, notes = _checked_config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on

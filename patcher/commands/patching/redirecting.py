@@ -128,8 +128,8 @@ def _redirected_command(
 ) -> CommandLine:
     """Return the typed command line with the target `partner` in place of the `unsuited` ones.
 
-    Without unsuited words, `partner` is added before the first of `words`; "" adds nothing. If `request` has a stage
-    without a window, an example of a window is added.
+    It replaces the first of them, the others are dropped. Without unsuited words, `partner` is added before the first
+    of `words`; "" adds nothing. If `request` has a stage without a window, an example of a window is added.
     """
     example = () if request.windows or request.choices.get("on_demand") else _EXAMPLES.get(request.stage, ())
     added = (partner, *example) if partner else ()

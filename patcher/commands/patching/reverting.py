@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from patcher.changes.change import PatchId
 from patcher.commands.applied import Removal, Reverted, end_interrupted, removal, restart_lines, restore_hint
@@ -50,8 +51,8 @@ def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool)
     """Return the planned removal of `patches` from `root`, None if the root has none of them.
 
     With `restore`, a file whose inserted lines were edited is replaced by its backup, without any patch. Raises Problem
-    (FOREIGN_EDIT) for such a file without `restore` or a readable backup. Without `restore`, and except for a mirror,
-    the Problem names the edited line and suggests `--restore`.
+    (FOREIGN_EDIT) for such a file without `restore` or a readable backup. Without `restore`, and except for a cluster
+    node, the Problem names the edited line and suggests `--restore`.
     """
     try:
         return removal(root, patches, restore=restore)
@@ -64,7 +65,10 @@ def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool)
 def _final_report(
     step: StepResult, removals: Sequence[tuple[Search, Removal]], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    """Return the result of `rlpatch revert`: `step`, each removal, and without `dry_run` the processes to restart."""
+    """Return the result of `rlpatch revert`: `step`, each removal, and without `dry_run` the processes to restart.
+
+    `committed` has what was written on each node.
+    """
     for search, pairs in groupby(removals, key=lambda pair: pair[0]):
         lines = (line for _, removal in pairs for line in removal.lines(dry_run=dry_run))
         step += StepResult((*node_header(search), *lines))
@@ -84,13 +88,19 @@ def _final_report(
     return CommandResult("revert", step, data=data)
 
 
-def _patched_roots(
-    words: Sequence[str], where: Where, *, dry_run: bool
-) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
-    """Return (patched roots of each search, report to show only if nothing is reverted, report to show in any case).
+class _PatchedRoots(NamedTuple):
+    """Patched roots of each search; the report `nothing` is shown only if nothing is reverted, `step` in any case."""
+
+    searched: list[Attempted[PatchedRoot]]
+    nothing: StepResult
+    step: StepResult
+
+
+def _patched_roots(words: Sequence[str], where: Where, *, dry_run: bool) -> _PatchedRoots:
+    """Return the roots with patches of the targets `words` (none: of any), and reports on the search.
 
     Interrupted commands are completed or rolled back first, on a cluster by `searches`; with `dry_run` they are not.
-    The last report tells of that, and names other places that still have patches.
+    The report `step` tells of that, and names other places that still have patches.
     """
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
@@ -109,7 +119,7 @@ def _patched_roots(
         step += StepResult.noted([Note(text, joined("\n", map(elsewhere_line, elsewhere)))])
     elif elsewhere:
         nothing = StepResult(problems=(_elsewhere_problem(words, nothing, elsewhere),))
-    return patched, nothing, step
+    return _PatchedRoots(patched, nothing, step)
 
 
 def _elsewhere_problem(words: Sequence[str], report: StepResult, roots: Sequence[PatchedRoot]) -> Problem:

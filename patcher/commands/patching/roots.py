@@ -19,10 +19,16 @@ _LOOKS = 5
 """Times that `status` looks at most: while another command changes a file, it may seem to have lost its patch."""
 
 
-def status(
-    names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool
-) -> tuple[StepResult, tuple[PatchPayload, ...], Sequence[PatchedRoot]]:
-    """Return (report, JSON of the patches, roots named but not reported) on roots with patches of `names` (none: all).
+class RootsReport(NamedTuple):
+    """Report on roots with patches, the patches for JSON, and the roots `elsewhere` that the report only names."""
+
+    step: StepResult
+    patches: tuple[PatchPayload, ...]
+    elsewhere: Sequence[PatchedRoot]
+
+
+def status(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> RootsReport:
+    """Return the report on all roots with patches of the targets `names` (none: of any).
 
     Roots in `discovery` are reported; roots elsewhere are only named, unless `everywhere`. If a file is not intact, the
     roots are read again until two looks agree, up to `_LOOKS` times: another command may be changing the file.
@@ -42,7 +48,7 @@ def status(
     step += StepResult(tuple(map(elsewhere_line, roots.elsewhere)))
     if roots.elsewhere:
         step += StepResult((Text("next: {command}", CommandLine("status", *names, "--everywhere")),))
-    return step, tuple(patch for patches in payloads for patch in patches), roots.elsewhere
+    return RootsReport(step, tuple(patch for patches in payloads for patch in patches), roots.elsewhere)
 
 
 class _Roots(NamedTuple):

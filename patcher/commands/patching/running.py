@@ -63,10 +63,11 @@ def run(
 ) -> CommandResult:
     """Return the plans for `words` and, as `then` of the result, a function that runs the command with the patches.
 
-    `then` is not set with `dry_run` or with problems. With `require`, a place in the launch that certainly leaves
-    processes unpatched is a problem. With `force`, other profilers that are on are only warned of. `meanwhile` starts a
-    companion beside the command. The folder of the import hook, if needed, is created at once. Raises Problem: USAGE
-    without a command, NO_COMMAND or NOT_EXECUTABLE if its program is missing or cannot be executed.
+    `then` is not set with `dry_run` or with problems. If the installed files have the patches already, it runs the
+    command unchanged. With `require`, a place in the launch that certainly leaves processes unpatched is a problem.
+    With `force`, other profilers that are on are only warned of. `meanwhile` starts a companion beside the command. The
+    folder of the import hook, if needed, is created at once. Raises Problem: USAGE without a command, NO_COMMAND or
+    NOT_EXECUTABLE if its program is missing or cannot be executed.
     """
     if not launch.command:
         raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
@@ -112,8 +113,9 @@ def run(
 def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    If a file that the command names cannot be read, the launch is returned without the command, and the report has a
-    warning. But Problem is raised if that file is `launch.script`, the script whose settings the user asked to check.
+    The report is empty unless the command names a file that cannot be read. Then it has a warning, and the launch is
+    returned without the command and without places. But Problem is raised if that file is `launch.script`, the script
+    whose settings the user asked to check.
     """
     try:
         return launch, hook_gaps(launch, folders.VARIABLE), StepResult()
@@ -186,10 +188,10 @@ def _runner_with_hook(
 ) -> Callable[[Show], int]:
     """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
 
-    Folders of killed runs are deleted. The returned function runs the command beside what `meanwhile` starts, and shows
-    in how many processes each plan had an effect; none is a problem with `require`. It returns the exit code of
-    `rlpatch run`; if the command fails by itself, it ends this process with the command's status. `gaps` are the places
-    in the launch at which the hook may get lost.
+    Folders of killed runs are deleted. The returned function runs the command beside what `meanwhile` starts. It shows
+    in how many processes each plan had an effect (none is a problem with `require`), and which processes are still
+    alive. It returns the exit code of `rlpatch run`; if the command fails by itself, it ends this process with the
+    command's status. `gaps` are the places in the launch at which the hook may get lost.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
@@ -235,8 +237,9 @@ def _report_effect(
 ) -> tuple[int, StepResult]:
     """Return in how many processes of the run the files of `plan` were patched, and the report on that.
 
-    If there was none, that is a warning, with `require` a problem; but only a note if other nodes of a Ray cluster may
-    have such processes. `gaps` are the places in the launch at which the import hook may have got lost.
+    Processes that imported these files unpatched get a warning. So does a run without any patched process. With
+    `require` that is a problem, but only a note if other nodes of a Ray cluster may have such processes. `folder` has
+    the reports of the processes. `gaps` are the places in the launch at which the import hook may have got lost.
     """
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}
@@ -266,7 +269,10 @@ def _report_effect(
 
 
 def _why_unpatched(state: str, path: str) -> str:
-    """Return why a process imported the file `path` unpatched, given the `state` that it reported; else ""."""
+    """Return why a process imported the file `path` unpatched; "" if it did not.
+
+    `state` is what it reported: "changed", "elsewhere" or "patched".
+    """
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":

@@ -27,8 +27,9 @@ class Status(NamedTuple):
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
     """Return the result of `rlpatch status`: each patch of the targets `names` (none: all), and the state of its files.
 
-    With `everywhere` it also has the patches that this user applied outside of the search. Raises Problem: USAGE for a
-    name with a version, NO_TARGET for an unknown one.
+    Patches that this user applied outside of the search are only named, and not even that if the search is restricted.
+    With `everywhere` they are reported, too, and entries of the list of patched folders that cannot be read are a
+    warning. Raises Problem: USAGE for a name with a version, NO_TARGET for an unknown one.
     """
     named_projects(names, search)
     discovery = search.discover()
@@ -36,8 +37,8 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
     if discovery.may_be_patched or not set(remembered.roots).issubset(discovery.stores):
         from patcher.commands.patching import roots  # noqa: PLC0415  (it loads the store, and mostly nothing is patched)
 
-        step, patches, other_roots = roots.status(names, search, discovery, everywhere=everywhere)
-        data = Status(patches, tuple(str(root.path) for root in other_roots))
+        report = roots.status(names, search, discovery, everywhere=everywhere)
+        step, data = report.step, Status(report.patches, tuple(str(root.path) for root in report.elsewhere))
     else:
         step, data = report_nothing(names, discovery), Status()
     if everywhere and remembered.unreadable:

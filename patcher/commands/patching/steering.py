@@ -42,9 +42,9 @@ def variable_warnings(environ: Mapping[str, str]) -> StepResult:
 
 
 def _notes(environ: Mapping[str, str], patterns: Mapping[str, str]) -> Iterator[Note]:
-    """Yield a note on each RLPATCH variable of `environ` with a misspelled name or an invalid value.
+    """Yield a note on each RLPATCH variable of `environ` with a misspelled name or an invalid value, sorted by name.
 
-    `patterns` maps each variable that a recorder reads to the regular expression of its value.
+    `patterns` maps each variable that a recorder reads to the regular expression of its value. An empty value is valid.
     """
     for variable in sorted(name for name in environ if name.startswith("RLPATCH")):
         if variable not in (*patterns, *_OTHERS):

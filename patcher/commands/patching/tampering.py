@@ -18,18 +18,18 @@ from patches import projects
 def explain_foreign_edit(problem: Problem, target: Target) -> Problem:
     """Return a FOREIGN_EDIT problem with the first edited line, as expected and as it is now.
 
-    Its hint is how to restore the file. A problem of another kind is returned unchanged. So is one whose edited line is
-    unknown because the patch cannot be planned again.
+    Its hint is how to restore the file. A problem of another kind, or whose edited line is unknown, is returned
+    unchanged.
     """
     roots = patched(Discovery((target,), (target.root,), (), ())) if problem.kind is Kind.FOREIGN_EDIT else []
     return with_edited_line(problem, roots[0], restore_hint(roots[0])) if roots else problem
 
 
 def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Problem:
-    """Add to `problem` the first edited line, as expected and as it is now, if it is a FOREIGN_EDIT in `root`.
+    """Return `problem` with the first edited line, as expected and as it is now, if it is a FOREIGN_EDIT in `root`.
 
     A non-empty `hint` then replaces that of the problem. Any other problem, and one whose edited line is unknown, is
-    returned unchanged.
+    returned unchanged; so is any problem of a cluster node's root.
     """
     place = Path(problem.where.rpartition(":")[0] if ":" in problem.where else problem.where)
     if problem.kind is not Kind.FOREIGN_EDIT or not place.is_relative_to(root.path) or root.mirror:
@@ -69,8 +69,8 @@ def _bytes_when_patched(root: PatchedRoot, path: PurePosixPath) -> bytes:
 def _first_edited_line(expected: list[bytes], actual: list[bytes]) -> tuple[int, bytes] | None:
     """Return (index in `actual`, expected line) of the first inserted line that was edited; b"" if none is expected.
 
-    `expected` and `actual` are all lines of a file. None if no inserted line was edited, or if another release of
-    rlpatch inserted the lines.
+    `expected` and `actual` are all lines of a file. None if no inserted line was edited. None, too, if the first edit
+    is in the head of a block, as when another release of rlpatch inserted it.
     """
     import difflib  # noqa: PLC0415  (1 ms, only where somebody edited inserted lines)
 

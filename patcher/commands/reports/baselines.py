@@ -27,10 +27,11 @@ def compare(
     """Compare the traces at `paths`, all of one run, with the baseline in `folder`; with `update` add the run to it.
 
     `options` name the files to write. `force` compares sides that are not comparable, too. Being slower by more than
-    `fail_above` percent (None: no limit) is a problem of the result. The run is not added if it is slower, if the
-    comparison is refused or undecided, or if the result has problems. Only the newest `baseline.KEEP` runs are kept.
-    With `update`, a run without a baseline starts one. Raises Problem: NO_TRACE without a baseline and `update`;
-    NOT_COMPARABLE, also with `force`, if the run has other ranks, or could not be compared even with itself.
+    `fail_above` percent (None: no limit) is a problem of the result. The run is not added if it is certainly slower, if
+    the comparison is refused or undecided, or if the result has problems. Only the newest `baseline.KEEP` runs are
+    kept. With `update`, a run without a baseline starts one. Nothing is compared if no trace, or no file of the
+    baseline, can be read. Raises Problem (NO_TRACE) without a baseline and `update`. Raises Problem (NOT_COMPARABLE),
+    also with `force`, if the run has other ranks, or could not be compared even with itself.
     """
     result = CommandResult("compare")
     profiles = reporting.read_profiles(result, paths, options, partial(display, Text("reading traces")))
@@ -114,7 +115,10 @@ def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[mod
 
 
 def _reason_not_stored(result: CommandResult, comparison: model.Comparison) -> str:
-    """Return why the run is not stored in the baseline, as a sentence; "" if it may be stored."""
+    """Return why the run is not stored in the baseline, as a sentence; "" if it may be stored.
+
+    Reasons are a problem of `result`, a refused or undecided comparison, and a step that is certainly slower.
+    """
     if result.problems:
         return result.problems[0].cause
     if comparison.refused:

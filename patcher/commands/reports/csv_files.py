@@ -29,7 +29,10 @@ def write_tables(result: CommandResult, folder: Path, tables: Tables) -> None:
 
 
 def csv_texts(tables: Tables) -> dict[str, str]:
-    """Return file name → its CSV text, a file for each name of a table; tables with the same name are concatenated."""
+    """Return file name → its CSV text, a file for each name of a table; tables with the same name are concatenated.
+
+    Columns without a key are left out. A table without rows gives a header.
+    """
     heads: dict[str, dict[str, None]] = {}
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for origin, table in tables:
@@ -52,7 +55,7 @@ def _csv_text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _csv_cell(value: Any) -> Any:
-    """Return a CSV cell: floats to 6 decimals, text made harmless (control characters, formulas), None as it is."""
+    """Return a CSV cell: floats to 6 decimals, text made harmless (control characters, formulas), all else as it is."""
     if isinstance(value, str):
         text = visible(value)
         return f"'{text}" if text.startswith(FORMULA) else text

@@ -72,22 +72,22 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     focus = focus_of(report)
     leading = _leading_finding(report)
     yield from _failed_check_warnings(report)
-    yield from wrapped(_titled(report, focus, leading, report.verdict.title), "", "  ")
-    yield from _indented(_recorded(report, focus))
+    yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
+    yield from _indented(_recorded_line(report, focus))
     names = len(report.captures) > 1
     for profile in _profiles_shown(report, focus, leading):
-        yield from _indented(_breakdown(profile, profile.label if names else ""))
+        yield from _indented(_breakdown_line(profile, profile.label if names else ""))
     slow_step = leading is not None and leading.id == "outlier"
     if leading is not None and (slow_step or not focus.total_ns):  # the breakdown without a device is the evidence
         yield from _indented(leading.evidence)
     if leading is None or leading.id in _OF_KERNELS:
-        yield from _indented(_families(focus))
+        yield from _indented(_families_line(focus))
     yield from _indented(*_places_and_advice(report, focus, leading))
-    yield from _indented(_idle_host(report, leading, focus))
+    yield from _indented(_idle_host_line(report, leading, focus))
     yield from _indented(
-        _slow_steps(report, leading, focus), _little_to_gain(focus, leading), _certainty(focus, leading)
+        _slow_steps_line(report, leading, focus), _little_to_gain_line(focus, leading), _certainty_line(focus, leading)
     )
-    yield Text("  {line}", _next_command(report, focus, command))  # not wrapped, for a command is copied whole
+    yield Text("  {line}", _next_command_line(report, focus, command))  # not wrapped, for a command is copied whole
 
 
 def _places_and_advice(
@@ -97,14 +97,14 @@ def _places_and_advice(
 
     A line is "" if it does not go with the ``leading`` finding. ``focus`` is the profile that the lines are about.
     """
-    kernel = _longest_kernel(focus, leading) if leading is not None and leading.id != "copies" else ""
+    kernel = _longest_kernel_line(focus, leading) if leading is not None and leading.id != "copies" else ""
     slow_step = leading is not None and leading.id == "outlier"
     at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
     late = slow_launchers(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
     computing = leading is not None and leading.id == "compute"
-    warning = _largest_warning(report, focus) if computing else ""
+    warning = _largest_warning_line(report, focus) if computing else ""
     named = late or at_one_place or slow_step or (computing and (kernel or warning))
-    yield from (kernel, late, "" if named else _largest_idle_time(focus), _to_do(leading), warning)
+    yield from (kernel, late, "" if named else _largest_idle_time_line(focus), _to_do_line(leading), warning)
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:
@@ -137,7 +137,8 @@ def _indented(*lines: str) -> Iterator[str]:
 def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
     """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict.
 
-    Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed.
+    Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed. Equal
+    evidence counts once. In a run on the CPU, the check of kernels does not count.
     """
     failed = [
         check.evidence for profile in report.captures for check in profile.failed
@@ -153,10 +154,13 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
         )
 
 
-def _titled(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis | None, title: str) -> str:
+def _add_saving(
+    report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis | None, title: str
+) -> str:
     """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known.
 
-    A finding "compute" without such a bound gets the share of the time that is computing; None adds nothing.
+    A finding "compute" without such a bound gets the share of the time that is computing. Nothing is added without a
+    finding, or if ``focus`` has no time on a device.
     """
     whole = focus.median_ns
     if finding is None or not whole:
@@ -183,12 +187,14 @@ def recorded_steps(profile: model.RankProfile) -> Text:
     return Text("{steps}, {range}", _UNITS[word][1].filled(count), profile.span)
 
 
-def _recorded(report: model.TraceReport, focus: model.RankProfile) -> str:
+def _recorded_line(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return a line on what was recorded: steps and their contents, ranks, mode, device and profiler."""
     units = recorded_steps(focus)
     if contents := contents_words(unit_contents(focus.units)):
         units = Text("{steps}, with {contents}", units, contents)
-    return joined(" · ", (units, _ranks(report, focus), _mode(focus), short(focus.device), model.FORMS[focus.form]))
+    return joined(
+        " · ", (units, _ranks_words(report, focus), _mode_words(focus), short(focus.device), model.FORMS[focus.form])
+    )
 
 
 _CONTENTS: Mapping[str, tuple[Text, Text]] = {
@@ -212,7 +218,7 @@ def contents_words(contents: Mapping[str, Collection[int]]) -> Text:
     return joined(COMMA, (text.filled(numbers) for text, numbers in texts))
 
 
-def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
+def _ranks_words(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown.
 
     If several traces are of one rank, it is the number of traces.
@@ -230,10 +236,10 @@ def _ranks(report: model.TraceReport, focus: model.RankProfile) -> str:
     return Text("rank {rank}", focus.rank)
 
 
-def _mode(profile: model.RankProfile) -> str:
+def _mode_words(profile: model.RankProfile) -> str:
     """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded.
 
-    Returns "" if neither is known.
+    Less than 5 % by graphs counts as eager. Returns "" if neither is known.
     """
     words: list[str] = []
     if profile.graph_share is not None:
@@ -263,11 +269,12 @@ def _profiles_shown(
     return list({profile.source: profile for profile in (focus, *waiting)}.values())
 
 
-def _breakdown(profile: model.RankProfile, name: str) -> str:
+def _breakdown_line(profile: model.RankProfile, name: str) -> str:
     """Return a line with the parts of a step that take at least 5 % of its time, largest first.
 
-    ``name`` is the name of the profile in the line; "" leaves name and median out. Without device events, the line has
-    the median time on the host instead. Returns "" for a run on the CPU alone: the finding's evidence has its times.
+    Time before the first kernel is added from 1 % on. ``name`` is the name of the profile in the line; "" leaves name
+    and median out. Without device events, the line has the median time on the host instead. Returns "" for a run on the
+    CPU alone: the finding's evidence has its times.
     """
     if profile.on_host:
         return ""
@@ -287,7 +294,7 @@ def _breakdown(profile: model.RankProfile, name: str) -> str:
     return line
 
 
-def _families(profile: model.RankProfile) -> str:
+def _families_line(profile: model.RankProfile) -> str:
     """Return a line with the five largest families of kernels, such as attention; those below 1 % are left out.
 
     Shares are of the kernel time. Returns "" if that is unknown, or if the trace does not have all kernels.
@@ -303,8 +310,11 @@ def _families(profile: model.RankProfile) -> str:
     return Text("kernel time by family: {families}", families)
 
 
-def _largest_idle_time(profile: model.RankProfile) -> str:
-    """Return a line on the place in the program where the device was idle longest; "" if below 1 % of the time."""
+def _largest_idle_time_line(profile: model.RankProfile) -> str:
+    """Return a line on the place in the program where the device was idle longest; "" if below 1 % of the time.
+
+    The time before the first kernel does not count.
+    """
     gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
     if gap is None or gap.ns < NOTABLE * profile.total_ns:
         return ""
@@ -316,7 +326,7 @@ def _largest_idle_time(profile: model.RankProfile) -> str:
     )
 
 
-def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str:
+def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis) -> str:
     """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time.
 
     Also "" if it takes less than a fix of the finding ``leading`` would save.
@@ -330,11 +340,11 @@ def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str
     return Text("longest kernel: {kernel}, {time} per step ({share})", name, in_ms(kernel.ns / count), share)
 
 
-def _largest_warning(report: model.TraceReport, focus: model.RankProfile) -> str:
+def _largest_warning_line(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return a line on the largest warning that the verdict, computing, outweighs; "" without one."""
     warnings = (finding for finding in report.findings if finding.severity == "warning" and finding.id != "outlier")
     warning = next(warnings, None)
-    return Text("also: {finding}", _titled(report, focus, warning, warning.title)) if warning else ""
+    return Text("also: {finding}", _add_saving(report, focus, warning, warning.title)) if warning else ""
 
 
 def _is_large_on_host(finding: model.Diagnosis, leading: model.Diagnosis | None, focus: model.RankProfile) -> bool:
@@ -343,17 +353,17 @@ def _is_large_on_host(finding: model.Diagnosis, leading: model.Diagnosis | None,
     return is_beside and (finding.saving_ns or 0) >= _LARGE * focus.host_median_ns
 
 
-def _idle_host(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
+def _idle_host_line(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
     """Return a line on a place where no operator runs, beside a verdict on the operators; "" without a large one."""
     idle = next((finding for finding in report.findings if finding.id == "host-idle"), None)
     return Text("also: {finding}", idle.evidence) if idle and _is_large_on_host(idle, leading, focus) else ""
 
 
-def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
+def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
     """Return a line on steps that are slower than the others, besides the verdict; "" without such steps.
 
-    Also "" if they are the verdict themselves, or cost little time. So it is without a device if they have the same
-    advice as the verdict: both are about a trend.
+    Also "" without a verdict, if they are the verdict themselves, or if they cost little time. So it is without a
+    device if they have the same advice as the verdict: both are about a trend.
     """
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
     if leading is None or slow is None or not slow.saving_ns or slow is leading:
@@ -367,7 +377,7 @@ def _slow_steps(report: model.TraceReport, leading: model.Diagnosis | None, focu
     )
 
 
-def _to_do(leading: model.Diagnosis | None) -> str:
+def _to_do_line(leading: model.Diagnosis | None) -> str:
     """Return a line with the advice of the leading finding and the most that it can save; "" without advice."""
     if leading is None or not leading.advice:
         return ""
@@ -376,11 +386,11 @@ def _to_do(leading: model.Diagnosis | None) -> str:
     return Text("to do: {advice}", leading.advice)
 
 
-def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
+def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
 
-    Parts whose diagnosis is withdrawn by a failed check are left out. Returns "" without such a change, without a known
-    device, and without a finding.
+    Savings below 0.05 % are left out, as are parts whose diagnosis is withdrawn by a failed check. Returns "" without
+    such a change, without a known device, and without a finding.
     """
     if not profile.total_ns or leading is None:
         return ""
@@ -396,10 +406,10 @@ def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None)
     return Text("little to gain from: {changes}", things)
 
 
-def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
+def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
 
-    The range is left out with few steps, the certainty without a leading diagnosis.
+    The range is left out with fewer than three steps, the certainty without a leading diagnosis.
     """
     count = len(profile.units)
     times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
@@ -413,7 +423,7 @@ def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> s
     return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
 
 
-def _next_command(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
+def _next_command_line(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
     """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page.
 
     ``focus`` is the profile that the first screen is on; ``command`` is the command as typed, "" if unknown.

@@ -122,7 +122,10 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _step_times(profile: model.RankProfile) -> str:
-    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known."""
+    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known.
+
+    A single step has only the median. The slowest time is given as a multiple of the median.
+    """
     count, slowest = len(profile.units), profile.slowest_unit
     text: str = recorded_steps(profile)
     if profile.total_ns:
@@ -156,8 +159,8 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
 def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
     """Yield lines on a profile's device time: its breakdown, shares of the kernel time, and rates (such as FLOP/s).
 
-    The shares are by limiting resource, by static or dynamic shapes, and by phase (such as forward and backward). What
-    is unknown is left out.
+    The time before the first kernel follows the breakdown. The shares are by limiting resource, by static or dynamic
+    shapes, and by phase (such as forward and backward). What is unknown is left out.
     """
     yield from lines(tables.parts(profile))
     if lead_in := profile.sum_ns(model.LEAD_IN):
@@ -190,7 +193,10 @@ def _step_table(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
-    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty."""
+    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty.
+
+    A saving that is unknown, and missing evidence or advice, are left out.
+    """
     title = diagnosis.title
     if diagnosis.saving_ns:
         title = Text("{title} (upper bound of the saving: {saving} per step)", title, in_ms(diagnosis.saving_ns))
@@ -205,8 +211,9 @@ def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
 def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
     """Yield a table of the places in the program where the device was idle longest, each followed by its cause.
 
-    At most three are shown, and only from 1 % of the device time on; up to ten with -v. Nothing if all are below 1 %.
-    ``label`` is the name of the profile in the title, "" for none.
+    At most three are shown, and only from 1 % of the device time on; up to ten with -v. A last line has the number of
+    places if some are not shown. Nothing if all are below 1 %. ``label`` is the name of the profile in the title, ""
+    for none.
     """
     large = [gap for gap in profile.gaps[:FIRST] if gap.ns >= LEAST_SHARE * profile.total_ns]
     if not large:

@@ -50,8 +50,8 @@ class ReadOptions(NamedTuple):
 def report(paths: Sequence[Path], options: ReadOptions, display: Display = silent) -> CommandResult:
     """Return the report on the traces at `paths`, ranks of a single run, and write the files that `options` ask for.
 
-    An unreadable trace is a problem of the result. If all paths are memory snapshots, they are reported instead. Beside
-    traces, they are left out with a note.
+    An unreadable trace is a problem of the result; without a readable one, the result has no data and no lines. If all
+    paths are memory snapshots, they are reported instead. Beside traces, they are left out with a note.
     """
     result = CommandResult("report")
     snapshot_paths, trace_paths = snapshots.split_off_snapshots(paths)
@@ -75,7 +75,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
             why,
         )
     result.data = trace_report
-    result.lines += lines.report(trace_report, _typed())
+    result.lines += lines.report(trace_report, _typed_command())
     _write_files(result, options, trace_report, tables.of_report(trace_report))
     return result
 
@@ -106,9 +106,10 @@ def compare(
 ) -> CommandResult:  # fmt: skip
     """Return the comparison of the traces `before` with the traces `after`, and write the files that `options` ask for.
 
-    An unreadable trace is a problem of the result. So are sides that are not comparable, for which no file is written;
-    with `force` they are compared nevertheless. So is `after` being certainly slower by more than `fail_above` percent
-    (None: no limit).
+    An unreadable trace is a problem of the result; nothing is compared if a side has no readable trace. A trace on both
+    sides is a warning. Sides that are not comparable are a problem, and no file is written for them; with `force` they
+    are compared nevertheless. If `after` is certainly slower by more than `fail_above` percent (None: no limit), that
+    is a problem, too.
     """
     result = CommandResult("compare")
     sides = [
@@ -132,12 +133,13 @@ def add_comparison(
     """Add a comparison to `result`, and write the files that `options` ask for.
 
     Unless `force`, a refused comparison is a problem, and no file is written. A slowdown that is certainly above
-    `fail_above` percent (None: no limit) is a problem, too, but the files are written.
+    `fail_above` percent (None: no limit) is a problem, too, as are too few traces to tell. The files are written all
+    the same.
     """
     result.data = comparison
     if comparison.refused and not force:
         first, *more_refusals = comparison.refused
-        again = f"{_typed()} --force"
+        again = f"{_typed_command()} --force"
         result.problems.append(Problem(Kind.NOT_COMPARABLE, first, hint=again, notes=tuple(more_refusals)))
         return
     result.lines += lines.comparison(comparison)
@@ -146,7 +148,7 @@ def add_comparison(
     _write_files(result, options, comparison, tables.of_comparison(comparison))
 
 
-def _typed() -> str:
+def _typed_command() -> str:
     """Return the command that was typed; "" outside of the command line."""
     context = click.get_current_context(silent=True)
     words = context.meta.get("typed", ()) if context else ()

@@ -56,8 +56,8 @@ def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoi
     """Tell whether two sides are to be compared as timelines (True) or as traces (False).
 
     If all paths have both, traces are compared, unless `choice` has steps or runs. Return False if no path has a
-    timeline, whatever else it has. Raises Problem: NO_TRACE if one path has a timeline and another does not exist,
-    USAGE if some have only timelines and others none. USAGE, too, if steps or runs are chosen without a timeline.
+    timeline, whatever else it has. If only some have one, and not all have traces, raises Problem: NO_TRACE if one of
+    the others does not exist, else USAGE. USAGE, too, if steps or runs are chosen and a path has no timeline.
     """
     paths = [*before, *after]
     timeline = {path: has_timeline(path) for path in paths}

@@ -47,7 +47,10 @@ def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -
 
 
 def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the lines on the run: processes, seconds, number of processes by role, and clock errors of machines."""
+    """Yield the lines on the run: processes, seconds, and number of processes by role.
+
+    If the clocks of machines differ, a line with their largest error follows.
+    """
     run = timeline.run
     head = Text(
         "{processes}, {seconds} s, {steps}",
@@ -79,7 +82,10 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _steps_phrase(timeline: model.RunTimeline) -> str:
-    """Return a phrase on the steps: their range and median seconds without warm-up, or why there are none."""
+    """Return a phrase on the steps: their range and median seconds without warm-up, or why there are none.
+
+    A single step has no median.
+    """
     steps = timeline.steps
     if not steps:
         return (
@@ -170,7 +176,8 @@ def _doing(reason: model.Cause | model.IdleReason) -> str:
 def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield a heading, and the six largest parts of the critical path with their shares, except those below 0.5 %.
 
-    Lines for -v say how the upper bound of each saving is estimated. Nothing without a critical path.
+    The first of several steps does not count. Lines for -v say how the upper bound of each saving is estimated. Nothing
+    without a critical path.
     """
     whole = sum(entry.seconds for entry in timeline.path_seconds)
     if not whole:

@@ -24,8 +24,8 @@ def write(result: CommandResult, file: Path, texts: Iterable[str], option: str) 
 def write_folder(result: CommandResult, folder: Path, texts: Mapping[str, str], option: str) -> None:
     """Write `texts`, by file name, into `folder`; no file is replaced before all texts are complete.
 
-    `result` gets a line for success, or the OSError as a problem with the hint to choose another folder by `option`. A
-    folder that was created is removed if writing fails.
+    A missing folder is created, but not its parent. `result` gets a line for success, or the OSError as a problem with
+    the hint to choose another folder by `option`. A folder that was created is removed if writing fails.
     """
     with _reporting_outcome(result, folder, option):
         is_new = not folder.exists()

@@ -179,7 +179,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
         hint = Text("to record in the first rollout or training step of workers that start later, run {command}", again)
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
-    of_target, counting = _counting(collected, options)
+    of_target, counting = _workers_of_target(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
@@ -194,7 +194,9 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     raise Problem(kind, cause, str(folder.save_path), _fitting_options(living, collected.rows))
 
 
-def _counting(collected: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
+def _workers_of_target(
+    collected: RunProgress, options: TriggerOptions
+) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
     """Return the workers of the requested target, and those among them with the requested stage and kind of window."""
     of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
     units = [row for row in of_target if row.worker.unit == options.window.unit]
@@ -237,7 +239,10 @@ def _ranks(rows: Sequence[WorkerProgress]) -> str:
 
 
 def _is_of_target(worker: Worker, word: str) -> bool:
-    """Tell whether `word` ("": any) names the worker's project or distribution, and its release if it has `==`."""
+    """Tell whether `word` ("": any) names the worker's project or distribution, and its release if it has `==`.
+
+    Names are compared as pip does: without regard to case, and to `-`, `_` and `.`.
+    """
     name, _, release = word.partition("==")
     normalised = versions.normalise(name)
     names = ((project.name, *project.distributions) for project in projects())
@@ -251,8 +256,9 @@ def _is_of_target(worker: Worker, word: str) -> bool:
 def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
     """Return the request that `options` describe, for the rollout or training step `options.at`.
 
-    By default that is the first one which no worker has reached yet. `rows` are the workers, `now` is in seconds since
-    1970. Raises Problem (USAGE) if a worker has already reached `options.at`.
+    By default that is the first one which no worker has reached yet: rollout 0 or training step 1 if none has counted.
+    `rows` are the workers, `now` is in seconds since 1970. Raises Problem (USAGE) if a worker has already reached
+    `options.at`.
     """
     turns = _turns(rows)
     following = max(turns) + 1 if turns else int(options.training)
@@ -304,9 +310,10 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
 def _pending_notes(
     folder: StateFolder, collected: RunProgress, stage: str, options: TriggerOptions
 ) -> Iterator[Message]:
-    """Yield messages on an earlier request for `stage`, which the new request replaces.
+    """Yield messages on an earlier request for `stage`, which the new request replaces; nothing if there is none.
 
-    Raises Problem (ENVIRONMENT) if workers still have to serve the earlier one, unless `options.replace` is set.
+    A damaged file of a request is a warning. Raises Problem (ENVIRONMENT) if workers still have to serve the earlier
+    request, unless `options.replace` is set.
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
@@ -349,7 +356,10 @@ def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> 
 
 
 def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires."""
+    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires.
+
+    Without `rows`, the second line says that it is for the first workers that start.
+    """
     whose = Text(
         "  no worker has reported its status yet; the first workers that start will serve this recording request"
     )
@@ -369,7 +379,7 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
 
 
 def _worker_names(rows: Sequence[WorkerProgress]) -> str:
-    """Return the names of up to `watching.MANY` workers, and the number of the others."""
+    """Return the names of up to `watching.MANY` workers, and the number of the others; "" without workers."""
     names = [row.worker.name for row in rows[: watching.MANY]]
     listed = joined(COMMA, names)
     more = len(rows) - watching.MANY

@@ -167,7 +167,10 @@ def _poll(
 
 @functools.cache  # a folder of torch_npu holds thousands of files
 def _trace_size(trace: SavedTrace) -> int | None:
-    """Return the size of a trace on disk, in bytes; None if it is not written yet, or cannot be read any more."""
+    """Return the size of a trace on disk, in bytes; None if it is gone, or cannot be read.
+
+    Each trace is looked at only once.
+    """
     try:
         return None if trace.written is None else states.size(trace.path)
     except OSError:
@@ -175,6 +178,7 @@ def _trace_size(trace: SavedTrace) -> int | None:
 
 
 def _data(folder: StateFolder, collected: RunProgress) -> WatchData:
+    """Return the state of the workers in `folder` for JSON; its `ended` is "", as while the watch goes on."""
     return WatchData(
         folder=str(folder.save_path), workers=tuple(map(_worker_row, collected.rows)), missing=collected.missing,
         requests=collected.requests, skipped=collected.skipped, earlier=collected.earlier,
@@ -182,7 +186,7 @@ def _data(folder: StateFolder, collected: RunProgress) -> WatchData:
 
 
 def _worker_row(row: WorkerProgress) -> WorkerRow:
-    """Return the row of a worker for JSON and the table."""
+    """Return the row of a worker for JSON and the table; its age is rounded to 0.1 s."""
     worker, life = row.worker, row.life
     state = {field.name: getattr(worker, field.name) for field in fields(WorkerState)}
     return WorkerRow(
@@ -214,7 +218,7 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
     """Return the problem that a watch was stopped, found no worker, or ended before all workers had saved, else None.
 
-    After a single look (``--once``), it is no problem if no worker was asked to record.
+    After a single look (``--once``), it is no problem if no worker was asked to record, and each awaited stage has one.
     """
     if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; the run goes on"))

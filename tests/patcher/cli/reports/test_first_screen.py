@@ -100,7 +100,7 @@ def test_what_a_failed_check_withdraws_is_not_called_little(tmp_path: Path) -> N
     leading = Diagnosis("compute", "note", "", None, "exact")
     for withdrawn, named in (((), True), (("dispatch",), False)):
         profile = RankProfile("a", "torch", 0, "H100", (unit,), checks=(Check("launches", False, "why", withdrawn),))
-        line = first_screen._little_to_gain(profile, leading)
+        line = first_screen._little_to_gain_line(profile, leading)
         assert ("launching kernels" in line, "memcpy" in line) == (named, True)
 
 
@@ -122,7 +122,7 @@ def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
 @pytest.mark.parametrize(("ranks", "words"), [((0, 1), "2 of 4 ranks"), ((0, 0), "2 traces")])
 def test_traces_of_one_rank_are_not_counted_as_ranks(ranks: tuple[int, int], words: str) -> None:
     profiles = tuple(RankProfile("a", "torch", rank, "CPU", (), world=4) for rank in ranks)
-    assert first_screen._ranks(TraceReport(profiles, (), Verdict("")), profiles[0]) == words
+    assert first_screen._ranks_words(TraceReport(profiles, (), Verdict("")), profiles[0]) == words
 
 
 def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:
