@@ -12,8 +12,9 @@ from patcher.messages import SEMICOLON, CommandLine, Problem, Text, joined
 class FileState(NamedTuple):
     """Present state of one file of an applied patch.
 
-    ``state`` is one of: intact; edited (somebody changed other lines or rights); tampered (lines of rlpatch were
-    changed or moved); lost (no marks: the file was reinstalled, checked out or restored); missing (no such file).
+    ``state`` is one of: intact; edited (somebody changed other lines); tampered (lines of rlpatch were changed or
+    moved); lost (no marks: the file was reinstalled, checked out or restored); missing (no such file). ``detail`` says
+    why, or what else was changed, such as the mode of an intact file. It may be "".
     """
 
     path: str
@@ -32,8 +33,8 @@ def file_state(
     """Return the state of ``path``, a file of ``patch`` whose bytes are ``data`` (None: no such file).
 
     ``pristine`` is the store's backup, None if unreadable or absent. ``rights`` describes changes of mode, owner and
-    attributes by others. ``in_place`` tells whether the bytes are the ones rlpatch wrote; None if the store does not
-    know.
+    attributes by others ("": none); they alone leave a file intact. ``in_place`` tells whether the bytes are the ones
+    rlpatch wrote; None if the store does not know.
     """
     revert = CommandLine("revert")
     if data is None:

@@ -66,7 +66,10 @@ def _off_or_hidden(
 
 
 def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
-    """Return the severest result per profiler and place, but an OFF only if its profiler has no other result."""
+    """Return the severest result per profiler and place, the severest first.
+
+    An OFF is kept only if its profiler has no other result, and only once.
+    """
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF
@@ -98,8 +101,9 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
 def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Return a list with the one result that counts for ``switch``; [] if nothing in the launch can set the switch.
 
-    ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts. But a text
-    that sets a variable or option in a form that cannot be read makes the result UNKNOWN.
+    ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts. But if a
+    text sets a variable or option in a form that cannot be read, the result is UNKNOWN. For other switches, such a text
+    counts only if there is no other result.
     """
     judge = _JUDGES.get(switch.form)  # none for a key of a runtime environment, in which Ray may start nothing
     results = [*judge(switch, reading)] if judge else []
@@ -192,7 +196,10 @@ def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _parse_object(switch: Switch, text: str) -> dict[str, str]:
-    """Parse a JSON object into key → text of its value; if it is invalid, ``switch``'s keys are unknown (OUTSIDE)."""
+    """Parse a JSON object into key → text of its value; {} for null or an empty text.
+
+    If it is invalid, the keys of ``switch`` are unknown (OUTSIDE).
+    """
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):
@@ -215,9 +222,10 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
     """Yield a result, with the state ``otherwise`` of ``switch``, for each command that fits a row of ``requested_by``.
 
-    Each pattern of the row must match a whole word, and one after ``!`` none; words with white space do not count. The
-    state is UNKNOWN if it is not sure that the launch runs the command. It is UNKNOWN, too, if the command fails one
-    pattern but has a word that is known only at run time; in a row of one pattern only if it is curl or wget.
+    Each pattern of the row must match a whole word; a pattern after ``!`` fails if it matches one. Words with white
+    space do not count. The state is UNKNOWN if it is not sure that the launch runs the command. It is UNKNOWN, too, if
+    exactly one pattern fails, but a word is known only at run time. In a row of one pattern, this holds only for curl
+    and wget.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own

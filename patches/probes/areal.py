@@ -30,7 +30,10 @@ class VersionedSteps(TrainingSteps):
         return "AReaL's own torch profiler is running" if running else ""
 
     def begin_call(self, role: str) -> None:
-        """Set the calls of ``role`` to the version of the engine's weights before this call is counted."""
+        """Begin a call of ``role``; its training step is the version of the engine's weights plus 1.
+
+        If no newer version was set since the last call, calls are counted.
+        """
         self.calls[role] = max(self.worker.engine.get_version(), self.calls.get(role, 0))
         super().begin_call(role)
 

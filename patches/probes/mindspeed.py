@@ -59,7 +59,10 @@ class HostedRanks(ReplicaRecorder):
         return dist.get_world_size()  # type: ignore[no-any-return]
 
     def context_growth(self, worker: Any) -> int:
-        """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""
+        """Return the most tokens by which one iteration makes a context longer.
+
+        It is one, plus the number of draft tokens with speculative decoding.
+        """
         config = worker._rlpatch_stage_worker.vllm_config
         return 1 + int(getattr(config.speculative_config, "num_speculative_tokens", 0))
 

@@ -218,7 +218,10 @@ class Markers(Recorded):
         super().end_recording()
 
     def enter_range(self, scope: str, name: str) -> None:
-        """Note that ``scope`` begins, and open a range called ``name`` for it while units are recorded."""
+        """Note that ``scope`` begins, and open a range called ``name`` for it while units are recorded.
+
+        ``scope`` tells what the range is for, such as "unit" or "mini-batch".
+        """
         self.ranges.append((scope, name, self.begin_range(name) if self.marking else None))
 
     def leave_range(self, scope: str) -> None:

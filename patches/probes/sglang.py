@@ -175,7 +175,10 @@ class SglangRollout(SglangWorker, RolloutUnits):
             getattr(self, event)(*args)
 
     def wait(self) -> None:
-        """Wait until the thread that runs the forward has done all that was handed over; at most 60 seconds."""
+        """Wait until the thread that runs the forward has done all that was handed over; at most 60 seconds.
+
+        Return at once while nothing is handed over to that thread.
+        """
         import threading
 
         if self.near:
@@ -189,7 +192,10 @@ class SglangRollout(SglangWorker, RolloutUnits):
         super().__init__(worker)
 
     def context_growth(self, worker: Any) -> int:
-        """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""
+        """Return the most tokens by which one iteration makes a context longer.
+
+        It is one, plus the number of draft tokens with speculative decoding.
+        """
         return 1 + (getattr(worker.server_args, "speculative_num_draft_tokens", 0) or 0)
 
     def serves(self, worker: Any) -> str:

@@ -53,7 +53,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         super().read_settings()
 
     def enter(self, *call: Any) -> None:
-        """Begin a call of the stage if its role was chosen.
+        """Begin a call of the stage, such as update-policy, if its role was chosen.
 
         ``call`` are the arguments by which ``role_of_call`` tells the role. In any case, first close a window of
         the call before, or of a rollout in the same thread.

@@ -168,7 +168,10 @@ class WorkerUpdate(Trainer):
             self.leave()
 
     def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
-        """End a loop over units as the base class does; a loop of mini-batches ends the update."""
+        """End a loop over units as the base class does; a loop of mini-batches ends the update.
+
+        After that, ``begin_batch`` begins calls again.
+        """
         super().end_loop(unit, ends_call, complete)
         self.looped = self.looped and unit != "mini-batch"
 

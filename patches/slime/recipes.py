@@ -184,10 +184,10 @@ def upstream(
     *more: Recipe,
     senders: tuple[Recipe, ...],
 ) -> Upstream:
-    """Return the declarations of slime or a fork of it.
+    """Return the declarations of slime or a fork of it: recipes, switches of other profilers, processes, defaults.
 
-    `train` and `forward_only` are the fingerprints of these functions, `more` are recipes for the timeline's sites that
-    only this project has, `senders` those for its code that sends weights.
+    `train` and `forward_only` are the fingerprints of these functions. `more` are timeline recipes that only this
+    project has, `senders` those for its code that sends weights.
     """
     package, releases = project.package, Releases(project.releases)
     return Upstream(

@@ -139,9 +139,9 @@ def _in_loops(
 def _in_schedule(
     worker: _Worker, stage: str, model_attribute: str, *, recorder_class: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
-    """Return the recipe for a stage's micro-batches in Megatron's schedule.
+    """Return the recipe for `stage`, of which Megatron's schedule runs the micro-batches: it counts these.
 
-    `recorder_class` is the recorder, which tells the role of a call; `model_attribute` names the worker's attribute
+    `recorder_class` is the recorder, which tells the role of a call. `model_attribute` names the attribute of `worker`
     with the model's chunks, `fingerprints` are those of the method `forward_backward_batch`.
     """
     method, update = stage.replace("-", "_"), stage in UPDATES
