@@ -252,7 +252,10 @@ def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Re
 
 
 def _find_place(key: str, run: _Run, reading: Reading) -> str:
-    """Return the place, ``file:line`` or a command, where a run sets the dotted ``key``, or one with the same end."""
+    """Return the place, ``file:line`` or a command, where a run sets the dotted ``key``, or one with the same end.
+
+    If none sets it, return the place of the command that starts the run.
+    """
     typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)

@@ -208,7 +208,10 @@ def _parse_object(switch: Switch, text: str) -> dict[str, str]:
 
 
 def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield a result for each start of a program of ``switch``; UNKNOWN if it is not sure that the launch starts it."""
+    """Yield a result, with the state ``otherwise`` of ``switch``, for each start of one of its programs.
+
+    The state is UNKNOWN if it is not sure that the launch starts the program.
+    """
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):

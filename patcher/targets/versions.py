@@ -83,7 +83,10 @@ def valid(text: str) -> bool:
 
 
 def satisfies(present: str, expected: str) -> bool:
-    """Tell whether `present` satisfies `==expected`: 0.11.0rc1+gabc is 0.11.0rc1, 0.11.0rc1.dev3 is not."""
+    """Tell whether `present` satisfies `==expected`: 0.11.0rc1+gabc is 0.11.0rc1, 0.11.0rc1.dev3 is not.
+
+    False if one of them does not parse, unless the texts are equal.
+    """
     if present == expected:
         return True
     have, want = parse_version(present), parse_version(expected)
@@ -229,7 +232,10 @@ def _by_trust(recorded: list[Source], git: Checkout | None) -> list[Source]:
 
 
 def _headers(path: Path) -> dict[str, str]:
-    """Return the "name" and "version" headers of a metadata file; missing ones are left out."""
+    """Return the "name" and "version" headers of a metadata file; missing ones are left out.
+
+    {} if the file cannot be read.
+    """
     fields: dict[str, str] = {}
     for line in (sources.text(path) or "").partition("\n\n")[0].splitlines():
         key, colon, value = line.partition(":")

@@ -202,7 +202,10 @@ class Markers(Recorded):
         self.ranges = []
 
     def begin_recording(self) -> None:
-        """Begin the outermost range, named by ``subject``, and inside it one for each scope that is open."""
+        """Begin the outermost range, named by ``subject``, and inside it one for each scope that is open.
+
+        A scope is what a range is for, such as a mini-batch.
+        """
         super().begin_recording()
         self.marking = True
         ongoing, self.ranges = self.ranges, []
@@ -301,7 +304,10 @@ class TrainingMarkers(Markers, TrainingSteps):
         super().stop(unit)
 
     def pause(self) -> None:
-        """Begin a range for what runs between two loops of units."""
+        """Begin a range "uncounted" for what runs between two loops of units, such as an optimizer step.
+
+        Begin none while nothing is recorded.
+        """
         super().pause()
         if self.marking:
             self.enter_range("uncounted", "uncounted")

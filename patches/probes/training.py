@@ -230,7 +230,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.done = False
 
     def add_metadata(self, data: dict[str, Any]) -> None:  # docstring goes in
-        """Hook of the step metadata: other steps may follow, of which ``done`` says nothing."""
+        """Note as ``done`` if the process ends, or if the last chosen training step has no window left."""
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:
