@@ -27,7 +27,7 @@ def top_of(root: Path) -> Path | None:
 def describe(root: Path, path: PurePosixPath) -> Checkout | None:
     """Return the commit of the checkout around `root`, and its version by the git tags; None without a checkout.
 
-    Also None if git does not track `path`, which is relative to `root`.
+    All texts are "" before the first commit. Also None if git does not track `path`, which is relative to `root`.
     Raises Problem (ENVIRONMENT) if git is not installed or fails, as in a checkout of another user.
     """
     if top_of(root) is None or _git(root, "rev-parse", "--is-inside-work-tree") != b"true\n":

@@ -184,9 +184,9 @@ def choose_version(
 ) -> tuple[Source, tuple[Note, ...]]:
     """Return the source of the version to believe, and a note on each source that disagrees.
 
-    Its version is "" if there is none. `recorded` is in order of trust; None stands for a source without a version. A
-    tag at HEAD of `git` (None: no checkout) beats all; sources older than the nearest tag below HEAD come last. The
-    first that is a real release wins, else the first. `placeholders` are versions to ignore.
+    The source's version is "" if there is none. `recorded` is in order of trust; None stands for a source without a
+    version. A tag at HEAD of `git` (None: no checkout) beats all; sources older than the nearest tag below HEAD come
+    last. The first that is a real release wins, else the first. `placeholders` are versions to ignore.
     """
     sources_found = [source for source in recorded if source is not None]
     ranked = _by_trust([source for source in sources_found if source.version not in placeholders], git)

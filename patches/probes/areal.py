@@ -16,7 +16,10 @@ class VersionedSteps(TrainingSteps):
     """
 
     def role_of_call(self) -> str:
-        """Return the role for which the worker computes: "actor", "ref" or "critic"."""
+        """Return the role for which the worker computes: "actor", "ref" or "critic".
+
+        An actor without an optimizer is a "ref".
+        """
         if self.ROLES[0] == "critic":
             return "critic"
         return "ref" if self.worker.config.optimizer is None else "actor"

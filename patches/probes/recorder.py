@@ -270,7 +270,10 @@ class CountedUnits(Recorder):
         self.unit += 1
 
     def pause(self) -> None:
-        """End the unit; mark what follows in the trace as "rlpatch:uncounted", since it belongs to no unit."""
+        """End the unit; mark what follows in the trace as "rlpatch:uncounted", since it belongs to no unit.
+
+        Count these pauses in ``uncounted``.
+        """
         from torch.profiler import record_function
 
         self.end_unit()

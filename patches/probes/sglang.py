@@ -115,7 +115,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         return kind in ("decode", "prefill")
 
     def context_lengths(self, batch: Any) -> list[int]:  # docstring goes in
-        """Return each request's context in tokens, with those of this batch and those that arrive late."""
+        """Return each request's context in tokens; tokens of this batch and of late results are included."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
             return list(lengths.tolist())
@@ -146,7 +146,10 @@ class SglangRollout(SglangWorker, RolloutUnits):
                 self.wait()
 
     def yield_to(self, start: bool) -> None:
-        """Close the window before SGLang's own profiler starts; ``start`` is False if that profiler stops."""
+        """Close the window before SGLang's own profiler starts, and open none until it stops.
+
+        ``start`` tells whether it starts or stops.
+        """
         self.will_start = start
         if start:
             self.close("the framework's own profiler starts")
@@ -250,7 +253,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; a bound if below ``threshold`` or not ``exact``. Once a batch."""
+        """Call once a batch: return the longest context in tokens, a bound below ``threshold`` or not ``exact``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not exact):

@@ -131,7 +131,7 @@ class TorchProfiler(ProfilerTool):
         profile, start = type(self.prof), type(self.prof).start
 
         def close_and_start(profiler: Any) -> Any:
-            """Close the window of this process, then start the other profiler."""
+            """Close the window of this process, if it has one, and start the other profiler."""
             if self.pid == os.getpid():  # else it is a child, forked inside the window
                 self.dispatch(self, None, "close", ["another profiler starts"])
             return start(profiler)

@@ -239,7 +239,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; a bound if below ``threshold`` or not ``exact``. Once a batch."""
+        """Call once a batch: return the longest context in tokens, a bound below ``threshold`` or not ``exact``."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound

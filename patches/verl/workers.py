@@ -139,7 +139,7 @@ def _in_loops(
 def _in_schedule(
     worker: _Worker, stage: str, model_attribute: str, *, recorder_class: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
-    """Return the recipe for `stage`, of which Megatron's schedule runs the micro-batches: it counts these.
+    """Return the recipe that counts the micro-batches of `stage`, which Megatron's schedule runs.
 
     `recorder_class` is the recorder, which tells the role of a call. `model_attribute` names the attribute of `worker`
     with the model's chunks, `fingerprints` are those of the method `forward_backward_batch`.
