@@ -52,8 +52,8 @@ def file_state(
                 revert,
             ),
         )
-    own_marks = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
-    if edited := [mark for mark in own_marks if not mark.intact]:
+    # An edit of another patch in the file prevents the revert of this one, too.
+    if edited := [mark for mark in (marks[patch], *marks.values()) if not mark.intact]:
         why = Text("the lines of patch {patch} were edited: undo the edit, then run {command}", edited[0].patch, revert)
         return FileState(path, Text("tampered"), why)
     if pristine is not None and markers.strip(data, marks) != pristine:
