@@ -322,8 +322,9 @@ class _Recorder:
     def _lines(self, number: int, name: str) -> str:
         """Return the text of the method or nested class `name` in layer `number`, a generated class of the recorder.
 
-        The text is specialised for the recorder's configuration and release.
-        `super()` calls within the layer are replaced by the body that they call.
+        The text is specialised for the recorder's configuration and release. `super()` calls within the layer are
+        replaced by the body that they call. Raises ValueError if an overridden method has other parameters, or returns
+        before the end.
         """
         if (number, name) not in self.text:
             *above, last = self.defined[name][number]

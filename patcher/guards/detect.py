@@ -31,7 +31,7 @@ def detect(checked: Checked, launch: Launch, *, with_off: bool) -> tuple[GuardRe
     """Return the results per profiler and place, the severest first; one OFF for a profiler that is off everywhere.
 
     Without ``with_off``, most OFF are left out: to find out which switches a release has takes time. Raises Problem
-    (USAGE) if a script that the launch names, or the configuration, cannot be read.
+    (USAGE) if a file that the launch names, or the configuration, cannot be read.
     """
     application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
@@ -81,7 +81,8 @@ def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
 def _is_upstream(checked: Checked, file: Path) -> bool:
     """Tell whether a Python file is the target's own: below its root, and in its packages or with a main for Hydra.
 
-    False if the target has no program that Hydra configures, or its root is unknown.
+    False if the target has no program that Hydra configures, or its root is unknown. Raises Problem (USAGE) if the file
+    cannot be read.
     """
     application, root = checked.application, checked.root.resolve() if checked.root else None
     if not (application and root and file.is_relative_to(root)):
