@@ -182,8 +182,8 @@ def _find_configuration(
 def _selects_unpackaged_file(word: str, packaged: Path, file: Path | None) -> bool:
     """Tell whether the override ``word`` selects, for a config group, a file that the project does not have.
 
-    An override that moves Hydra's search path counts, too. ``packaged`` is the folder of the project's configurations,
-    ``file`` the configuration of the run (None: unknown).
+    An override that moves Hydra's search path counts, too; one that selects nothing (null) does not. ``packaged`` is
+    the folder of the project's configurations, ``file`` the configuration of the run (None: unknown).
     """
     key, _, value = word.lstrip("+").partition("=")
     group = key.partition("@")[0]

@@ -252,7 +252,7 @@ class _Reader:
     def fixed_text(self, raw: str) -> str | None:
         """Return the text of the shell expansion ``raw`` if it does not depend on variables, such as a script's folder.
 
-        Else return None.
+        Else return None. Arguments of a script that is surely started without any are "".
         """
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
             return ""

@@ -173,7 +173,8 @@ def _finish(store: StoreFolder, journal: Journal) -> list[str]:
 def _roll_back(store: StoreFolder, journal: Journal) -> list[str]:
     """Undo a transaction: restore the files, remove their bytecode and then the journal.
 
-    Return the files that somebody else has changed, which are not touched. Raises OSError and Problem.
+    Return the files, relative to the root, that somebody else has changed, which are not touched. Raises OSError and
+    Problem.
     """
     foreign = [move.path for move in journal.moves if not _restore(store, move)]
     with contextlib.suppress(OSError):  # what stays is of the bytes of before, or stale by its time

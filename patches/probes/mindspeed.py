@@ -27,7 +27,10 @@ class StageOfWorker(TrainingSteps):
         return role
 
     def framework_conflict(self) -> str:
-        """Return why micro-batches cannot be counted: pipeline parallelism; "" without it, or for other units."""
+        """Return why micro-batches cannot be counted: pipeline parallelism, or several chunks of the model.
+
+        "" without these, or if the window counts something else.
+        """
         stages = self.worker.parallel_state.get_pipeline_model_parallel_world_size()
         if self.UNIT == "micro-batch" and max(stages, len(self.engine.model)) > 1:
             return "pipeline parallelism interleaves the micro-batches; in updates, use --mini-batch"

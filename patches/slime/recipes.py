@@ -130,7 +130,7 @@ _STAGES = ("update-policy", "compute-log-prob", "update-critic", "compute-values
 def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[str, ...]) -> Recipe:
     """Return the recipe for `stage` of the Megatron backend in `package`, which is slime or a fork of it.
 
-    `fingerprints` are those of the backend's function `train` or `forward_only`.
+    `fingerprints` are hashes of the backend's function `train` (for updates) or `forward_only`.
     """
     update, file = stage in UPDATES, f"{package}/{_FILE}"
     return Recipe(

@@ -35,7 +35,10 @@ def _once(method: str) -> _Loops:
 
 
 def _mini_batches(method: str) -> _Loops:
-    """Return the lines and windows of a Megatron update: mini-batches in a loop, micro-batches in a schedule."""
+    """Return the lines and windows for `method`, a Megatron update with a loop over mini-batches.
+
+    Micro-batches, which Megatron's schedule runs, are not counted here.
+    """
     minis = loop(method, MINI, "dataloader", last=True, windows=(MINI,))
     shape = Text("the function has one loop over the mini-batches; Megatron's schedule runs the micro-batches")
     return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
