@@ -65,10 +65,10 @@ def summary(config: ProfileConfig[BuiltinStage]) -> str:
 def argument_notes(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
     """Return a note if torch_npu will ignore or replace the chosen AI Core metrics at the chosen level, else ().
 
-    Ignored metrics are noted also if `config` changes neither of the two.
-    `arguments` has the code of all arguments after the change: (function, keyword) → code. Based on `_check_params` in
-    torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0. Raises Problem (USAGE) if `config` requests
-    metrics, but leaves the level at one that collects none.
+    Ignored metrics are noted even if `config` changes neither of the two. `arguments` has the code of all arguments
+    after the change: (function, keyword) → code. Based on `_check_params` in torch_npu/profiler/experimental_config.py,
+    2.1.0.post8 to 2.14.0. Raises Problem (USAGE) if `config` requests metrics, but leaves the level at one that
+    collects none.
     """
     level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
     named_settings = config.stage.named

@@ -52,7 +52,8 @@ class PackageStage:
     def with_recorder(self, releases: Releases, sites: Iterable[Recipe], probe: Probe) -> tuple[Recipe, ...]:
         """Return the recipe that puts the recorder of `probe` into the package, followed by the recipes of its `sites`.
 
-        Recorder and sites are only patched together.
+        `sites` are recipes for the files whose functions call the recorder. The returned ones need each other, so that
+        recorder and sites are only patched together.
         """
         sites, (name, how) = tuple(sites), self.RECORDER
         calls = (line for site in sites for insertion in site.insertions for line in insertion.lines)
@@ -66,7 +67,7 @@ class PackageStage:
     def sites(
         self, name: str, file: str, releases: Releases, *heads: Site, more: Iterable[Insertion] = (), needed: str = ""
     ) -> Recipe:
-        """Return the recipe called `name` for the lines in a file of the package.
+        """Return the recipe called `name` for the lines that call the recorder in a `file` of the package.
 
         `heads` are lines at the head of functions; those of functions that a release lacks are left out. `more` are all
         other insertions, optional only if they say so. Of the heads, the function `needed` must exist ("": none):
@@ -79,7 +80,10 @@ class PackageStage:
         return self._recipe(name, file, releases, Text("the code to patch is in this file"), probe, insertions)
 
     def around(self, method: str, statement: str, recorder_call: str, why: str) -> Insertion:
-        """Return lines in `method` that keep the result of `recorder_call` from before `statement` until after it."""
+        """Return lines in `method` that call the recorder before `statement`, and drop what it returned after it.
+
+        `recorder_call` is the call, such as "phase('gather')": its span or range lasts as long as the statement.
+        """
         where = Around(statement, f"del {self.AROUND}")
         return line(method, f"{self.AROUND} = {self.recorder} and _rlpatch.{recorder_call}", why, where)
 

@@ -20,7 +20,10 @@ CLOSE = '"close"'
 
 
 def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """Return the user's options as class attributes of `probes.recorder.Recorder`: name → value."""
+    """Return the user's options as class attributes of `probes.recorder.Recorder`: name → value.
+
+    Limits of pauses and sizes, and the pattern of modules, are left out if they are not used.
+    """
     return {
         "STAGE": config.stage.name,
         "WINDOW": str(config.stage.window),
@@ -70,7 +73,9 @@ def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obj
 def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
     """Return the constants that are compiled into a recorder, by name.
 
-    They are repeats, warm-up, lengths of pieces, and the pattern that RLPATCH_WINDOW must match.
+    They are the repeats if there are several; for a window, also the warm-up in steps and how many steps one trace may
+    have. A window in pieces has the expected stall of a step (ms), too. If several windows may be given, there is the
+    pattern that RLPATCH_WINDOW must match.
     """
     stage = config.stage
     constants = repeated(config)
@@ -88,7 +93,7 @@ def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, ob
 
 
 def window_text(config: ProfileConfig[WindowedStage | WholeStage], single: Text, several: Text) -> Text:
-    """Return the window in words, such as "decode steps 30..59".
+    """Return the window in words, such as "decode steps 30..59"; the last number is included.
 
     `single` and `several` are its templates, for one unit and for more of them, with `{numbers}` for the numbers.
     """

@@ -150,7 +150,8 @@ def _conditions(config: ProfileConfig[RolloutStage]) -> dict[str, int]:
 def _log_texts(config: ProfileConfig[RolloutStage], units: str) -> dict[str, str]:
     """Return the log's %-templates for a window that was missed or recorded: constant of the recorder → template.
 
-    `units` is the plural that they contain, such as "decode steps".
+    If the window waits for a condition, there are two more for that. `units` is the plural that they contain, such as
+    "decode steps".
     """
     texts = {
         "MISSED": f"not recorded: %s after %s {units}; lower RLPATCH_WINDOW",

@@ -24,9 +24,10 @@ def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
 
 
 def span_sites(owner: str, kind: str, why: str, *methods: str) -> Iterator[Site]:
-    """Yield a site for each of the `methods` of the class `owner`: its calls are spans of `kind`, such as "sync".
+    """Yield a site for each of the `methods` of the class `owner`: it records each call as a span of `kind`.
 
-    A span has the name of the method without leading underscores; `why` is the reason, for users.
+    A `kind` is "sync", "sleep" or "work". A span has the name of the method without leading underscores; `why` is the
+    reason, for users.
     """
     for method in methods:
         yield f"{owner}.{method}", f'span("{kind}", "{method.lstrip("_")}")', why

@@ -32,9 +32,9 @@ def settings(
 ) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
     """Return the function that turns a configuration into class attributes of `probes.training.TrainingSteps`.
 
-    `roles` are those of the stage, unless the configuration names one.
-    `identity` are the names of attributes that identify a training step besides its number. `between` is the log's word
-    for what runs between two units, "" for the default: "optimizer steps" in an update, otherwise "pauses".
+    The recorder records the role that the configuration names, else all `roles`. `identity` are the names of attributes
+    that identify a training step besides its number. `between` is the log's word for what runs between two units, ""
+    for the default: "optimizer steps" in an update, otherwise "pauses".
     """
 
     def attributes(config: ProfileConfig[TrainingStage]) -> dict[str, object]:
@@ -84,9 +84,9 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
 
 
 def _steps(stage: TrainingStage) -> str:
-    """Return the chosen training steps in words, such as "training steps 2, 4".
+    """Return the chosen training steps in words, such as "training steps 2, 4", with their repetitions.
 
-    If each is repeated for more than `_FEW` steps, it becomes a range such as "2..11".
+    If each is repeated for more than 8 steps, it becomes a range such as "2..11".
     """
     if stage.repeat > _FEW:
         ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]
@@ -113,9 +113,9 @@ def probe(
 
     `recorder_class` is the recorder, which tells the role of a call from `roles`. `members` go into the target class.
     `shared`, a base of the recorder, is inserted once for all stages of a target class. `logged` returns the class to
-    merge into the recorder for a release whose worker knows the training step of the log, else None; for "" a class if
-    there is such a release.
-    `between` is the log's word for what runs between two units ("": that of the stage).
+    merge into the recorder for a release whose worker knows the training step of the log, else None. For "" it returns
+    a class if there is such a release. `between` is the log's word for what runs between two units ("": that of the
+    stage).
     """
 
     def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:  # noqa: ARG001

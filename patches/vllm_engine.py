@@ -15,7 +15,8 @@ from patches.timeline_stage import span_sites
 def scheduler_output_parts(release: str) -> tuple[type, ...]:
     """Return the probe classes that read vLLM's scheduler output in a published release ("": in an unknown one).
 
-    They are subclasses of `probes.vllm.SchedulerOutputs`. Based on vllm/v1/core/sched/output.py and
+    The first finds requests that prefill again after a preemption, the second the length of a prompt. Both are
+    subclasses of `probes.vllm.SchedulerOutputs`. Based on vllm/v1/core/sched/output.py and
     vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
     """
     if not release:
@@ -72,7 +73,10 @@ _UPDATES = ("start_weight_update", "update_weights", "finish_weight_update", "re
 
 
 def timeline_sites(class_name: str) -> tuple[Site, ...]:
-    """Return the timeline sites of the V1 worker class `class_name`: iterations, weight updates, sleep and wake-up."""
+    """Return the functions of the V1 worker class `class_name` to record as spans of the timeline.
+
+    They are iterations, weight updates, sleep and wake-up.
+    """
     iteration = Text("this function runs once per engine iteration")
     update = Text("the engine receives the weights for the next rollout")
     memory = Text("the engine frees memory for training here, or allocates it again")
@@ -84,7 +88,10 @@ def timeline_sites(class_name: str) -> tuple[Site, ...]:
 
 
 def sync_sites(class_name: str) -> tuple[Site, ...]:
-    """Return the weight-sync sites of the worker class `class_name`; one sync may call several of its functions."""
+    """Return the functions of the worker class `class_name` to record as calls of a weight sync.
+
+    One sync may have several calls: ``start_weight_update`` leaves it open, ``finish_weight_update`` ends it.
+    """
     goes_on = {"start_weight_update": ", True", "finish_weight_update": ", False"}
     return tuple(
         (

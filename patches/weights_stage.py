@@ -91,9 +91,9 @@ class Weights(PackageStage):
     ) -> tuple[Recipe, ...]:
         """Return the recipe of the recorder of weight syncs, followed by the recipes of its `sites`.
 
-        Recorder and sites are only patched together.
-        The probe `replica` goes in beside the recorder and tells a process which replica it is (None: nothing does).
-        `recorder_name` is the module variable that the recorder is assigned to.
+        Recorder and sites are only patched together. The probe `replica` goes in beside the recorder and tells a
+        process which replica it is (None: nothing does). `recorder_name` is the module variable that the recorder is
+        assigned to.
         """
         more = replica or Probe(summary=self.summary)
         assigned = f"{recorder_name} = _RlpatchStage.Syncs(_RlpatchStage)"
@@ -113,7 +113,10 @@ class Weights(PackageStage):
         return self.with_recorder(releases, sites, probe)
 
     def wrapped(self, *methods: str, weights: str = "weights") -> tuple[Insertion, ...]:
-        """Return lines that wrap the parameter `weights` of functions, so that waiting for each tensor is a range."""
+        """Return a line for each of `methods` that wraps the parameter `weights`: waiting for a tensor becomes a range.
+
+        In a release whose function lacks the parameter, the line is left out.
+        """
         wrapped = f"{weights} = _rlpatch.weights({weights}) if {self.recorder} else {weights}"
         why = Text("this iterator yields the weights: each tensor is gathered or received only when it is needed")
         return tuple(line(method, wrapped, why, parameters=(weights,)) for method in methods)

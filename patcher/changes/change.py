@@ -32,7 +32,8 @@ class PatchId(NamedTuple):
     def rename(self, code: str) -> str:
         """Return ``code`` with names of this patch for the placeholders ``_rlpatch_stage`` and ``_RlpatchStage``.
 
-        Each patch gets names of its own, because several patches may stand in one class.
+        Stage and role form the names, such as ``_rlpatch_weight_sync`` and ``_RlpatchWeightSync``. Several patches may
+        stand in one class, so their names differ.
         """
         words = [word for part in (self.stage, self.role) for word in part.split("-") if word]
         code = code.replace("_rlpatch_stage", f"_rlpatch_{'_'.join(words)}")

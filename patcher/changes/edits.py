@@ -22,9 +22,10 @@ def revert(
 ) -> Edit:
     """Plan the removal of ``patches`` from every file that ``records`` list for them; write nothing.
 
-    ``read`` returns a file's bytes, or None for a missing file, which is skipped. A file with an entry in ``backups``
-    is restored to these bytes. A file without lines of the patches is planned unchanged: somebody may patch it before
-    the commit. Raises :class:`Problem` (FOREIGN_EDIT) if somebody edited rlpatch's lines.
+    Patches without a record are ignored. ``read`` returns a file's bytes, or None for a missing file, which is skipped.
+    A file with an entry in ``backups`` is restored to these bytes. A file without lines of the patches is planned
+    unchanged: somebody may patch it before the commit. Raises :class:`Problem` (FOREIGN_EDIT) if somebody edited
+    rlpatch's lines.
     """
     chosen = set(patches)
     reverted = [record for record in records if record.patch in chosen]
@@ -42,7 +43,8 @@ def revert(
 def merge_by_root(edits: Iterable[Edit]) -> list[Edit]:
     """Merge ``edits`` into one per root, and changes of one file into one.
 
-    Each later edit must be planned on the result of the earlier edits.
+    The merged change has the first ``before`` and the last ``after``: each later edit must be planned on the result of
+    the earlier edits.
     """
     by_root: dict[Path, Edit] = {}
     for edit in edits:
@@ -57,7 +59,10 @@ def merge_by_root(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def diff(path: str, pristine: bytes, after: bytes) -> bytes:
-    """Return a unified diff that ``git apply`` accepts, in the file's encoding; empty bytes if nothing changed."""
+    """Return a unified diff of the file ``path`` that ``git apply`` accepts; empty bytes if nothing changed.
+
+    The diff has the file's encoding.
+    """
     if pristine == after:
         return b""
     import difflib  # noqa: PLC0415  (1 ms, and most commands show no diff)

@@ -7,7 +7,7 @@ from typing import AnyStr
 
 
 def split(text: AnyStr) -> list[AnyStr]:
-    """Return the lines of ``text`` with their line ends; only a line feed ends a line.
+    """Return the lines of ``text`` with their line ends, [] for an empty text; only a line feed ends a line.
 
     Python's own ``splitlines`` also splits at a form feed or a lone carriage return; git and ``ast`` do not.
     """

@@ -106,11 +106,11 @@ class _Block(NamedTuple):
 
 
 def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...]:
-    """Return every patch whose marks stand in ``data``, in the order of the file.
+    """Return every patch and shared block whose marks (rlpatch's comments) are in ``data``, in the order of the file.
 
-    ``expected`` are the patches that the store has for the file. A mark outside of a block whose patch has no block
-    counts as a comment of somebody else, unless the patch is expected or code of it is still in ``data``. Raises
-    :class:`Problem` (FOREIGN_EDIT, at the line number) if the marks do not pair.
+    ``expected`` are the patches that the store has for the file. A mark outside of a block whose patch has no block is
+    ignored as somebody else's comment. But if that patch is expected, or code of it is still in ``data``, it is an
+    error. Raises :class:`Problem` (FOREIGN_EDIT, at the line number) if the marks do not pair.
     """
     if b"rlpatch" not in data:
         return ()
@@ -213,7 +213,7 @@ def note(patch: PatchId) -> str:
 def seal(data: bytes, patch: PatchId) -> bytes:
     """Return ``data`` with the digest of the lines of ``patch`` written into the patch's opening mark.
 
-    The mark must have the placeholder that ``begin`` writes.
+    The mark must be there, with the placeholder that ``begin`` writes.
     """
     actual = next(mark.actual for mark in marked(data) if mark.patch == patch)
     mark = begin(patch, "").rstrip(_UNSEALED).encode()
@@ -224,7 +224,8 @@ def seal(data: bytes, patch: PatchId) -> bytes:
 def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str = "") -> bytes:
     """Return ``data`` without the lines of ``patches`` (None: of all), and with the lines that they replaced.
 
-    A shared block is removed with the last patch that uses it. Edits of other people stay.
+    A shared block is removed with the last patch that uses it. Patches without lines in ``data`` are ignored, and edits
+    of other people stay.
 
     Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if the marks do not pair, or if somebody edited a
     line to remove.
@@ -248,7 +249,10 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
 
 
 def unmarked(data: bytes) -> bytes:
-    """Return ``data`` without any marked line, even edited lines; return it unchanged if the marks do not pair."""
+    """Return ``data`` without any marked line, even edited lines, and with the lines that these replaced.
+
+    Return it unchanged if the marks do not pair.
+    """
     try:
         return _without(data, marked(data))
     except Problem:

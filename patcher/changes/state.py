@@ -12,8 +12,9 @@ from patcher.messages import SEMICOLON, CommandLine, Problem, Text, joined
 class FileState(NamedTuple):
     """Present state of one file of an applied patch.
 
-    ``state`` is one of: intact; edited (somebody changed other lines or rights); tampered (lines of rlpatch were
-    changed or moved); lost (no marks: the file was reinstalled, checked out or restored); missing (no such file).
+    ``state`` is one of: intact; edited (somebody changed other lines); tampered (lines of rlpatch were changed or
+    moved); lost (no marks: the file was reinstalled, checked out or restored); missing (no such file). ``detail`` says
+    why, or what else was changed, such as the mode of an intact file. It may be "".
     """
 
     path: str
@@ -32,8 +33,8 @@ def file_state(
     """Return the state of ``path``, a file of ``patch`` whose bytes are ``data`` (None: no such file).
 
     ``pristine`` is the store's backup, None if unreadable or absent. ``rights`` describes changes of mode, owner and
-    attributes by others. ``in_place`` tells whether the bytes are the ones rlpatch wrote; None if the store does not
-    know.
+    attributes by others ("": none); they alone leave a file intact. ``in_place`` tells whether the bytes are the ones
+    rlpatch wrote; None if the store does not know.
     """
     revert = CommandLine("revert")
     if data is None:
@@ -51,8 +52,8 @@ def file_state(
                 revert,
             ),
         )
-    own_marks = [marks[patch], *(marks[shared] for shared in marks[patch].uses)]
-    if edited := [mark for mark in own_marks if not mark.intact]:
+    # An edit of another patch in the file prevents the revert of this one, too.
+    if edited := [mark for mark in (marks[patch], *marks.values()) if not mark.intact]:
         why = Text("the lines of patch {patch} were edited: undo the edit, then run {command}", edited[0].patch, revert)
         return FileState(path, Text("tampered"), why)
     if pristine is not None and markers.strip(data, marks) != pristine:

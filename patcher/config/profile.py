@@ -112,9 +112,10 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     @property
     def records_step_zero(self) -> bool:
-        """Whether step 0 of a rollout or training step is recorded; False if steps count from a condition on.
+        """Whether step 0 of a rollout or training step is recorded.
 
-        Step 0 includes the profiler's start-up cost, because no step comes before it to warm up in.
+        False without a window, or if steps count from a condition on. Step 0 includes the profiler's start-up cost,
+        because no step comes before it to warm up in.
         """
         stage = self.stage
         counted = isinstance(stage, WindowedStage) and bool(stage.window.all) and not stage.relative
@@ -127,9 +128,10 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     @property
     def first_piece(self) -> int:
-        """Number of steps in the first trace of a window that is saved as several traces, at least 1.
+        """Number of steps in the first trace of a window that is saved as several traces.
 
-        A window up to that length is saved as one trace. Unlimited if the process does not save the trace itself.
+        A window up to that length is saved as one trace. It is 1 with ``max_trace_gb``, else as many steps as can be
+        saved within ``max_stall``, from 1 to 30. `OPEN_END` if the process does not save the trace itself.
         """
         if not self.saves:
             return OPEN_END
@@ -139,7 +141,8 @@ class ProfileConfig(Options, Generic[StageT_co]):
     def in_pieces(self) -> bool:
         """Whether a window may be saved as several traces, because it is long or `trigger` may request a long one.
 
-        False if the process does not save the trace itself.
+        Long is more than `first_piece` steps. False for a stage without windows, or if the process does not save the
+        trace itself.
         """
         stage = self.stage
         lengths = [end - first for first, end in stage.window.all]
@@ -191,7 +194,8 @@ class ProfileConfig(Options, Generic[StageT_co]):
     def _saving_notes(self) -> Iterator[Note]:
         """Yield a note if saving a step, or a whole window in pieces, probably stalls the run for over `max_stall` s.
 
-        There is none without a window, or for a profiler that records only marks.
+        There is none if no window is set yet, or for a profiler that records only marks. Of a window without an end,
+        only a single step is judged.
         """
         stage, limit = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:

@@ -170,7 +170,10 @@ class TorchNpuSettings(ProfilerSettings):
     )
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) as the base class does, or for options of torch_npu that would have no effect."""
+        """Raise Problem (USAGE) as the base class does, or for options of torch_npu that would have no effect.
+
+        These are module ranges without a database, metrics below level1, and level_none without marks.
+        """
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
             cause = Text("module_statistic of msprof-analyze reads a database, but --export-type text writes none")

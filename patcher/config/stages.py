@@ -18,14 +18,14 @@ WHOLE_STAGE = Window(WHOLE, 0, 1)
 
 
 def _repeat() -> int:
-    """Declare the option `--repeat` as a field, and return the field."""
+    """Declare the option `--repeat` as a field (default: 1), and return the field."""
     return option(
         Number(1), WHOSE, "Number of consecutive rollouts or training steps in which to record the window.", default=1
     )
 
 
 def _replicas() -> tuple[int | str, ...] | None:
-    """Declare the option `--replicas` as a field, and return the field."""
+    """Declare the option `--replicas` as a field (default: replica 0; None: all), and return the field."""
     about = (
         "Replicas of verl's rollout engine to record, such as 0,3. `all` records every replica. With separate servers"
         " for prefill and decode, `prefill` or `decode` selects the servers of that kind."

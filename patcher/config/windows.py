@@ -167,8 +167,8 @@ def _merged(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
 def _suggestion(unit: str, text: str, following: str) -> str:
     """Return a hint with the window that the invalid `text` probably means, or with an example.
 
-    `unit` is what the window counts, such as "decode". `following` is the next word on the command line, perhaps the
-    end of the window.
+    If that window is invalid, too, return the hint of its own error. `unit` is what the window counts, such as
+    "decode". `following` is the next word on the command line, perhaps the end of the window.
     """
     spelled = re.fullmatch(r"[\[(]?\s*([0-9]+)\s*(?:[-,;/_.\uff1a]+|to|\s)\s*([0-9]+)\s*[\])]?", text.strip())
     both = (spelled[1], spelled[2]) if spelled else (text.strip(), following.strip())

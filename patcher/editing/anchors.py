@@ -75,9 +75,9 @@ class AnchorSearch(NamedTuple):
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
         """Return the statement of `method` that `insertion` goes in front of, or around.
 
-        It is the first one after a docstring (`Head`), the loop over given names at any depth (`Loop`), a given
-        top-level statement (`Before`), or the statement that is a given call or assigns its result (`Around`; at any
-        depth if `nested`). Raises Problem (STRUCTURE) unless there is exactly one.
+        It is the first one after a docstring (`Head`; the docstring if nothing follows), or the loop over given names
+        at any depth (`Loop`). Or it is a given top-level statement (`Before`), or the statement that is a given call or
+        assigns its result (`Around`; at any depth if `nested`). Raises Problem (STRUCTURE) unless there is exactly one.
         """
         where = insertion.where
         top = [node for node in method.body.body if isinstance(node, Statement)]

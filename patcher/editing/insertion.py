@@ -24,12 +24,12 @@ Block = tuple[PatchId, Sequence[str]]
 def insert(
     source: bytes, recipe: Recipe, blocks: Sequence[Block], tool: str, *, units: Collection[str], where: str
 ) -> bytes:
-    """Return `source` with `blocks` at the end of the recipe's class, and with the lines that the recipe inserts.
+    """Return `source` with `blocks` at the end of the recipe's class or module, and with the lines that it inserts.
 
     A block is a patch and its lines. The inserted lines are marked as lines of the last block's patch. `tool` is the
     version of rlpatch for the marks, `units` are the kinds of step that are counted or marked, `where` names the file
-    in messages. Raises Problem (STRUCTURE) if the file does not fit the recipe, cannot be parsed, or could not be
-    restored byte for byte.
+    in messages. Raises Problem (STRUCTURE) if the file does not fit the recipe, cannot be parsed, already has a name
+    that a block defines, or could not be restored byte for byte.
     """
     search = AnchorSearch(recipe, sources.read(source, where))
     target, patch = search.only_owner(), blocks[-1][0]
@@ -101,7 +101,7 @@ def _defined(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _method_with(name: str, insertions: Sequence[Insertion], patch: PatchId, search: AnchorSearch) -> Piece:
-    """Return the lines of the method `name` with `insertions`, which bear the marks of `patch`.
+    """Return the piece that puts `insertions`, with the marks of `patch`, into the method `name`: all its lines anew.
 
     Raises Problem (STRUCTURE) if there is not exactly one such method, if LibCST cannot parse it, or if a parameter or
     the place of an insertion is missing.

@@ -43,9 +43,10 @@ def render(
 ) -> Rendered:
     """Return the lines that `recipe` appends to its class or module, for `config` in `release` ("" if unknown).
 
-    The result keeps two blocks apart: that of `patch` with the recorder, and that of `shared` with a base class that
-    other patches of the class use, too (empty if it needs none). `about` is the metadata that the recorder writes.
-    Raises ValueError for a mistake in a recipe or probe: a method defined twice, or an unknown constant or keyword.
+    The result keeps two blocks apart: that of `patch`, with the recorder if there is one, and that of `shared`. The
+    second is a base class that other patches of the class use, too; it is empty if the recorder needs none. `about` is
+    the metadata that the recorder writes. Raises ValueError for a mistake in a recipe or probe: a method defined twice,
+    or an unknown constant or keyword.
     """
     probe = recipe.probe
     members = _members(probe.members)
@@ -321,8 +322,9 @@ class _Recorder:
     def _lines(self, number: int, name: str) -> str:
         """Return the text of the method or nested class `name` in layer `number`, a generated class of the recorder.
 
-        The text is specialised for the recorder's configuration and release.
-        `super()` calls within the layer are replaced by the body that they call.
+        The text is specialised for the recorder's configuration and release. `super()` calls within the layer are
+        replaced by the body that they call. Raises ValueError if an overridden method has other parameters, or returns
+        before the end.
         """
         if (number, name) not in self.text:
             *above, last = self.defined[name][number]
@@ -347,8 +349,9 @@ class _Recorder:
     def _attributes(self, number: int) -> Iterable[str]:
         """Return the lines that set the class attributes of layer `number`, a generated class of the recorder.
 
-        Of the user's choices, which have names in capitals, only those that a method reads are set. Those of a shared
-        layer are set in the layer above it.
+        Of the user's choices, which have names in capitals, only `STAGE` and those that a method reads are set. Those
+        of a shared layer are set in the layer above it. Compile-time constants are left out, since their values are in
+        the code.
         """
         text = "\n".join(line for lines in self.text.values() for line in lines)
         looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", text)}
@@ -374,7 +377,8 @@ def _does_nothing(node: ast.stmt) -> bool:
 def _inline_super(lines: list[str], overridden: list[str]) -> list[str]:
     """Return the `lines` of a method with its `super().NAME(...)` statement replaced by the body of `overridden`.
 
-    Raises ValueError if the parameters differ, or if statements follow and `overridden` contains a return.
+    Imports of that body move to the start of the method. Raises ValueError if the parameters differ, or if statements
+    follow and `overridden` contains a return.
     """
     if lines[0].partition("  #")[0] != overridden[0].partition("  #")[0]:
         raise ValueError(f"a class overrides a method with other parameters: {lines[0]} {overridden[0]}")
@@ -417,8 +421,8 @@ def _inline(lines: list[str], called: list[str], name: str) -> list[str]:
 def _replacement(call: re.Match[str], lines: list[str], called: list[str]) -> list[str]:
     """Return the lines that replace a `call` by the body of its method.
 
-    `called` are the lines of that method, `lines` those of the caller, both with their ``def`` first. Return [] if the
-    body returns early, or if it would overwrite a name of the caller.
+    `called` are the lines of that method, `lines` those of the caller, both with their ``def`` first. Imports that the
+    caller has already are left out. Return [] if the body returns early, or if it would overwrite a name of the caller.
     """
     assigned = _body_assigning(called[1:], call[2] or "")
     if not assigned:

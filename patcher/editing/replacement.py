@@ -63,11 +63,12 @@ def present_settings(source: bytes, recipe: Recipe, *, where: str) -> tuple[Sett
 
 
 def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId, tool: str, *, where: str) -> Replaced:
-    """Return `source` with `arguments` in the calls of `recipe`, unchanged if it has them already.
+    """Return the file with `arguments` in the calls of `recipe`, and the settings before and after.
 
-    `arguments` maps (function, keyword) to code. `tool` is the version of rlpatch in the marks of `patch`, `where`
-    names the file in messages. Raises Problem (STRUCTURE) if the file does not fit the recipe, or if an argument's
-    lines cannot become comments.
+    `arguments` maps (function, keyword) to code; functions that the recipe does not call are ignored. If the calls have
+    these arguments already, the bytes are `source` itself. `tool` is the version of rlpatch in the marks of `patch`,
+    `where` names the file in messages. Raises Problem (STRUCTURE) if the file does not fit the recipe, or if an
+    argument's lines cannot become comments.
     """
     file = sources.read(source, where)._replace(
         tree=ast.parse(source)
@@ -150,7 +151,7 @@ def _first(node: ast.Call) -> ast.keyword | None:
 
 
 def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
-    """Raise Problem (STRUCTURE) unless `after` parses to the tree of `file`, and a revert of `patch` gives its bytes.
+    """Raise Problem (STRUCTURE) unless `after` parses to the tree of `file`, and a revert of `patch` gives its source.
 
     `file` has the source before the change, but the tree after it. `after` are the patched bytes. `where` names the
     file and line in the message.
@@ -202,7 +203,8 @@ class _Text:
     def added(self, node: ast.Call, keyword: str, code: str) -> _Edit:
         """Return the edit that adds the argument `keyword` with the value `code` to a call.
 
-        It goes before the first argument given by name, else after all others.
+        It goes before the first argument given by name, on a line of its own if that one begins a line. Without such an
+        argument, it goes after all others.
         """
         text = f"{keyword}={code}".encode()
         if first := _first(node):

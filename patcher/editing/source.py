@@ -49,7 +49,8 @@ class SourceFile(NamedTuple):
         """Return the file's bytes with lines replaced by those of `pieces`, and with `block` at the end of `target`.
 
         `target` is a class or the module. The lines of `block` have four spaces a level, which become the indentation
-        of the class. They go below the blocks of earlier patches. Line ends and encoding stay those of the file.
+        of the class. In a class, they go below the blocks of earlier patches. Line ends and encoding stay those of the
+        file.
         """
         at, steps, step = len(self.lines), 0, b"    "
         if isinstance(target, ast.ClassDef):

@@ -166,7 +166,10 @@ class Specialiser(ast.NodeVisitor):
         """Leave a name as it is; there is nothing below it."""
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Replace a call's keyword arguments for which `self.keywords` has other code; remove those with "" there."""
+        """Replace a call's keyword arguments for which `self.keywords` has other code; remove those with "" there.
+
+        Their keys are added to `self.used`.
+        """
         function = getattr(node.func, "attr", getattr(node.func, "id", ""))
         for part in (node.func, *node.args):
             self.visit(part)

@@ -46,7 +46,8 @@ def judge_configured(
 
     There are no results if nothing that the launch names can turn a profiler on; with an unreadable text, only for
     profilers that are ON. ``config`` replaces the file that the launch names (None: it does not). The lines of the
-    user's configurations are added to ``reading.texts``. Raises Problem (USAGE) if ``config`` is no YAML file.
+    user's configurations are added to ``reading.texts``. Raises Problem (USAGE) if ``config`` is no YAML file, or if a
+    file cannot be read.
     """
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = (
@@ -94,8 +95,8 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
     """Yield each run of ``application`` that the launch starts with a known configuration.
 
     Without a command, it is a run with ``config`` alone. ``root`` holds the installed project (None: it is not here),
-    ``config`` is the file of `--config` (None: no such option). Lines of configurations are added to
-    ``reading.texts``; why one is unknown, to ``reading.hidden``.
+    ``config`` is the file of `--config` (None: no such option). Lines of configurations are added to ``reading.texts``;
+    why one is unknown, to ``reading.hidden``. Raises Problem (USAGE) if a file cannot be read.
     """
     if config is not None and reading.starts[0].where == ENVIRONMENT:
         _read_configuration(config, application, root, reading)
@@ -123,7 +124,8 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
 def _read_configuration(file: Path, application: Application, root: Path | None, reading: Reading) -> None:
     """Put the lines of the configuration ``file`` into ``reading`` as plain text, in place of those it already has.
 
-    Do nothing if there is no such file, or if the project in ``root`` packages it.
+    Do nothing if there is no such file, or if the project in ``root`` (None: it is not here) packages it. Raises
+    Problem (USAGE) if the file cannot be read.
     """
     package = (root / application.packages[0]).resolve() if root else None
     if file.is_file() and not (package and file.resolve().is_relative_to(package)):
@@ -156,8 +158,9 @@ def _find_configuration(
     """Return the configuration file with which ``program`` is started.
 
     None if hidden text or a directory (d) chooses it, or if it is neither found nor packaged by the project. A packaged
-    file of a project that is not installed (no ``root``) is a relative path that does not exist.
-    ``typed`` maps options to their values: Hydra's p (path), n (name) and d (directory), "" for the application's own.
+    file of a project that is not installed (no ``root``) is a relative path that does not exist. ``typed`` maps options
+    to their values: Hydra's p (path), n (name) and d (directory), "" for the application's own. Raises Problem (USAGE)
+    if ``program`` cannot be read.
     """
     if "d" in typed or not is_known("".join(typed.values())):
         return None
@@ -179,8 +182,8 @@ def _find_configuration(
 def _selects_unpackaged_file(word: str, packaged: Path, file: Path | None) -> bool:
     """Tell whether the override ``word`` selects, for a config group, a file that the project does not have.
 
-    An override that moves Hydra's search path counts, too. ``packaged`` is the folder of the project's configurations,
-    ``file`` the configuration of the run (None: unknown).
+    An override that moves Hydra's search path counts, too; one that selects nothing (null) does not. ``packaged`` is
+    the folder of the project's configurations, ``file`` the configuration of the run (None: unknown).
     """
     key, _, value = word.lstrip("+").partition("=")
     group = key.partition("@")[0]
@@ -252,7 +255,10 @@ def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Re
 
 
 def _find_place(key: str, run: _Run, reading: Reading) -> str:
-    """Return the place, ``file:line`` or a command, where a run sets the dotted ``key``, or one with the same end."""
+    """Return the place, ``file:line`` or a command, where a run sets the dotted ``key``, or one with the same end.
+
+    If none sets it, return the place of the command that starts the run.
+    """
     typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
     alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
     name = key if key in typed else next(alike, key)

@@ -31,7 +31,7 @@ def detect(checked: Checked, launch: Launch, *, with_off: bool) -> tuple[GuardRe
     """Return the results per profiler and place, the severest first; one OFF for a profiler that is off everywhere.
 
     Without ``with_off``, most OFF are left out: to find out which switches a release has takes time. Raises Problem
-    (USAGE) if a script that the launch names, or the configuration, cannot be read.
+    (USAGE) if a file that the launch names, or the configuration, cannot be read.
     """
     application = checked.application
     reading = read(launch, partial(_is_upstream, checked))
@@ -66,7 +66,10 @@ def _off_or_hidden(
 
 
 def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
-    """Return the severest result per profiler and place, but an OFF only if its profiler has no other result."""
+    """Return the severest result per profiler and place, the severest first.
+
+    An OFF is kept only if its profiler has no other result, and only once.
+    """
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF
@@ -78,7 +81,8 @@ def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
 def _is_upstream(checked: Checked, file: Path) -> bool:
     """Tell whether a Python file is the target's own: below its root, and in its packages or with a main for Hydra.
 
-    False if the target has no program that Hydra configures, or its root is unknown.
+    False if the target has no program that Hydra configures, or its root is unknown. Raises Problem (USAGE) if the file
+    cannot be read.
     """
     application, root = checked.application, checked.root.resolve() if checked.root else None
     if not (application and root and file.is_relative_to(root)):
@@ -98,8 +102,9 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
 def _judge(switch: Switch, reading: Reading) -> list[GuardResult]:
     """Return a list with the one result that counts for ``switch``; [] if nothing in the launch can set the switch.
 
-    ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts. But a text
-    that sets a variable or option in a form that cannot be read makes the result UNKNOWN.
+    ON and ARMED come before UNKNOWN, and UNKNOWN before OFF; among equal ones the last in the launch counts. But if a
+    text sets a variable or option in a form that cannot be read, the result is UNKNOWN. For other switches, such a text
+    counts only if there is no other result.
     """
     judge = _JUDGES.get(switch.form)  # none for a key of a runtime environment, in which Ray may start nothing
     results = [*judge(switch, reading)] if judge else []
@@ -192,7 +197,10 @@ def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 
 
 def _parse_object(switch: Switch, text: str) -> dict[str, str]:
-    """Parse a JSON object into key → text of its value; if it is invalid, ``switch``'s keys are unknown (OUTSIDE)."""
+    """Parse a JSON object into key → text of its value; {} for null or an empty text.
+
+    If it is invalid, the keys of ``switch`` are unknown (OUTSIDE).
+    """
     try:
         keys = (json.loads(text.strip() or "null") or {}).items()
     except (ValueError, RecursionError, AttributeError):
@@ -201,7 +209,10 @@ def _parse_object(switch: Switch, text: str) -> dict[str, str]:
 
 
 def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
-    """Yield a result for each start of a program of ``switch``; UNKNOWN if it is not sure that the launch starts it."""
+    """Yield a result, with the state ``otherwise`` of ``switch``, for each start of one of its programs.
+
+    The state is UNKNOWN if it is not sure that the launch starts the program.
+    """
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
@@ -215,9 +226,10 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
 def _judge_request(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
     """Yield a result, with the state ``otherwise`` of ``switch``, for each command that fits a row of ``requested_by``.
 
-    Each pattern of the row must match a whole word, and one after ``!`` none; words with white space do not count. The
-    state is UNKNOWN if it is not sure that the launch runs the command. It is UNKNOWN, too, if the command fails one
-    pattern but has a word that is known only at run time; in a row of one pattern only if it is curl or wget.
+    Each pattern of the row must match a whole word; a pattern after ``!`` fails if it matches one. Words with white
+    space do not count. The state is UNKNOWN if it is not sure that the launch runs the command. It is UNKNOWN, too, if
+    exactly one pattern fails, but a word is known only at run time. In a row of one pattern, this holds only for curl
+    and wget.
     """
     for start in reading.starts:
         words = [word for word in start.words if not re.search(r"\s", word)]  # a text for a shell has starts of its own

@@ -70,7 +70,7 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
     """Return the places of a launch at which processes lose, or may lose, rlpatch's import hook, at most one a line.
 
     ``variable`` is the name of the environment variable that turns the hook on; advice mentions it. Raises Problem
-    (USAGE) if the launch's script cannot be read.
+    (USAGE) if the launch's script, or a file that it names, cannot be read.
     """
     starts, gaps = read(launch).starts, dict[str, HookGap]()
     sets_only = rf"{programs.CONTROL}|{programs.HARMLESS}|export|declare|typeset|local|readonly"

@@ -66,8 +66,8 @@ def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) 
     """Read the command and the script of a launch, and the files that they name, for what they set and start.
 
     Python files for which ``is_upstream`` returns True are left out. If the launch starts nothing, or only curl or
-    wget, Python might run elsewhere: a start of Python that gets the launch's environment is added to the result.
-    Raises Problem (USAGE) if the script of the launch cannot be read.
+    wget, Python might run elsewhere. Then a start of Python with the launch's environment is added to the result.
+    Raises Problem (USAGE) if the script or one of the files cannot be read.
     """
     result = Reading(launch.environ, is_upstream)
     typed = [launch.command] if launch.command else []
@@ -130,7 +130,8 @@ class _Reader:
     def read_shell(self, text: str, line: int) -> None:
         """Note what a shell text, which begins at line number ``line``, sets and starts, and what hides that.
 
-        Text that cannot be split into commands is noted as hidden.
+        Text that cannot be split into commands is noted as hidden. Raises Problem (USAGE) if a file that it names
+        cannot be read.
         """
         commands = list[ShellCommand]()
         try:
@@ -251,7 +252,7 @@ class _Reader:
     def fixed_text(self, raw: str) -> str | None:
         """Return the text of the shell expansion ``raw`` if it does not depend on variables, such as a script's folder.
 
-        Else return None.
+        Else return None. Arguments of a script that is surely started without any are "".
         """
         if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):  # a script that was started without arguments
             return ""
@@ -286,7 +287,10 @@ class _Reader:
     # --- commands ---
 
     def read_command(self, command: ShellCommand) -> None:
-        """Record what a command sets and starts, read what it names, and note whether the script surely goes on."""
+        """Record what a command sets and starts, read what it names, and note whether the script surely goes on.
+
+        Raises Problem (USAGE) if a file cannot be read.
+        """
         words = _stripped(command)
         sources = [*words, *(word for _, word in command.redirects)]
         self.line = min((word.line for word in sources), default=self.line)
@@ -389,7 +393,8 @@ class _Reader:
     def read_code(self, command: ShellCommand, *, is_python: bool) -> None:
         """Read the words of a command that look like code, and record what this sets, starts or hides.
 
-        The code is Python with ``is_python``, otherwise a shell's.
+        The code is Python with ``is_python``, otherwise a shell's. Raises Problem (USAGE) if a file that it names
+        cannot be read.
         """
         for source in command.words:
             if is_python and re.search(r"\w\s", source.text):

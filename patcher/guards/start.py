@@ -24,7 +24,10 @@ def is_known(text: str) -> bool:
 
 
 def is_hidden(word: str) -> bool:
-    """Tell whether ``word`` may set any key: the part before = is unknown, or joined from several expansions."""
+    """Tell whether ``word`` may set any key: the part before = is unknown, or joined from several expansions.
+
+    False for a path in a folder that is not known.
+    """
     key = word.partition("=")[0].strip("[]'\",")
     is_path = re.match(r"[\0\1]+/", key)
     return not is_path and (OUTSIDE in key or (INSIDE in key and key != INSIDE))

@@ -57,7 +57,10 @@ def _undated(applied: tuple[Record, ...]) -> list[Record]:
 
 
 def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
-    """Return the records that the registry has after ``edit``."""
+    """Return the records that the registry has after ``edit``.
+
+    An added record takes the place of the one with the same id, or comes last.
+    """
     records: dict[PatchId, Record] = {record.patch: record for record in present if record.patch not in edit.remove}
     records.update({record.patch: record for record in edit.add})
     return tuple(records.values())

@@ -95,9 +95,10 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
 def _must_finish(journal: Journal, journals: Sequence[Journal], roots_known: set[str]) -> bool | None:
     """Return True if one root has to finish its transaction, False if it has to undo it; None if that is not known.
 
-    ``journal`` is that of the root, ``journals`` are all that were found. A commit mark in any of them means finish.
-    Without one, it means undo if the first participant is among ``roots_known``, since that one gets the mark first.
-    The first participant finishes only if all others are known: its mark may tell them what to do.
+    ``journal`` is that of the root, ``journals`` are all that were found. A commit mark in any journal of the
+    transaction means finish. Without one, it means undo if the first participant is among ``roots_known``, since that
+    one gets the mark first. The first participant goes by its own mark, and finishes only if all others are known: its
+    mark may tell them what to do.
     """
     first, *participants = journal.participants
     if journal.position == 0:
@@ -172,7 +173,8 @@ def _finish(store: StoreFolder, journal: Journal) -> list[str]:
 def _roll_back(store: StoreFolder, journal: Journal) -> list[str]:
     """Undo a transaction: restore the files, remove their bytecode and then the journal.
 
-    Return the files that somebody else has changed, which are not touched. Raises OSError and Problem.
+    Return the files, relative to the root, that somebody else has changed, which are not touched. Raises OSError and
+    Problem.
     """
     foreign = [move.path for move in journal.moves if not _restore(store, move)]
     with contextlib.suppress(OSError):  # what stays is of the bytes of before, or stale by its time

@@ -204,6 +204,10 @@ def _path_state(fields: dict[str, Any]) -> PathState:
 
 
 def _attributes(pairs: Any) -> Attributes:
+    """Return the extended attributes of a JSON list, (name, base64 value), that a record may restore; leave out others.
+
+    Raises ValueError or TypeError if invalid.
+    """
     attributes = recorded(tuple((name, value) for name, value in map(_strings, pairs)))
     for _name, value in attributes:
         binascii.a2b_base64(value)
@@ -219,7 +223,10 @@ def _folder(fields: dict[str, Any]) -> FolderState:
 
 
 def _path(text: Any) -> str:
-    """Return ``text`` if it is a path below the root, outside of the store and not bytecode. Raises ValueError."""
+    """Return ``text`` if it is a path below the root, outside of the store and not bytecode.
+
+    Raises ValueError or TypeError if not.
+    """
     pure = PurePosixPath(_disk_path(text))
     if pure.suffix == ".pyc":
         raise ValueError(f"{text!r} is bytecode")
@@ -230,7 +237,10 @@ def _path(text: Any) -> str:
 
 
 def _disk_path(text: Any) -> str:
-    """Return ``text`` if it can be a path on a disk: encodable, no NUL, not too long. Raises ValueError, TypeError."""
+    """Return ``text`` if it can be a path on a disk: encodable, without NUL, and not too long.
+
+    Raises ValueError or TypeError if not.
+    """
     name = os.fsencode(_string(text))  # UnicodeEncodeError is a ValueError, too
     if b"\0" in name or len(name) > _LONGEST or any(len(part) > _LONGEST_PART for part in name.split(b"/")):
         raise ValueError(f"{text[:80]!r} is not a path that a disk can have")
@@ -238,7 +248,7 @@ def _disk_path(text: Any) -> str:
 
 
 def _digest(text: Any) -> str:
-    """Check 64 hex digits. Raises ValueError or TypeError."""
+    """Return ``text`` if it has 64 hex digits in lower case. Raises ValueError or TypeError if not."""
     if len(_string(text)) != 64 or not _HEX.issuperset(text):
         raise ValueError(f"{text!r} is not a digest")
     return str(text)
@@ -250,21 +260,21 @@ def _shown(value: Any) -> str:
 
 
 def _string(value: Any) -> str:
-    """Check a text. Raises TypeError."""
+    """Return ``value`` if it is a text. Raises TypeError if not."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
 
 
 def _strings(values: Any) -> tuple[str, ...]:
-    """Check a list of texts. Raises TypeError."""
+    """Return a list of texts as a tuple. Raises TypeError for anything else."""
     if not isinstance(values, list):
         raise TypeError(f"{values!r} is not a list")
     return tuple(_string(value) for value in values)
 
 
 def _whole(value: Any, most: int, least: int = 0) -> int:
-    """Check a number between ``least`` and ``most``. Raises TypeError."""
+    """Return ``value`` if it is a whole number from ``least`` to ``most``, both included. Raises TypeError if not."""
     if not isinstance(value, int) or not least <= value <= most:
         raise TypeError(f"{str(value)[:80]} is not a valid number here")
     return value

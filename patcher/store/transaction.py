@@ -95,7 +95,10 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
 
 
 def _failure(error: BaseException) -> Problem:
-    """Return the Problem to report for a transaction that ``error`` stopped and that changed nothing."""
+    """Return the Problem to report for a transaction that ``error`` stopped and that changed nothing.
+
+    A Problem is returned as it is. Ctrl-C becomes INTERRUPTED, any other exception ROLLED_BACK.
+    """
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):

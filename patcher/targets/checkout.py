@@ -27,7 +27,7 @@ def top_of(root: Path) -> Path | None:
 def describe(root: Path, path: PurePosixPath) -> Checkout | None:
     """Return the commit of the checkout around `root`, and its version by the git tags; None without a checkout.
 
-    Also None if git does not track `path`, which is relative to `root`.
+    All texts are "" before the first commit. Also None if git does not track `path`, which is relative to `root`.
     Raises Problem (ENVIRONMENT) if git is not installed or fails, as in a checkout of another user.
     """
     if top_of(root) is None or _git(root, "rev-parse", "--is-inside-work-tree") != b"true\n":
@@ -39,7 +39,10 @@ def describe(root: Path, path: PurePosixPath) -> Checkout | None:
 
 
 def pristine(root: Path, path: PurePosixPath) -> bytes | None:
-    """Return the bytes of `path` at HEAD, with line endings as on disk; None if git cannot tell or a filter applies."""
+    """Return the bytes of `path` at HEAD, with line endings as on disk; None if git cannot tell or a filter applies.
+
+    Git cannot tell without a checkout, without git, or if HEAD does not have the file.
+    """
     with contextlib.suppress(Problem):
         if top_of(root):
             attribute = _git(root, "check-attr", "-z", "filter", "--", str(path)).split(b"\0")[2:3]
@@ -125,7 +128,10 @@ def _release(root: Path) -> tuple[str, str, str]:
 
 
 def _dev_version(tag: Version, distance: int, commit: str) -> str:
-    """Return the dev version of a commit `distance` commits after `tag`, as setuptools-scm forms it."""
+    """Return the dev version of a commit `distance` commits after `tag`, as setuptools-scm forms it.
+
+    With 3 commits after 0.11.0rc1 it is 0.11.0rc2.dev3+gCOMMIT, with 3 after 0.11.0 it is 0.11.1.dev3+gCOMMIT.
+    """
     release = [*tag.release]
     suffix = ""
     if tag.is_postrelease:

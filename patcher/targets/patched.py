@@ -49,7 +49,10 @@ class PatchedRoot(NamedTuple):
             raise problem_of(error) from None
 
     def backup(self, path: PurePosixPath) -> bytes | None:
-        """Return the bytes of a file from before the first patch, None without a good backup."""
+        """Return the bytes of a file from before the first patch; None if the file is missing or has no good backup.
+
+        Raises Problem (ENVIRONMENT) if the file cannot be read or the store is damaged.
+        """
         data = self.read(path)
         return None if data is None else StoreFolder(self.folder).compare(path, data)[0]
 

@@ -132,7 +132,8 @@ def _is_cache(project: Project, linked: Path, here: Path) -> bool:
 def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
     """Return the git state of `root` with a note on the commit, or on why git refused.
 
-    It is empty if `root` is not the project's own checkout. With `git` False no git process is started.
+    It is empty if `root` is not the project's own checkout, or if git does not track the package. With `git` False no
+    git process is started, and only `is_own` is set.
     """
     top = checkout.top_of(root)
     if top is None or (top / project.checkout).resolve() != root:

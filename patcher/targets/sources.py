@@ -63,7 +63,7 @@ def refuse_other_forms(file: Path) -> None:
 
 
 def text(file: Path) -> str | None:
-    """Return the text of a metadata file, None if it cannot be read."""
+    """Return the text of a metadata file, other bytes than UTF-8 replaced; None if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:

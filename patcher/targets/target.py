@@ -103,7 +103,7 @@ class Discovery(NamedTuple):
 
 
 def _may_be_marked(file: Path) -> bool:
-    """Tell whether a file mentions rlpatch; True if it exists but cannot be read."""
+    """Tell whether a file mentions rlpatch; False if it does not exist, True if it cannot be read."""
     try:
         return b"rlpatch" in file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):

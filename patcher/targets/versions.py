@@ -83,7 +83,10 @@ def valid(text: str) -> bool:
 
 
 def satisfies(present: str, expected: str) -> bool:
-    """Tell whether `present` satisfies `==expected`: 0.11.0rc1+gabc is 0.11.0rc1, 0.11.0rc1.dev3 is not."""
+    """Tell whether `present` satisfies `==expected`: 0.11.0rc1+gabc is 0.11.0rc1, 0.11.0rc1.dev3 is not.
+
+    False if one of them does not parse, unless the texts are equal.
+    """
     if present == expected:
         return True
     have, want = parse_version(present), parse_version(expected)
@@ -179,11 +182,11 @@ def from_files(root: Path, package: str, version_files: Iterable[str] = ()) -> S
 def choose_version(
     recorded: Iterable[Source | None], git: Checkout | None, placeholders: Sequence[str] = ()
 ) -> tuple[Source, tuple[Note, ...]]:
-    """Return the version to believe ("" if there is none), and a note on each source that disagrees.
+    """Return the source of the version to believe, and a note on each source that disagrees.
 
-    `recorded` is in order of trust; None stands for a source without a version. A tag at HEAD of `git` (None: no
-    checkout) beats all; sources older than the nearest tag below HEAD come last. The first that is a real release wins,
-    else the first. `placeholders` are versions to ignore.
+    The source's version is "" if there is none. `recorded` is in order of trust; None stands for a source without a
+    version. A tag at HEAD of `git` (None: no checkout) beats all; sources older than the nearest tag below HEAD come
+    last. The first that is a real release wins, else the first. `placeholders` are versions to ignore.
     """
     sources_found = [source for source in recorded if source is not None]
     ranked = _by_trust([source for source in sources_found if source.version not in placeholders], git)
@@ -229,7 +232,10 @@ def _by_trust(recorded: list[Source], git: Checkout | None) -> list[Source]:
 
 
 def _headers(path: Path) -> dict[str, str]:
-    """Return the "name" and "version" headers of a metadata file; missing ones are left out."""
+    """Return the "name" and "version" headers of a metadata file; missing ones are left out.
+
+    {} if the file cannot be read.
+    """
     fields: dict[str, str] = {}
     for line in (sources.text(path) or "").partition("\n\n")[0].splitlines():
         key, colon, value = line.partition(":")

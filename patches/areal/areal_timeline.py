@@ -23,7 +23,11 @@ def _sites(name: str, file: str, *heads: Site, loops: Iterable[Insertion] = ()) 
 
 
 def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
-    """Return the timeline recipe of the engine `name`, such as "FSDP", with `more` sites and the insertions `loops`."""
+    """Return the recipe that records functions of the engine `name`, such as "FSDP", in the timeline.
+
+    They are weight updates, offloading and loading of the model, optimizer steps, and those of the sites `more`.
+    `loops` are insertions that record the iterations of loops.
+    """
     owner = f"{name}Engine"
     return _sites(
         Text("calls inside the {engine} engine", name),

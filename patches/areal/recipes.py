@@ -38,10 +38,10 @@ def _worker_name(role: str, unit: str) -> str:
 
 
 def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
-    """Return the recipe that counts `unit` in `stage`, in AReaL's class for the actor or critic.
+    """Return the recipe that counts steps of the kind `unit` in `stage`, in AReaL's class for the actor or critic.
 
-    Micro-batches are counted with FSDP alone, other units with any engine. `fingerprints` are those of the method that
-    runs the stage.
+    Micro-batches are counted with FSDP alone, other kinds with any engine. `fingerprints` are hashes of the method that
+    runs the stage, as published.
     """
     role = ROLES[stage][0]
     file = f"areal/trainer/ppo/{role}.py"

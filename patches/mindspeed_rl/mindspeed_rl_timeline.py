@@ -27,15 +27,18 @@ _INFER_MODE = ("enter_infer_mode", "exit_infer_mode")
 
 
 def _span(path: str, kind: str, why: str, name: str = "") -> Site:
-    """Return the path, the inserted line and its reason `why` for a span of `kind` that the function `path` records.
+    """Return the site (path, inserted line, reason) that records each call of the function `path` as a span of `kind`.
 
-    The span's name is `name`, or that of the function if `name` is "".
+    The span's name is `name`, or that of the function if `name` is "". `why` is the reason, for users.
     """
     return path, f'span("{kind}", "{name or path.rpartition(".")[2]}")', why
 
 
 def _trainer(algorithm: str, releases: Releases) -> Recipe:
-    """Return the timeline recipe for the training steps of the trainer of `algorithm`, such as "GRPO"."""
+    """Return the recipe that marks the training steps of the trainer of `algorithm`, such as "GRPO", in the timeline.
+
+    It also records the computation of advantages, as a phase.
+    """
     owner = f"Ray{algorithm}Trainer"
     mark = _TIMELINE.around(
         f"{owner}.fit",
@@ -53,9 +56,10 @@ def _trainer(algorithm: str, releases: Releases) -> Recipe:
 
 
 def _worker(class_name: str, file: str, releases: Releases, *methods: str, update: str = "") -> Recipe:
-    """Return the recipe for the `methods` of the worker class `class_name` in the module `file`: spans of work.
+    """Return the recipe that records the `methods` of a worker class in the timeline, as spans of work.
 
-    `update` is the role that the class's method `update` trains ("": the class has no such method).
+    `class_name` is the class, in the module `file` without ".py". `update` is the role that its method `update` trains
+    ("": the class has no such method).
     """
     works = [(method, method) for method in methods] + ([("update", f"update_{update}")] if update else [])
     heads = (

@@ -53,8 +53,8 @@ class _Worker(NamedTuple):
 def _in_releases(strategy: str, class_name: str, module: str, train: str, get_logprobs: str) -> Iterator[_Worker]:
     """Yield the worker class of a `strategy` for each range of releases, as its file and its name have changed.
 
-    `module` is the name of its file without ".py"; `train` and `get_logprobs` are the fingerprints of these methods in
-    all releases, separated by spaces.
+    `module` is the name of its file without ".py"; `train` and `get_logprobs` are the hashes of these methods in all
+    releases, separated by spaces.
     """
     folder, both = "nemo_rl/models/policy", (tuple(train.split()), tuple(get_logprobs.split()))
     yield _Worker(strategy, class_name, f"{folder}/{module}.py", Releases(("0.4.0",)), *both)
@@ -92,7 +92,7 @@ _WORKERS = (
 def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: tuple[Insertion, ...]) -> Recipe:
     """Return the recipe for "update-policy" or "compute-log-prob" (`stage`) of a worker.
 
-    `windows` are the units that it can count, `insertions` its lines.
+    `windows` are the kinds of step that it can count, `insertions` its lines.
     """
     update = stage == _UPDATE
     return Recipe(

@@ -24,7 +24,10 @@ _STATES = ("reload_states", "offload_states", "broadcast_to_vllm", "save_checkpo
 def _sites(
     name: str, file: str, *heads: Site, releases: Releases = RELEASES, loops: Sequence[Insertion] = ()
 ) -> Recipe:
-    """Return the timeline recipe of a file of OpenRLHF's trainer."""
+    """Return the recipe `name` that records functions in a `file` of OpenRLHF's trainer in the timeline.
+
+    `heads` are the functions, `loops` are insertions for loops and single statements.
+    """
     return _TIMELINE.sites(name, f"trainer/{file}", releases, *heads, more=loops)
 
 
@@ -40,7 +43,10 @@ def _work(owner: str, *methods: str) -> Iterable[Site]:
 
 
 def _engine(owner: str) -> Iterable[Site]:
-    """Yield the timeline sites of the rollout engine class `owner`: requests, sleep and wake-up, pauses for syncs."""
+    """Yield the functions of the rollout engine class `owner` to record as spans of the timeline.
+
+    They are requests, sleep and wake-up, and pauses for weight syncs.
+    """
     yield (
         f"{owner}.generate",
         'requested("serve", "generate", None, prompt_token_ids)',

@@ -38,7 +38,7 @@ _OPTIMIZER = Note(
 def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, ...]) -> Recipe:
     """Return the recipe for `stage`, the update of `role` ("actor" or "critic"), in its trainer class `class_name`.
 
-    `fingerprints` are those of its method `ppo_train` in the published releases.
+    `fingerprints` are hashes of its method `ppo_train` in the published releases.
     """
     method, file = "ppo_train", f"openrlhf/trainer/ray/ppo_{role}.py"
     return Recipe(

@@ -16,7 +16,10 @@ class VersionedSteps(TrainingSteps):
     """
 
     def role_of_call(self) -> str:
-        """Return the role for which the worker computes: "actor", "ref" or "critic"."""
+        """Return the role for which the worker computes: "actor", "ref" or "critic".
+
+        An actor without an optimizer is a "ref".
+        """
         if self.ROLES[0] == "critic":
             return "critic"
         return "ref" if self.worker.config.optimizer is None else "actor"
@@ -30,7 +33,10 @@ class VersionedSteps(TrainingSteps):
         return "AReaL's own torch profiler is running" if running else ""
 
     def begin_call(self, role: str) -> None:
-        """Set the calls of ``role`` to the version of the engine's weights before this call is counted."""
+        """Begin a call of ``role``; its training step is the version of the engine's weights plus 1.
+
+        If no newer version was set since the last call, calls are counted.
+        """
         self.calls[role] = max(self.worker.engine.get_version(), self.calls.get(role, 0))
         super().begin_call(role)
 

@@ -32,14 +32,14 @@ class StepMetadata(Recorder):
     def begin_unit(self, number: int, batch: Any) -> None:
         """Note the number, the start time (ns since 1970) and the contents of a unit whose input is ``batch``.
 
-        Leave out units of the warm-up.
+        A unit is a decode step, a micro-batch or what else is counted. Leave out units of the warm-up.
         """
         if number >= self.first:
             contents = self.contents(batch)
             self.units.append({"number": number, "begin": self.clock(), "uncounted": self.uncounted, **contents})
 
     def end_unit(self) -> None:
-        """Keep the end time of the last unit."""
+        """Note the time (ns since 1970) at which the last unit has ended, unless it has one already."""
         if self.units:
             self.units[-1].setdefault("end", self.clock())
 
@@ -114,7 +114,7 @@ class CompressedMetadata(StepMetadata, Compression):
             self.compress(traces, [self.watched(), *(trace + ".rlpatch.json" for trace in traces)])
 
     def update_trace_names(self, traces: Sequence[str], metadata_files: Sequence[str], new_path: str) -> None:
-        """Put the ".gz" paths of compressed ``traces`` into their ``metadata_files``.
+        """Put the ".gz" paths of compressed ``traces`` into their ``metadata_files``; missing ones are skipped.
 
         A metadata file beside a trace is renamed like the trace. One that lists the traces of a later window keeps
         its content. ``new_path`` is the path of a temporary file.

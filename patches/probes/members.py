@@ -25,7 +25,10 @@ class Loops(Calls):
     """For loops over units: it rebinds their iterables."""
 
     def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:
-        """Return ``units`` wrapped: the recorder hears of each; with ``last``, the stage's call ends with them."""
+        """Return ``units`` wrapped: the recorder hears of each; with ``last``, the stage's call ends with them.
+
+        ``unit`` names what they are, such as "micro-batch". If nothing more is recorded, return ``units`` itself.
+        """
         if self._rlpatch_stage_probe is None:
             return units
         return self._RlpatchStage.Loop(self._rlpatch_stage, unit, units, last)

@@ -63,7 +63,10 @@ class MemoryHistory(WindowTool):
             self.mark(unit)
 
     def mark(self, number: int) -> None:
-        """Mark in the memory history that unit ``number`` begins: allocate one byte, or nothing if none is free."""
+        """Mark in the memory history that unit ``number`` begins, a decode step or what else is counted.
+
+        The mark is an allocation of one byte; there is none if no memory is free.
+        """
         import contextlib
 
         with contextlib.suppress(RuntimeError):  # no byte is left: the window goes on without the mark

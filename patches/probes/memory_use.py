@@ -34,7 +34,7 @@ class MemoryUse(Steerable):
         self.device, self.debt, self.private, self.changed = None, 0, 0, False
 
     def note_memory(self, is_frequent: bool) -> None:  # docstring goes in
-        """Append this process's memory to ``notes``; if ``is_frequent``, skip calls, to take 20 us on average."""
+        """Append the memory of process and device to ``notes``; if ``is_frequent``, skip calls to average 20 us."""
         if is_frequent and self.debt > 0:
             self.debt -= 20000
             return
@@ -143,7 +143,7 @@ class MemoryUse(Steerable):
         return available, total
 
     def memory_record(self, origin_us: int) -> Any:  # docstring goes in
-        """Remove all notes; return them as a record: times in us after ``origin_us``, "blocks" as differences."""
+        """Remove all notes; return them and the host's memory: us after ``origin_us``, "blocks" as differences."""
         rows = [self.notes.popleft() for _ in range(len(self.notes))]
         pairs = [self.in_use.popleft() for _ in range(len(self.in_use))]
         self.changed = False

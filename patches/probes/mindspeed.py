@@ -27,7 +27,10 @@ class StageOfWorker(TrainingSteps):
         return role
 
     def framework_conflict(self) -> str:
-        """Return why micro-batches cannot be counted: pipeline parallelism; "" without it, or for other units."""
+        """Return why micro-batches cannot be counted: pipeline parallelism, or several chunks of the model.
+
+        "" without these, or if the window counts something else.
+        """
         stages = self.worker.parallel_state.get_pipeline_model_parallel_world_size()
         if self.UNIT == "micro-batch" and max(stages, len(self.engine.model)) > 1:
             return "pipeline parallelism interleaves the micro-batches; in updates, use --mini-batch"
@@ -59,7 +62,10 @@ class HostedRanks(ReplicaRecorder):
         return dist.get_world_size()  # type: ignore[no-any-return]
 
     def context_growth(self, worker: Any) -> int:
-        """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""
+        """Return the most tokens by which one iteration makes a context longer.
+
+        It is one, plus the number of draft tokens with speculative decoding.
+        """
         config = worker._rlpatch_stage_worker.vllm_config
         return 1 + int(getattr(config.speculative_config, "num_speculative_tokens", 0))
 

@@ -81,7 +81,11 @@ class NsysMetadata(StepMetadata, NsysCapture):
     UNIT: str
 
     def begin_unit(self, number: int, batch: Any) -> None:
-        """Close the range of the unit before, and open one named after unit ``number`` and what ``batch`` holds."""
+        """Close the range of the unit before, and open one for unit ``number``, whose input is ``batch``.
+
+        Its name has the kind of unit, the number and what the batch holds, such as "decode 30, 64 requests, 64
+        tokens". In the warm-up it begins with "warm-up".
+        """
         super().begin_unit(number, batch)
         contents = self.units[-1] if number >= self.first else self.contents(batch)
         counts = ("requests", "tokens", "drafts", "longest", "context", "sequences")

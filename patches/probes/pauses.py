@@ -36,9 +36,9 @@ class NamedIterations(StepMetadata):
     """Notes the timeline's id of the iteration that is a unit."""
 
     def begin_unit(self, number: int, batch: Any) -> None:
-        """Begin unit ``number`` and note its input ``batch``.
+        """Begin unit ``number`` and note its input ``batch``, as the base class does.
 
-        Also note the timeline's id of the iteration that is running, if it has one.
+        After the warm-up, also note the timeline's id of the iteration that is running, if it has one.
         """
         import sys
 

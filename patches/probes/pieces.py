@@ -38,7 +38,10 @@ class Pieces(CountedUnits):
         self.length = max(1, min(self.FIRST_PIECE, int(self.max_stall * 1000 / self.UNIT_STALL_MS)))
 
     def open_window(self, unit: int) -> None:
-        """Start the tool before unit number ``unit`` for one piece: at most ``length`` more units of the window."""
+        """Start the tool before unit number ``unit`` for one piece of the window.
+
+        A piece has at most ``length`` units after the warm-up.
+        """
         window = self.first, self.end
         self.first = self.piece_first = max(self.first, unit)
         self.end = self.piece_end = min(self.end, self.first + self.length)

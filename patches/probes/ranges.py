@@ -202,7 +202,10 @@ class Markers(Recorded):
         self.ranges = []
 
     def begin_recording(self) -> None:
-        """Begin the outermost range, named by ``subject``, and inside it one for each scope that is open."""
+        """Begin the outermost range, named by ``subject``, and inside it one for each scope that is open.
+
+        A scope is what a range is for, such as a mini-batch.
+        """
         super().begin_recording()
         self.marking = True
         ongoing, self.ranges = self.ranges, []
@@ -218,7 +221,10 @@ class Markers(Recorded):
         super().end_recording()
 
     def enter_range(self, scope: str, name: str) -> None:
-        """Note that ``scope`` begins, and open a range called ``name`` for it while units are recorded."""
+        """Note that ``scope`` begins, and open a range called ``name`` for it while units are recorded.
+
+        ``scope`` tells what the range is for, such as "unit" or "mini-batch".
+        """
         self.ranges.append((scope, name, self.begin_range(name) if self.marking else None))
 
     def leave_range(self, scope: str) -> None:
@@ -298,7 +304,10 @@ class TrainingMarkers(Markers, TrainingSteps):
         super().stop(unit)
 
     def pause(self) -> None:
-        """Begin a range for what runs between two loops of units."""
+        """Begin a range "uncounted" for what runs between two loops of units, such as an optimizer step.
+
+        Begin none while nothing is recorded.
+        """
         super().pause()
         if self.marking:
             self.enter_range("uncounted", "uncounted")

@@ -28,9 +28,9 @@ class WindowTool(Steerable):
     dispatch: Callable[..., Any]
 
     def open_window(self, unit: int) -> None:
-        """Start before unit number ``unit``, to record the units ``first`` to ``end - 1``.
+        """Start before unit number ``unit``, to record the units ``first`` to ``end - 1``; warm up until ``first``.
 
-        Until ``first`` it warms up.
+        A unit is what the window counts, such as a decode step or a micro-batch.
         """
 
     def next_unit(self) -> None:
@@ -117,14 +117,18 @@ class Recorder(WindowTool):
         self.read_settings()
 
     def read_settings(self) -> None:
-        """Read the chosen ranks, and whether RLPATCH=0 switches recording off."""
+        """Read the chosen ranks, and whether RLPATCH=0 switches recording off.
+
+        ``done`` becomes True if it does, or if this rank was not chosen.
+        """
         self.ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
         self.done = self.setting("RLPATCH", "1", "[01]") == "0" or {"all", str(self.rank)}.isdisjoint(self.ranks)
 
     def open(self, unit: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
         """Start recording before unit number ``unit``, whose input is ``batch``.
 
-        If something prevents that, report it and end the window.
+        A unit is what the window counts, such as a decode step. If something prevents the recording, report it and
+        end the window.
         """
         import sys
         import threading
@@ -225,7 +229,10 @@ class CountedUnits(Recorder):
     UNITS: str  # the name of several units
 
     def read_settings(self) -> None:
-        """Read the chosen window, which must have the form of ``WINDOWS``."""
+        """Read the chosen window, which must have the form of ``WINDOWS``, after the chosen ranks.
+
+        Raises ValueError for another form, or a window that cannot exist.
+        """
         super().read_settings()
         self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.WINDOWS)
         self.read_windows()
@@ -237,7 +244,7 @@ class CountedUnits(Recorder):
     def read_window(self) -> None:
         """Set ``first`` and ``end`` from the text "A:B" of the window; "A:" has no end.
 
-        Cut it to ``LONGEST`` units. Raises ValueError if it has another form, is empty or begins before ``LOWEST``.
+        Cut it to ``LONGEST`` units. Raises ValueError if it is no such text, is empty or begins before ``LOWEST``.
         """
         self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
         if not self.LOWEST <= self.first < self.end:
@@ -251,7 +258,8 @@ class CountedUnits(Recorder):
     def tick(self, batch: Any) -> None:
         """Begin the next unit of an open window, whose input is ``batch``: tell the tool, and count the unit.
 
-        This ends the range of uncounted iterations. Before the first recorded unit, wait for the device.
+        A unit is a decode step, a micro-batch or what else the window counts. This ends the range of uncounted
+        iterations. Before the first recorded unit, wait for the device.
         """
         self.uncounted_range.close()
         if self.unit == self.first:
@@ -262,7 +270,10 @@ class CountedUnits(Recorder):
         self.unit += 1
 
     def pause(self) -> None:
-        """End the unit; mark what follows in the trace as "rlpatch:uncounted", since it belongs to no unit."""
+        """End the unit; mark what follows in the trace as "rlpatch:uncounted", since it belongs to no unit.
+
+        Count these pauses in ``uncounted``.
+        """
         from torch.profiler import record_function
 
         self.end_unit()

@@ -115,7 +115,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         return kind in ("decode", "prefill")
 
     def context_lengths(self, batch: Any) -> list[int]:  # docstring goes in
-        """Return each request's context in tokens, with those of this batch and those that arrive late."""
+        """Return each request's context in tokens; tokens of this batch and of late results are included."""
         lengths = getattr(batch, "seq_lens_cpu", None)
         if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
             return list(lengths.tolist())
@@ -146,7 +146,10 @@ class SglangRollout(SglangWorker, RolloutUnits):
                 self.wait()
 
     def yield_to(self, start: bool) -> None:
-        """Close the window before SGLang's own profiler starts; ``start`` is False if that profiler stops."""
+        """Close the window before SGLang's own profiler starts, and open none until it stops.
+
+        ``start`` tells whether it starts or stops.
+        """
         self.will_start = start
         if start:
             self.close("the framework's own profiler starts")
@@ -175,7 +178,10 @@ class SglangRollout(SglangWorker, RolloutUnits):
             getattr(self, event)(*args)
 
     def wait(self) -> None:
-        """Wait until the thread that runs the forward has done all that was handed over; at most 60 seconds."""
+        """Wait until the thread that runs the forward has done all that was handed over; at most 60 seconds.
+
+        Return at once while nothing is handed over to that thread.
+        """
         import threading
 
         if self.near:
@@ -189,7 +195,10 @@ class SglangRollout(SglangWorker, RolloutUnits):
         super().__init__(worker)
 
     def context_growth(self, worker: Any) -> int:
-        """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""
+        """Return the most tokens by which one iteration makes a context longer.
+
+        It is one, plus the number of draft tokens with speculative decoding.
+        """
         return 1 + (getattr(worker.server_args, "speculative_num_draft_tokens", 0) or 0)
 
     def serves(self, worker: Any) -> str:
@@ -244,7 +253,7 @@ class BatchContexts(SglangRollout):
         self.longest_bound, self.bound_known = 0, False
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; a bound if below ``threshold`` or not ``exact``. Once a batch."""
+        """Call once a batch: return the longest context in tokens, a bound below ``threshold`` or not ``exact``."""
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         self.longest_bound += self.growth
         if decodes and self.bound_known and (self.longest_bound < threshold or not exact):

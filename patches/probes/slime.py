@@ -16,9 +16,10 @@ class ModelSteps(WithoutProfiler):
     """
 
     def role_of_call(self, model: Any, prefix: str = "") -> str:
-        """Return the role for which ``model`` computes: ``prefix``, else that of its first chunk, else "actor".
+        """Return the role for which ``model`` computes, such as "ref".
 
-        ``model`` is a list of chunks. Also keep the first chunk's configuration in the worker.
+        It is ``prefix`` without its final "_", else the role of the first chunk, else "actor". ``model`` is a list
+        of chunks. Also keep the first chunk's configuration in the worker.
         """
         self.worker.tf_config = model[0].config  # what Megatron's schedule goes by
         return prefix.rstrip("_") or getattr(model[0], "role", "actor")

@@ -522,7 +522,8 @@ class VllmTimeline(EngineTimeline):
     def iteration(self, worker: Any, batch: Any) -> Any:
         """Begin and return the span of an iteration: requests, tokens, sum and maximum of contexts of ``batch``.
 
-        Return None without tokens, on a rank that was not chosen, and after an error, which stops the timeline.
+        Speculative draft tokens are not counted. Return None without tokens, on a rank that was not chosen, and
+        after an error, which stops the timeline.
         """
         try:
             if self.counted is None:

@@ -18,7 +18,10 @@ class ProfilerTool(WindowTool):
     stopping: Any  # an ExitStack
 
     def open_window(self, unit: int) -> None:
-        """Make and start the profiler, with its step number set to that of unit number ``unit``."""
+        """Make and start the profiler before unit number ``unit``, with its step number set to that of the unit.
+
+        A unit is a decode step, a micro-batch or what else the window counts.
+        """
         from contextlib import ExitStack
 
         self.traces_before, self.stopping = self.traces(), ExitStack()
@@ -57,9 +60,9 @@ class NpuProfiler(ProfilerTool):
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, unit: int) -> None:
-        """Make ``self.prof``, a torch_npu profiler that skips ``unit`` units, warms up, and records the window.
+        """Make ``self.prof``, a torch_npu profiler that skips ``unit`` steps, warms up, and records the window.
 
-        The warm-up lasts from there to the window's first unit.
+        The warm-up lasts from there to the window's first step.
         """
         from torch_npu import profiler
 
@@ -128,7 +131,7 @@ class TorchProfiler(ProfilerTool):
         profile, start = type(self.prof), type(self.prof).start
 
         def close_and_start(profiler: Any) -> Any:
-            """Close the window of this process, then start the other profiler."""
+            """Close the window of this process, if it has one, and start the other profiler."""
             if self.pid == os.getpid():  # else it is a child, forked inside the window
                 self.dispatch(self, None, "close", ["another profiler starts"])
             return start(profiler)
@@ -166,7 +169,10 @@ class TorchProfiler(ProfilerTool):
         return records and not getattr(torch.autograd, "_profiler_enabled", lambda: True)()
 
     def build(self, unit: int) -> None:
-        """Make ``self.prof``, a torch profiler that skips ``unit`` steps, warms up, and records the window."""
+        """Make ``self.prof``, a torch profiler that skips ``unit`` steps, warms up, and records the window.
+
+        The warm-up lasts from there to the window's first step.
+        """
         from torch import profiler
 
         self.prof = profiler.profile(

@@ -53,7 +53,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         super().read_settings()
 
     def enter(self, *call: Any) -> None:
-        """Begin a call of the stage if its role was chosen.
+        """Begin a call of the stage, such as update-policy, if its role was chosen.
 
         ``call`` are the arguments by which ``role_of_call`` tells the role. In any case, first close a window of
         the call before, or of a rollout in the same thread.
@@ -230,7 +230,7 @@ class TrainingSteps(CountedUnits, OneWorld):
         self.done = False
 
     def add_metadata(self, data: dict[str, Any]) -> None:  # docstring goes in
-        """Hook of the step metadata: other steps may follow, of which ``done`` says nothing."""
+        """Note as ``done`` if the process ends, or if the last chosen training step has no window left."""
         data["done"] = self.exits or (self.step >= max(self.steps) and self.open_at is None)
 
     def contents(self, batch: Any) -> Mapping[str, object]:

@@ -33,7 +33,10 @@ class TrainerUpdate(TrainerSteps):
     """The update: forward and backward of each micro-batch once it is there, and the optimizer step of them all."""
 
     def framework_conflict(self) -> str:
-        """Return why mini-batches cannot be counted: TRL would generate within a mini-batch; "" if they can."""
+        """Return why mini-batches cannot be counted: TRL would generate within a mini-batch.
+
+        "" if they can, or if the window counts something else.
+        """
         args = self.worker.args
         turns = getattr(args, "steps_per_generation", None) or args.gradient_accumulation_steps
         if self.UNIT == "mini-batch" and turns < args.gradient_accumulation_steps:

@@ -66,7 +66,11 @@ class Trainer(TrainingSteps):
     parameter_version: Any = None  # of the weights that the rollout has, where this process knows of it
 
     def role_of_call(self, data: Any) -> str:
-        """Return the role for which the worker computes the batch ``data``: "critic", "ref" or "actor"."""
+        """Return the role for which the worker computes the batch ``data``: "critic", "ref" or "actor".
+
+        It is "ref" for an engine that only goes forward, or if ``data`` asks for the model without its LoRA
+        adapter.
+        """
         if self.worker.config.model_type == "value_model":
             return "critic"
         bare = data.get("no_lora_adapter", None)
@@ -168,7 +172,10 @@ class WorkerUpdate(Trainer):
             self.leave()
 
     def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
-        """End a loop over units as the base class does; a loop of mini-batches ends the update."""
+        """End a loop over units as the base class does; a loop of mini-batches ends the update.
+
+        After that, ``begin_batch`` begins calls again.
+        """
         super().end_loop(unit, ends_call, complete)
         self.looped = self.looped and unit != "mini-batch"
 

@@ -239,7 +239,7 @@ class OutputContexts(SchedulerOutputs):
         return length
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # docstring goes in
-        """Return the longest context in tokens; a bound if below ``threshold`` or not ``exact``. Once a batch."""
+        """Call once a batch: return the longest context in tokens, a bound below ``threshold`` or not ``exact``."""
         self.longest_bound += self.growth
         if self.bound_known and (self.longest_bound < threshold or not exact):
             return self.longest_bound
@@ -310,7 +310,7 @@ class InputContexts(ModelInputs):
     growth: int
 
     def longest_context(self, batch: Any, threshold: int, exact: bool) -> int:  # noqa: ARG002
-        """Return the tokens of the longest context of an iteration."""
+        """Return the tokens of the longest context in the iteration observed last; the arguments are ignored."""
         return int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
 
 
@@ -342,7 +342,10 @@ class VllmWorker(ReplicaRecorder):
         return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(getattr(transfer, "kv_role", ""), "")
 
     def context_growth(self, worker: Any) -> int:
-        """Return by how many tokens an iteration makes a context longer, at most: one, and the drafts."""
+        """Return the most tokens by which one iteration makes a context longer.
+
+        It is one, plus the number of draft tokens with speculative decoding.
+        """
         return 1 + int(getattr(worker.vllm_config.speculative_config, "num_speculative_tokens", 0))
 
 

@@ -84,9 +84,9 @@ def _later_recipe(
     shape: Text,
     *insertions: Insertion,
 ) -> Recipe:
-    """Return the recipe for the model runner of later `releases`; `letter` is the name of its structure.
+    """Return the recipe for the model runner of later `releases`, which have the same structure, called `letter`.
 
-    `shape` describes the structure in words, `fingerprints` are those of its method, `insertions` are its lines.
+    `shape` describes this structure in words, `fingerprints` are hashes of its method, `insertions` are its lines.
     """
     return FIRST._replace(
         name=Text("graph capture of the model runner, structure {structure}", letter),

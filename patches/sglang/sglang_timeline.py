@@ -15,7 +15,10 @@ _MANAGERS = "srt/managers"
 
 
 def _request_sites(owner: str) -> Iterator[Site]:
-    """Yield the timeline sites in the class `owner`: requests to update weights, and to free or allocate memory."""
+    """Yield the functions of the class `owner` to record as spans of the timeline.
+
+    They update the weights ("sync"), and free or allocate memory ("sleep").
+    """
     updates = (f"update_weights_from_{source}" for source in ("disk", "distributed", "tensor", "ipc"))
     memory = ("release_memory_occupation", "resume_memory_occupation")
     yield from span_sites(owner, "sync", Text("the engine receives the weights for the next rollout"), *updates)

@@ -13,7 +13,10 @@ _WHY = Text("this call is part of a weight sync, which ends when the next batch 
 
 
 def _calls(owner: str) -> tuple[Site, ...]:
-    """Return the sites of a weight sync's calls in the class ``owner``; some leave the sync open for further calls."""
+    """Return the functions of the class ``owner`` to record as calls of a weight sync.
+
+    All but ``end_weight_update`` leave the sync open for further calls.
+    """
     loads = (f"update_weights_from_{source}" for source in ("disk", "distributed", "tensor", "ipc"))
     goes_on = {"begin_weight_update": True, **dict.fromkeys(loads, True), "end_weight_update": False}
     return tuple((f"{owner}.{call}", f'sync(self, "rollout", "{call}", {on})', _WHY) for call, on in goes_on.items())

@@ -130,7 +130,7 @@ _STAGES = ("update-policy", "compute-log-prob", "update-critic", "compute-values
 def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[str, ...]) -> Recipe:
     """Return the recipe for `stage` of the Megatron backend in `package`, which is slime or a fork of it.
 
-    `fingerprints` are those of the backend's function `train` or `forward_only`.
+    `fingerprints` are hashes of the backend's function `train` (for updates) or `forward_only`.
     """
     update, file = stage in UPDATES, f"{package}/{_FILE}"
     return Recipe(
@@ -184,10 +184,10 @@ def upstream(
     *more: Recipe,
     senders: tuple[Recipe, ...],
 ) -> Upstream:
-    """Return the declarations of slime or a fork of it.
+    """Return the declarations of slime or a fork of it: recipes, switches of other profilers, processes, defaults.
 
-    `train` and `forward_only` are the fingerprints of these functions, `more` are recipes for the timeline's sites that
-    only this project has, `senders` those for its code that sends weights.
+    `train` and `forward_only` are the fingerprints of these functions. `more` are timeline recipes that only this
+    project has, `senders` those for its code that sends weights.
     """
     package, releases = project.package, Releases(project.releases)
     return Upstream(

@@ -18,7 +18,10 @@ _GENERATED = Text("one trajectory, with its requests and its reward")
 
 
 def group(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the group of training actors, in `file` of `package`, slime or a fork of it."""
+    """Return the recipe that records in the timeline the driver's calls on the group of training actors.
+
+    The group is a class in `file` of `package`, slime or a fork of it.
+    """
     methods = ("update_weights", "save_model", "onload", "offload", "clear_memory")
     return Timeline(package).sites(
         Text("calls from the driver to the ranks (in {file})", file),
@@ -30,7 +33,11 @@ def group(package: str, releases: Releases, file: str) -> Recipe:
 
 
 def timer(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for the timer of the workers, in `file` of `package`, slime or a fork of it."""
+    """Return the recipe that records in the timeline the phases that the workers' timer measures.
+
+    Methods of actors that the timer wraps become spans of work. The timer is in `file` of `package`, slime or a fork of
+    it.
+    """
     return Timeline(package).sites(
         Text("phases of the workers, {file}", file),
         file,
@@ -45,9 +52,9 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
 
 
 def manager(package: str, releases: Releases, file: str) -> Recipe:
-    """Return the timeline recipe for freeing and allocating the engines' memory, in `file` of `package`.
+    """Return the recipe that records in the timeline when the engines' memory is freed or allocated.
 
-    The functions are those of the rollout manager of slime or a fork of it.
+    The functions are those of the rollout manager, in `file` of `package`, slime or a fork of it.
     """
     why = Text("the engines free their memory or allocate it again")
     methods = ("offload", "onload", "onload_weights", "onload_kv")

@@ -49,9 +49,10 @@ class StageGroup(NamedTuple):
 
 
 def table(words: Words = ENGLISH, *, short: bool = False) -> list[str]:
-    """Return the lines of the Markdown table of targets: rollouts, training stages, stages recorded as a whole.
+    """Return the lines of the Markdown table of targets, in the language of `words`.
 
-    The `short` table has a row for each project, with its windows alone. `words` are those of its language.
+    Rollouts come first, then training stages, stages recorded as a whole, and settings of frameworks' own profilers.
+    The `short` table has a row for each project, with its windows alone.
     """
     rows = [row for upstream in upstreams() for row in (windowed(upstream) if short else grouped(upstream))]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))

@@ -110,9 +110,9 @@ _LOG_PROBS = (
 
 
 def _update_probe() -> Probe:
-    """Return the probe of a trainer's update; its `constants` raise Problem (USAGE) for a window of later mini-batches.
+    """Return the probe of a trainer's update, which refuses windows of mini-batches above 0.
 
-    A training step of TRL has only mini-batch 0.
+    A training step of TRL has only mini-batch 0. For others, the probe's `constants` raises Problem (USAGE).
     """
     probe = training.probe(
         TrainerUpdate,

@@ -32,9 +32,10 @@ def _phases() -> Iterable[Site]:
 
 
 def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"') -> Recipe:
-    """Return the timeline recipe of the trainer `name`, such as "GRPO": its micro-batches, steps and phases.
+    """Return the recipe that records the trainer `name`, such as "GRPO", in the timeline.
 
-    `micro` has the kind and the name of a micro-batch's span, as arguments in Python code.
+    It has the trainer's micro-batches, training steps, phases and weight syncs. `micro` has the kind and the name of a
+    micro-batch's span, as arguments in Python code.
     """
     heads = (
         (

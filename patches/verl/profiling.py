@@ -61,8 +61,8 @@ _NO_RANKS_OR_ONE: tuple[object, ...] = ([], [0])
 def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
     """Return the switch that records training steps in a role, in verl 0.4.1 to 0.5.0.
 
-    `releases` is a version specifier, `by_role` the text in verl's code that tells these releases apart ("!TEXT": its
-    absence).
+    It is ON if the configuration lists steps and ranks, ARMED if it lists only steps, else OFF. `releases` is a version
+    specifier, `by_role` the text in verl's code that tells these releases apart ("!TEXT": its absence).
     """
     ranks, every = f"{role}.profiler.ranks", f"{role}.profiler.all_ranks"
 

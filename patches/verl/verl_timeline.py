@@ -29,7 +29,7 @@ _OPTIMIZER_STEP = Text("this function runs the optimizer step, which ends a mini
 
 
 def _loop_recipe(name: str, file: str, releases: Releases, *loops: Insertion, steps: str = "") -> Recipe:
-    """Return the recipe called `name` for `loops` over units in `file`, and for the optimizer steps.
+    """Return the recipe called `name` that records iterations of `loops` and optimizer steps of `file` in the timeline.
 
     `steps` is the path of the function that runs an optimizer step ("": the file has none).
     """
@@ -44,7 +44,10 @@ _SCORE = 'span("reward", "compute_score")'
 
 
 def _server_sites(class_name: str) -> Iterator[Site]:
-    """Yield the timeline sites of a rollout server: requests, sleep and wake-up, aborted requests."""
+    """Yield the functions of a rollout server, the class `class_name`, to record as spans of the timeline.
+
+    They are requests, sleep and wake-up, and the abortion of requests before a weight sync.
+    """
     aborted = Text("running requests are aborted here, before the weights arrive")
     yield f"{class_name}.generate", _SERVE, _SERVER
     yield from span_sites(class_name, "sleep", _MEMORY, "sleep", "wake_up")

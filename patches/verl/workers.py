@@ -35,7 +35,10 @@ def _once(method: str) -> _Loops:
 
 
 def _mini_batches(method: str) -> _Loops:
-    """Return the lines and windows of a Megatron update: mini-batches in a loop, micro-batches in a schedule."""
+    """Return the lines and windows for `method`, a Megatron update with a loop over mini-batches.
+
+    Micro-batches, which Megatron's schedule runs, are not counted here.
+    """
     minis = loop(method, MINI, "dataloader", last=True, windows=(MINI,))
     shape = Text("the function has one loop over the mini-batches; Megatron's schedule runs the micro-batches")
     return _Loops((_enter(method), minis, _end(method)), (MINI, CALL), shape)
@@ -139,9 +142,9 @@ def _in_loops(
 def _in_schedule(
     worker: _Worker, stage: str, model_attribute: str, *, recorder_class: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
-    """Return the recipe for a stage's micro-batches in Megatron's schedule.
+    """Return the recipe that counts the micro-batches of `stage`, which Megatron's schedule runs.
 
-    `recorder_class` is the recorder, which tells the role of a call; `model_attribute` names the worker's attribute
+    `recorder_class` is the recorder, which tells the role of a call. `model_attribute` names the attribute of `worker`
     with the model's chunks, `fingerprints` are those of the method `forward_backward_batch`.
     """
     method, update = stage.replace("-", "_"), stage in UPDATES

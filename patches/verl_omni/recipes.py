@@ -22,9 +22,9 @@ _TIMESTEPS = Note(
 
 
 def _recipe(stage: str, unit: str, *fingerprints: str) -> Recipe:
-    """Return verl's recipe for `unit` in `stage` of the engine worker, for the file and releases of verl-omni.
+    """Return verl's recipe for steps of the kind `unit` in `stage` of the engine worker, adapted to verl-omni.
 
-    `fingerprints` are those of the worker's method.
+    File, releases and strategies are those of verl-omni. `fingerprints` are hashes of the worker's method.
     """
     recipe = engine_worker(stage, unit)
     (structure,) = recipe.structures

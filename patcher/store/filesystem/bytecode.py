@@ -20,7 +20,10 @@ def beside(source: Path) -> list[Path]:
 
 
 def prefixed_bytecode(source: Path) -> list[Path]:
-    """Return the ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX, else `sys.pycache_prefix`; [] without both."""
+    """Return the ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX, else `sys.pycache_prefix`, sorted.
+
+    Return [] if neither is set.
+    """
     prefix = os.environ.get("PYTHONPYCACHEPREFIX") or sys.pycache_prefix
     if not prefix:
         return []
@@ -29,7 +32,7 @@ def prefixed_bytecode(source: Path) -> list[Path]:
 
 
 def _compiled_in(stem: str, folder: Path) -> list[Path]:
-    """Return the files and links in ``folder`` that are named ``stem``.*.pyc, such as ``worker.cpython-311.pyc``.
+    """Return the files and links in ``folder`` named ``stem``.*.pyc, such as ``worker.cpython-311.pyc``; sorted.
 
     Return an empty list for a folder that is missing or closed to this user.
     """

@@ -42,7 +42,10 @@ def digest(content: bytes) -> str:
 
 
 def same(state: PathState | None, other: PathState | None) -> bool:
-    """Tell whether two states have the same content or link text; times, modes and owners do not count."""
+    """Tell whether two states have the same content or link text; times, modes and owners do not count.
+
+    None, for no file, is the same only as None.
+    """
     if state is None or other is None:
         return state is other
     return (state.digest, state.link) == (other.digest, other.link)
@@ -108,7 +111,8 @@ def place(folder: Opened, name: str, state: PathState, content: bytes) -> None:
 def _write(folder: Opened, name: str, state: PathState, content: bytes) -> None:
     """Create the file ``name`` with ``content`` and the rights and times of ``state``, and sync it to the disk.
 
-    Times of None stay as they are. Raises OSError, also if ``name`` exists.
+    An access time of None stays as it is; without a modification time, both stay. Raises OSError, also if ``name``
+    exists.
     """
     descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as stream:
@@ -121,7 +125,7 @@ def _write(folder: Opened, name: str, state: PathState, content: bytes) -> None:
 
 
 def _set_link_owner_and_times(folder: Opened, name: str, state: PathState) -> None:
-    """Give the link ``name`` the owner of ``state``, if this user may, and the times of ``state`` if it has any.
+    """Give the link ``name`` the owner of ``state``, if this user may, and its times if it has a modification time.
 
     Raises OSError.
     """

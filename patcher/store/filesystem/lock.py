@@ -122,8 +122,9 @@ def _acquire(
 def _attempt(folder: Path, signature: str) -> int | str:
     """Try once to lock the store ``folder``; return the descriptor that holds the lock, or the present holder in words.
 
-    Where `flock` alone does not keep other hosts out, the lock also needs the claim link of ``signature``. An empty
-    text means that another attempt may succeed at once. Raises OSError and Problem (ENVIRONMENT).
+    On success, ``signature`` is written into the lock file. Where `flock` alone does not keep other hosts out, the lock
+    also needs the claim link of ``signature``. An empty text means that another attempt may succeed at once. Raises
+    OSError and Problem (ENVIRONMENT).
     """
     path = folder / LOCK
     descriptor = _open_lock_file(path, os.O_RDWR | os.O_CREAT)

@@ -195,7 +195,8 @@ def replacement(state: PathState, file: PathState, target: Path, root: Path) -> 
 def reachable_mode(path: Path, root: Path, file: PathState) -> int:
     """Return the mode of ``file`` without the bits for users who cannot reach ``path`` but can reach ``root``.
 
-    ``path`` is where ``file`` lies. A folder with an access control list counts as closed to group and others.
+    ``path`` is where ``file`` lies. A folder with an access control list counts as closed to group and others. Raises
+    OSError.
     """
     mode = file.mode & _MODE
     for folder in path.parents:

@@ -35,7 +35,10 @@ class Environment(NamedTuple):
 
 
 def running_environment(packages: Sequence[str]) -> Environment:
-    """Return the environment of the running interpreter, with those of `packages` that it would import."""
+    """Return the environment of the running interpreter, with those of `packages` that it would import.
+
+    The working directory that `python -m` puts first on the import path is left out.
+    """
     path = [entry for entry in sys.path if entry]
     as_module = getattr(sys.modules.get("__main__"), "__spec__", None)
     if as_module and path and os.path.realpath(path[0]) == os.path.realpath(Path.cwd()):
@@ -50,11 +53,11 @@ def running_environment(packages: Sequence[str]) -> Environment:
 
 
 def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S) -> Environment:
-    """Start another interpreter and return its environment.
+    """Start another interpreter and return its environment, with those of `packages` that it would import.
 
-    `exe` is an executable, an environment's folder or a name on PATH, `packages` are those to look for, `name` is for
-    messages, `timeout` is in seconds. Raises Problem: USAGE if there is no such program or it is no Python, ENVIRONMENT
-    if it does not answer.
+    `exe` is an executable, an environment's folder or a name on PATH. `name` is for messages, `timeout` is in seconds.
+    Raises Problem: USAGE if there is no such program or it is no Python, ENVIRONMENT if it fails, is too old, or does
+    not answer.
     """
     import json  # noqa: PLC0415
 

@@ -34,6 +34,13 @@ PRISTINE = BODY.encode()
         (b"import os\n" + marked(BODY), PRISTINE, False, "edited", "revert keeps these edits"),
         (marked(BODY).replace(b"y = 2", b"y = 3"), PRISTINE, False, "tampered", "were edited"),
         (
+            marked(marked(BODY).decode(), TWO).replace(b"y = 2", b"y = 3", 1),
+            PRISTINE,
+            False,
+            "tampered",
+            f"the lines of patch {TWO} were edited",
+        ),
+        (
             marked(BODY).replace(b"# <<<", b"# <<"),
             PRISTINE,
             False,
