@@ -92,10 +92,11 @@ def _upper_bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence
 
 
 def slow_collectives(profile: RankProfile) -> Diagnosis | None:
-    """Diagnose collectives that took over twice their usual time; None if they cost under 5 % of the steps' time.
+    """Diagnose collectives that took over twice their usual time; None without any, or for a saving under 5 %.
 
     Waiting for other ranks does not count, as far as it is known. The evidence describes the collective with the
-    largest excess. The saving in ns is per step; in a step it is at most the step's exposed communication.
+    largest excess. The saving is the excess in ns per step, in each step at most its exposed communication; its 5 % are
+    of the steps' time.
     """
     slow = [
         collective

@@ -137,7 +137,10 @@ class GapSums:
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
 
     def _place(self, gap: Idle) -> GapPlace:
-        """Return where a gap lies: between which kernels, on which stream, in which part of the step."""
+        """Return where a gap lies: between which kernels, on which stream, in which part of the step, by which graphs.
+
+        The stream is that of the kernel after the gap. The kernel before is UNKNOWN for the first one.
+        """
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
         return GapPlace(self._graph_position(gap), before, tasks.name[task], tasks.stream[task], gap.part)
@@ -274,7 +277,7 @@ class _GapSum:
         self.count += 1
 
     def merge(self, other: _GapSum) -> None:
-        """Add the gaps of another sum to this one."""
+        """Add the gaps of another sum to this one, but not what the host did during them."""
         for segment, (ns, longest) in other.units.items():
             self._add(segment, ns, longest)
         self.ns += other.ns

@@ -141,7 +141,7 @@ def _faster_launches(profile: model.RankProfile) -> str:
 
 
 def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
-    """Return what to do about ``gap``, the place that takes most of the host-bound time.
+    """Return what to do about ``gap``, a place with much idle time of the device.
 
     The advice depends on what covers it: launch latency, a synchronising call, another call or operator, or nothing
     known.

@@ -185,8 +185,8 @@ class HostExcess(NamedTuple):
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     """Return why the step with number ``slowest`` takes longer than the step ``usual``.
 
-    It is torch.compile, a place without operators, a range, some operators, or larger inputs. All texts are "" if the
-    profile does not have both steps.
+    It is the first of these with half of the additional time: torch.compile, a place without operators, a range, an
+    operator, larger inputs. All texts are "" if the profile does not have both steps, as for steps on a device.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -230,8 +230,9 @@ def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, c
 def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> str:
     """Return the headline on steps of two kinds that alternate; "" if they do not, or ran on a device.
 
-    They do if at least three ``slow`` steps follow each other at equal distances, and all run the same operators, which
-    are others than those of the step ``usual`` and take most of the additional time. A range around them says more.
+    They do if at least three ``slow`` steps follow each other at equal distances of over 1. All have to run the same
+    operators, others than the step ``usual``, and these have to take most of the additional time. The headline is "",
+    too, if a range around the operators explains it.
     """
     steps = {step.number: step for step in profile.host_steps}
     distances = {following - number for number, following in itertools.pairwise(slow)}
@@ -360,7 +361,10 @@ def _median(values: Sequence[int]) -> int:
 
 
 def place_words(place: model.HostPlace) -> str:
-    """Return where a place without an operator is, in words: in a frame, or between which operators."""
+    """Return where a place without an operator is, in words with a preposition, such as "in loader.py(12): next".
+
+    It is during a collective, in a frame or range, or before, after or between operators.
+    """
     if _communicates(place):
         return Text("during {collective}", host_name(place.inside))
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
@@ -481,7 +485,8 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
     """Return the frame in which a step spends most time without operators, its ns, and (name, mean ns) of calls in it.
 
     Frames with at least 80 % of the longest one's time are candidates. The innermost one counts, in the program's own
-    code if there is one. The ns of the frame are the lower median over the steps. Without any frame, its name is "".
+    code if there is one. The ns of the frame are the lower median over the steps. Of the calls, the three longest are
+    returned. Without any frame, the result is ("", 0, []).
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
@@ -533,7 +538,7 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 
 
 def advice_on(place: model.HostPlace) -> str:
-    """Return what to do about a place at which no operator runs, by what runs there."""
+    """Return what to do about a place at which no operator runs, by what runs there; if unknown, how to record that."""
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if _communicates(place):

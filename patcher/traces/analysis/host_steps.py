@@ -87,7 +87,8 @@ def host_steps(
 def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
     """Yield (begin, end, name, shapes) of each operator of a thread that lies in no other operator, in order of time.
 
-    Begin and end are in ns. Ranges that only surround operators, such as modules, are no operators.
+    Begin and end are in ns, shapes are JSON, "" if unknown. Ranges that only surround operators, such as
+    ``Optimizer.step``, are no operators.
     """
     texts, until = trace.names.texts, -(1 << 63)
     for begin, end, name in zip(operators.begin, operators.end, operators.name, strict=True):

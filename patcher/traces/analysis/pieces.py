@@ -17,7 +17,7 @@ from patcher.traces.sidecar import Metadata, uncounted_total
 def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     """Return one profile for each recorded window, also for those that were saved in several traces (pieces).
 
-    Only pieces whose numbers follow each other are joined. Profiles that are no pieces stay as they are.
+    Only pieces whose numbers follow each other are joined. Profiles that are no pieces come first, as they are.
     """
     windows: list[list[RankProfile]] = []
     open_windows: dict[Hashable, list[RankProfile]] = {}
@@ -221,7 +221,8 @@ def _joined_replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
 def _joined_lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
     """Yield the drawn rows (lanes) of the step nearest to the median of all steps, then those of the slowest step.
 
-    Each piece has lanes of up to two steps. The slowest step is left out if no piece has its lanes.
+    Each piece has lanes of up to two steps. The slowest step is left out if no piece has its lanes; nothing is yielded
+    if no piece has any.
     """
     drawn = [lanes for piece in pieces for lanes in piece.lanes]
     median, slowest = model.median_unit(units), max(units, key=model.duration_of, default=None)

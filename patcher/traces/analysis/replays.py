@@ -69,7 +69,8 @@ class Replays:
     def add_replay(self, tasks: Sequence[int], graph: Sequence[CapturedCall]) -> None:
         """Add a replay's calls and tasks to the sums of the operators and modules that launched them at the capture.
 
-        ``tasks`` has the indices of the tasks, ``graph`` the captured launch of each, in the same order.
+        ``tasks`` has the indices of the tasks, ``graph`` the captured launch of each, in the same order. The tasks are
+        noted in ``tasks`` of this object, those launched within a module also in ``placed``.
         """
         columns, names = self.trace.tasks, self.trace.names
         for operator, _ in {(call.operator, call.call) for call in graph if call.operator}:
