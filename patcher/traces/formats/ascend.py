@@ -204,7 +204,7 @@ class TimedCollective(NamedTuple):
 def timed_collectives(output: Path) -> Iterator[TimedCollective]:
     """Yield the collectives, sends and receives of ``communication.json`` in a folder; nothing without the file.
 
-    A step without a number counts as step 0. Entries without transit, wait or idle time are skipped.
+    A step without a number counts as step 0. Totals, and entries without transit, wait or idle time, are skipped.
     """
     for step, kinds in mapping(read_json(output / "communication.json")).items():
         number = re.fullmatch(r"step(\d{1,18})", step)

@@ -179,6 +179,7 @@ def _numbers(row: Sequence[str], places: Iterable[int]) -> list[float]:
 
 
 def _number(text: str) -> float:
+    """Return the number in a text; 0 if it is none."""
     try:
         return float(text)
     except ValueError:

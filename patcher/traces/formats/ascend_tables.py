@@ -60,7 +60,7 @@ def _recorded_unit(number: int, row: Mapping[str, int], calls: int) -> RecordedU
     """Build the record of step ``number`` from its row in the vendor's table; it launched ``calls`` kernels.
 
     ``row`` maps columns to ns; a missing column counts as 0. The vendor's table counts copies as free time, and gives
-    no reason for free time.
+    no reason for free time. It has no time on the host, so that is 0.
     """
     computing, overlap = row.get("computing_ns", 0), row.get("overlapped_ns", 0)
     return RecordedUnit(

@@ -70,7 +70,10 @@ class _Flows:
             self.ids.append(flow)
 
     def by_end(self) -> HostCalls:
-        """Return the calls in which flows begin, keyed by the ns at which the flow ends and its task begins."""
+        """Return the calls in which flows begin, keyed by the ns at which the flow ends and its task begins.
+
+        Flows of which the begin or the end is missing are left out.
+        """
         calls = HostCalls()
         for place, time, thread in self.begins.earliest(self.ids):
             calls.add(self.ends[place], time, thread)
