@@ -166,7 +166,7 @@ def metadata_from(raw: Mapping[str, Any]) -> Metadata:
 
 
 def _text(value: object) -> str:
-    """Return a printable text, of a list its items with commas between them; "" for anything else."""
+    """Return a printable text, of a list its items with commas between them; "" for anything else, or too long."""
     if isinstance(value, list) and len(value) < 10_000:
         value = ",".join(map(str, value))
     return value if isinstance(value, str) and len(value) <= 100_000 and value.isprintable() else ""
@@ -202,9 +202,9 @@ def _window_of_step(typed: str, recorded: int | None) -> Extent | None:
 def _units_by_number(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
     """Return step number → its metadata, from ``raw``, the JSON object of a file.
 
-    A probe writes the uncounted iterations since the window was opened; each step gets those since the step before. The
-    first step of a later piece of a window gets 0, because its number is only known with the piece before
-    (:func:`uncounted_total`).
+    Entries without a number are left out. A probe writes the uncounted iterations since the window was opened; each
+    step gets those since the step before. The first step of a later piece of a window gets 0, because its number is
+    only known with the piece before (:func:`uncounted_total`).
     """
     entries = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0

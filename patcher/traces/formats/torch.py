@@ -322,7 +322,7 @@ class _Reader:
         self._rank(event.pid).trace.unread[event.cat] += 1
 
     def _add_kernel(self, event: Event) -> None:
-        """Add a kernel as a task, and note its device."""
+        """Add a kernel as a task, which communicates if its name is that of a collective, and note its device."""
         args = event.args or _NO_ARGS
         self._add_task(event, COMMUNICATION if is_collective(event.name) else COMPUTE)
         self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
