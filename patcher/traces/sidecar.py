@@ -148,7 +148,10 @@ _NUMBERS = ("rollout", "step", "sync", "rank", "pid", "world")
 
 
 def metadata_from(raw: Mapping[str, Any]) -> Metadata:
-    """Build the metadata from the JSON object of a file; a value of the wrong type counts as missing."""
+    """Build the metadata from the JSON object of a file; a value of the wrong type counts as missing.
+
+    A missing number of the replica is that within the data-parallel group.
+    """
     texts = {name: _text(raw.get(name)) for name in _TEXTS}
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
     units, typed = _units_by_number(raw), _text(raw.get("window"))
@@ -294,7 +297,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     """Yield a sentence for each contradiction between the step metadata and the trace.
 
     Compared are the trace's name, its format (``form``), its step numbers (``steps``, None if unknown), and the
-    requested number of steps.
+    requested number of steps if the window is complete and in one piece.
     """
     fields_of_name = names.of(trace).fields
     for name in _IDENTITY if fields_of_name["ours"] else ():

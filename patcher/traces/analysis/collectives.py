@@ -42,7 +42,7 @@ def _with_usual_times(profile: RankProfile, waits: Mapping[Key, int]) -> Iterato
     """Yield the collectives of a profile with ``waits_ns`` and ``usual_ns`` filled in, each None if unknown.
 
     ``waits`` maps a collective's key to the ns that its rank waited in it for other ranks. The usual time is estimated
-    from collectives of the same kind and about the same size in this profile.
+    from collectives of the same kind, group and about the same size in this profile.
     """
     kinds: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     every = [

@@ -81,7 +81,8 @@ def advice_on_many(profile: model.RankProfile) -> str:
 def finding(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose copies that neither computing nor communication hides, by direction; None under 5 % of the time.
 
-    The advice is for the direction that takes most time. The saving in ns is per step.
+    The advice is for the direction whose copies, exposed or not, take most time. The saving is the exposed time in ns
+    per step.
     """
     exposed = profile.sum_ns("copy_ns")
     if exposed < NOTABLE * (profile.total_ns or 1):

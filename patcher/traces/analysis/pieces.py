@@ -53,8 +53,8 @@ def _window_key(profile: RankProfile) -> Hashable:
 def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
     """Return one profile for the pieces of one window, given in order.
 
-    Steps are concatenated, calls and times summed, checks and gaps merged. Identity and device are those of the first
-    piece.
+    Steps are concatenated, calls and times summed, checks and gaps merged. All else, such as rank and device, is that
+    of the first piece. Each piece has at least one step.
     """
     units = tuple(_joined_units(pieces))
     sums = {"calls": sum, "kernels": sum, "ns": sum, "host_ns": sum}

@@ -67,9 +67,9 @@ class Split(NamedTuple):
 def split(trace: RankTrace) -> Split:
     """Split a trace at the marks of its steps into segments, and find the segment to which each task belongs.
 
-    A segment reaches from its mark to the next one. A task belongs to the segment in which the host enqueued it, or if
-    that is unknown, in which it begins; outside of all segments it belongs to none. Uncounted stretches are segments
-    without a mark. If there are no marks, the whole trace is one step.
+    A segment reaches from its mark to the next one, the last one to the end of its mark. A task belongs to the segment
+    in which the host enqueued it, or if that is unknown, in which it begins; outside of all segments it belongs to
+    none. Uncounted stretches are segments without a mark. If there are no marks, the whole trace is one step.
     """
     family, marks, uncounted = step_marks(trace)
     order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
@@ -168,8 +168,8 @@ def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
 def _with_numbers(marks: Sequence[Mark], engine_marks: Sequence[Mark]) -> Iterator[Mark]:
     """Yield the ``marks`` of steps, each with a number and, if known, with contents such as requests.
 
-    A mark without a number gets its position in ``marks``, from 0. If exactly one of ``engine_marks`` begins within
-    the step, its contents replace those of the mark.
+    A mark without a number gets its position in ``marks``, from 0. If exactly one of ``engine_marks`` begins within the
+    step, its contents replace those of the mark.
     """
     for number, mark in enumerate(marks):
         within = [other for other in engine_marks if mark.begin <= other.begin < mark.end]

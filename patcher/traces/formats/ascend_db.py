@@ -267,7 +267,8 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
 def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
     """Return the vendor's times of each step in ``analysis.db``; None without any.
 
-    Maps a step to names such as ``computing_ns`` (see `ascend.COLUMNS`), and these to nanoseconds.
+    Maps a step to names such as ``computing_ns`` (see `ascend.COLUMNS`), and these to nanoseconds; missing values are
+    left out.
     """
     names = ascend.COLUMNS.values()
     query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
@@ -281,7 +282,8 @@ def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
 def _transits(analysis: Path) -> ascend.Transits:
     """Return name of a collective, without ``@…`` → times (ns) and bytes of its executions, in order of their begin.
 
-    ``analysis`` is the path of ``analysis.db``; {} if it cannot be read.
+    ``analysis`` is the path of ``analysis.db``; {} if it cannot be read. Totals, and executions of which a time is
+    missing, are left out.
     """
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
     by_name: ascend.Transits = {}
@@ -296,7 +298,10 @@ def _transits(analysis: Path) -> ascend.Transits:
 
 
 def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
-    """Return (collective, step) → what it moved over links within the node, by message size; empty without a table."""
+    """Return (collective, step) → what it moved over links within the node, by message size; empty without a table.
+
+    Rows without a size, a count or a time are skipped.
+    """
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.WITHIN)
     columns = "hccl_op_name, step, package_size, count, total_duration"
     query = f"SELECT {columns} FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
@@ -310,7 +315,7 @@ def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
 def _sent_bytes(analysis: Path) -> dict[tuple[object, object], int]:
     """Return (collective, step) → the bytes that it moved over links, summed over kinds of links.
 
-    Rows for each message size repeat the sum, so the largest row counts.
+    Rows for each message size repeat the sum, so the largest row counts. Empty without a table.
     """
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.LINKS)
     query = f"SELECT hccl_op_name, step, MAX(transit_size) FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608

@@ -24,6 +24,7 @@ STEPS = "step_trace_time.csv"
 def read(file: Path) -> RankProfile:
     """Return the profile of a rank from its ``step_trace_time.csv`` and the tables beside it.
 
+    Steps are sorted by number; a step without one gets the next free number from 0. Rows without times are skipped.
     Raises Problem (TRACE) if the table has no step, or if two ranks share the folder.
     """
     output = file.parent

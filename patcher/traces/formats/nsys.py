@@ -231,7 +231,8 @@ class _Export:
     def _add_devices(self, db: sqlite3.Connection, table: str) -> None:
         """Set the name of the GPU of each trace; ``table`` maps the GPU numbers of each process to GPUs.
 
-        Traces keep their general name if the export names no GPU.
+        A process that the table lacks gets the GPU with its number in any other process. Traces keep their general name
+        if the export names no GPU.
         """
         query = f"SELECT d.pid, d.cudaId, g.name FROM {table} d JOIN TARGET_INFO_GPU g ON g.id = d.gpuId"  # noqa: S608
         if not {"pid", "cudaId", "gpuId"} <= self.tables[table] or "TARGET_INFO_GPU" not in self.tables:
