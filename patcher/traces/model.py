@@ -395,9 +395,9 @@ class RankProfile(Payload):
     near-vertical lines in a timeline. ``replays`` is None where no graph was replayed, or none was recorded while it
     was captured. ``pieces`` are the traces of a window that was saved in several, ``source`` is the first of them.
     ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
-    launches do not tell. ``late_modules`` are the classes of modules, none within another, that tell best where the
-    host's time goes. ``host_steps`` say where the time goes in a trace without a device. ``baseline_run`` names the run
-    of a comparison with a baseline; all that it recorded is one sample.
+    launches do not tell. ``late_modules`` are the classes of modules that tell best where the host's time goes.
+    ``host_steps`` say where the time goes in a trace without a device. ``baseline_run`` names the run of a comparison
+    with a baseline; all that it recorded is one sample.
     """
 
     KEYS = (

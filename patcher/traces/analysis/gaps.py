@@ -271,7 +271,7 @@ class _GapSum:
         self.returned = Counter[int]()
 
     def add(self, gap: Idle) -> None:
-        """Add a gap."""
+        """Add a gap to the sum, to that of its segment, and to the number of gaps."""
         self._add(gap.segment, gap.ns, gap)
         self.ns += gap.ns
         self.count += 1

@@ -82,7 +82,8 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose time in which the next kernel was not launched yet, with the launch latency that follows it.
 
-    If one place has most of this time, evidence and advice are on that place. The saving in ns is per step.
+    If one place has most of this time, or the host was in one call for most of it, evidence and advice are on that. The
+    saving in ns is per step.
     """
     late, latency = (profile.share(part) for part in HOST_PARTS)
     evidence: str = ""

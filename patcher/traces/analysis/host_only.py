@@ -185,8 +185,9 @@ class HostExcess(NamedTuple):
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     """Return why the step with number ``slowest`` takes longer than the step ``usual``.
 
-    It is the first of these with half of the additional time: torch.compile, a place without operators, a range, an
-    operator, larger inputs. All texts are "" if the profile does not have both steps, as for steps on a device.
+    It is torch.compile or a place without operators, if that takes half of the additional time. Else it is a range or
+    an operator if the steps ran different numbers of operators, or their inputs if not. All texts are "" if the profile
+    does not have both steps, as for steps on a device.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -254,8 +255,9 @@ def _excess_by_calls(
 ) -> HostExcess:
     """Return why a ``slow`` step with more or fewer operators takes longer than ``typical``: a range, or an operator.
 
-    ``longer_by_operator`` maps the name of an operator to the ns by which it took longer. ``largest_parts`` is a
-    sentence on what took most of the additional time, told where no range did.
+    The cause is "" if neither takes half of the additional time. ``longer_by_operator`` maps the name of an operator to
+    the ns by which it took longer. ``largest_parts`` is a sentence on what took most of the additional time, told where
+    no range did.
     """
     whole, calls, usual_calls = slow.ns - typical.ns, sum(slow.calls.values()), sum(typical.calls.values())
     counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
@@ -565,7 +567,8 @@ def advice_on(place: model.HostPlace) -> str:
 def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose many small operators if a typical step has at least 100, and takes at most 20 µs for each; else None.
 
-    The saving in ns is the time of the short operators and the short pauses between them in a typical step.
+    The saving in ns is the time of the short operators and the short pauses between them in a typical step. If the
+    steps take longer and longer, or less and less time, the headline says that.
     """
     steps = profile.host_steps
     whole, small, usual_calls = (

@@ -229,7 +229,8 @@ def _place_of_gap(
     A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
     is begin and end in ns, ``covering_ranges`` has the "ranges", "frames" and "collectives" to look at. ``neighbours``
     are the names of the operators before and after, "" at the edge of the step; ``texts`` has the names by number. A
-    frame of a library comes with its caller.
+    frame of a library comes with its caller. Python's garbage collection is returned instead of the frame that it
+    interrupts.
     """
     collective, frame, inside = (
         covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")

@@ -154,7 +154,7 @@ class HostSums:
         operator around its launch; host time excludes nested operators. The time of a task is also added to its phase
         of training: the latest one that ``phase_names`` (number of a name → phase) gives to the operator or one around
         it, at least ``thread_phase``. Without an operator around it, the phase is ``thread_phase``, or unknown if that
-        is 0 (forward).
+        is 0 (forward). An operator that began before the chosen steps counts as one call if it launched a task in them.
         """
         sums, counted = self.operator_calls, self._begin_in_chosen(operators)
         phases = _phases_of_operators(operators, phase_names, thread_phase)
@@ -270,8 +270,8 @@ def most_specific_modules(children: Mapping[tuple[str, str], int], modules: Iter
     """Return the classes of modules in which the host spends its time, as specific as makes sense.
 
     ``children`` maps (class around, class) to ns on the host, with "" around the outermost. A class is replaced by the
-    classes within it if the two largest of these have three quarters of its time. So no class of the result lies within
-    another one.
+    classes within it if the two largest of these have three quarters of its time. A class that lies within several
+    others can be in the result beside one of these.
     """
     host = {module.name: module.host_ns for module in modules}
     within: dict[str, dict[str, int]] = {}

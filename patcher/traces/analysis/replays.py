@@ -165,7 +165,7 @@ def join_replays(
     A matched kernel counts for the operator and the modules that launched it during the capture. The replays of a
     segment are compared with the graphs of the smallest captured batch size that holds its tokens; ``tokens`` maps a
     segment to their number, None if unknown. If one replay differs, none of the segment is matched, and the reason is
-    kept.
+    kept. Without captured graphs, replays are not even counted.
     """
     joined = Replays(trace)
     if not captured:

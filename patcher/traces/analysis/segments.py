@@ -207,8 +207,9 @@ def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Seque
     """Set the times of ``segments`` on the device (``leads``, ``starts``, ``ends``), and the numbers of their tasks.
 
     A segment starts at its first computing task on the busiest stream; without one, at its first other computing task,
-    else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. A
-    segment without tasks stays as it is. ``owner`` has the segment of each task, ``order`` the tasks by begin.
+    else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. Only
+    the first segment may have time before its start, from ``leads`` on. A segment without tasks stays as it is.
+    ``owner`` has the segment of each task, ``order`` the tasks by begin.
     """
     tasks, busiest = trace.tasks, _busiest_stream(trace, owner)
     ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy

@@ -154,7 +154,8 @@ def _forward_bounds(operators: Sequence[OutermostOperator]) -> tuple[int, int, i
     """Return the indices of the first and last operator of the forward pass, and of the last one of sampling.
 
     The forward pass reaches from the first to the last matrix multiplication; without any, it has all operators.
-    Without sampling, the third index equals the second. ``operators`` are those of a step by begin.
+    Without sampling, the third index equals the second. ``operators`` are those of a step by begin; without any, the
+    result is (0, -1, -1).
     """
     matmuls = [place for place, operator in enumerate(operators) if operator.family == GEMM]
     first, last = (matmuls[0], matmuls[-1]) if matmuls else (0, len(operators) - 1)
