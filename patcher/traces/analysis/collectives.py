@@ -91,7 +91,7 @@ def _upper_bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence
         yield from (round(ns * max(size / near, 1)) for ns in times[near])
 
 
-def slow_collectives(profile: RankProfile) -> Diagnosis | None:
+def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
     """Diagnose collectives that took over twice their usual time; None without any, or for a saving under 5 %.
 
     Waiting for other ranks does not count, as far as it is known. The evidence describes the collective with the
@@ -203,7 +203,7 @@ def link_transfer(collective: Collective) -> tuple[int, int, int]:
     )
 
 
-def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
+def diagnose_unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
     """Diagnose collectives that move pieces of over 512 bytes and no multiple of 512, as a note; None without any.
 
     There is no saving. Padding is advised unless unaligned pieces move at 80 % or more of the rate of the other pieces.

@@ -78,7 +78,7 @@ def advice_on_many(profile: model.RankProfile) -> str:
     )
 
 
-def finding(profile: model.RankProfile) -> model.Diagnosis | None:
+def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose copies that neither computing nor communication hides, by direction; None under 5 % of the time.
 
     The advice is for the direction whose copies, exposed or not, take most time. The saving is the exposed time in ns

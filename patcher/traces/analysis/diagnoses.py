@@ -59,9 +59,11 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
     diagnoses: list[model.Diagnosis] = []
     withdrawn: list[model.Diagnosis] = []
     for profile in profiles:
-        for diagnosis in filter(None, (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))):
+        for diagnosis in filter(
+            None, (*_diagnose_profile(profile), exposed.diagnose_communication(profile, profiles, meetings))
+        ):
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
-    if slow := host_only.straggler(profiles):
+    if slow := host_only.diagnose_straggler(profiles):
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
     diagnoses = _without_waiting(diagnoses, profiles)
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
@@ -142,7 +144,7 @@ def _with_label(profile: str | None, evidence: str) -> str:
     return Text("{profile}: {evidence}", profile, evidence) if profile else evidence
 
 
-def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
+def _diagnose_profile(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of one profile by itself, without its communication.
 
     They are on the device's idle time (without a device on the host's time), on copies, unaligned collectives, the
@@ -153,13 +155,15 @@ def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     yield from filter(
         None,
         (
-            copying.finding(profile), collectives.unaligned_collectives(profile), _slowest_step(profile),
-            _computing(profile),
+            copying.diagnose_copies(profile),
+            collectives.diagnose_unaligned_collectives(profile),
+            _diagnose_slowest_step(profile),
+            _diagnose_computing(profile),
         ),
-    )  # fmt: skip
+    )
 
 
-def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
+def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the slowest step if it took over 1.3 times the median; None otherwise, and for under 3 steps.
 
     It is None, too, if the steps take equally long on the host. The time before the first kernel does not count, and a
@@ -396,7 +400,7 @@ def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
     return max(model.PARTS, key=lambda part: slowest.parts[part] - usual.parts[part])
 
 
-def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
+def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose a device that computes for over half of the time, as a note; None below that.
 
     The evidence names the longest kernels, and how much faster the device's roofline would be where it is known.

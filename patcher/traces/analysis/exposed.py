@@ -97,7 +97,7 @@ def _parts_of_collective(
     return {PIPELINE if key in meetings.across else WAITING: waits, IDLE: idle}
 
 
-def finding(
+def diagnose_communication(
     profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> model.Diagnosis | None:
     """Diagnose the exposed communication of a profile by its largest part; None if there is little of it.
@@ -108,7 +108,7 @@ def finding(
     """
     sums, total = parts_of(profile, meetings), profile.total_ns or 1
     exposed = sum(sums.values())
-    outlier = collectives.slow_collectives(profile)
+    outlier = collectives.diagnose_slow_collectives(profile)
     if exposed < NOTABLE * total and sums[WAITING] < WAITS * total and outlier is None:
         return None
     largest = max(sums, key=lambda part: sums[part])
