@@ -146,14 +146,14 @@ def duration_of(unit: RecordedUnit) -> tuple[int, int]:
     return unit.device_ns, unit.host_ns
 
 
-def timed(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
+def units_on_device(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
     """Return the steps in which something ran on the device; all steps if there is none."""
     return [unit for unit in units if unit.device_ns] or units
 
 
 def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
     """Return the step whose time is the lower median, so that its parts add up; None without steps."""
-    return lower_median(timed(units), duration_of) if units else None
+    return lower_median(units_on_device(units), duration_of) if units else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,7 +517,7 @@ class RankProfile(Payload):
     @property
     def percentile95_ns(self) -> int:
         """95th percentile (nearest rank) of the steps' device times in ns; 0 without steps."""
-        ordered = sorted(unit.device_ns for unit in timed(self.units))
+        ordered = sorted(unit.device_ns for unit in units_on_device(self.units))
         return ordered[-(len(ordered) * 5 // 100) - 1] if ordered else 0
 
     @property

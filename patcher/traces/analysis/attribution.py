@@ -18,7 +18,7 @@ from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.idle import idle_parts
-from patcher.traces.analysis.lanes import lanes
+from patcher.traces.analysis.lanes import build_lanes
 from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.rates import rates_by_operator
 from patcher.traces.analysis.replays import CapturedSet, join_replays
@@ -88,7 +88,7 @@ def attributed(
         divided = classes_by_segment(trace, cuts, units, threads)
         units = {number: replace(unit, classes=divided[number]) for number, unit in units.items()}
     calls = {"calls": gaps.activities.calls, "Python": gaps.activities.functions}
-    drawn = tuple(lanes(trace, units, cuts, calls))
+    drawn = tuple(build_lanes(trace, units, cuts, calls))
     kernels, launches, prompt_share = _sum_kernels(trace, cuts.owner, units)
     sums_by_inputs = {
         (trace.names.texts[name], *trace.shapes[name]): row

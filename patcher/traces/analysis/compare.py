@@ -102,7 +102,7 @@ def _steps_by_capture(profiles: Profiles, time: Time) -> Captures:
         turn = profile.baseline_run, profile.rank
         window: object = profile.source if profile.rank is None else turns[turn]
         turns[turn] += 1
-        for unit in model.timed(profile.units):
+        for unit in model.units_on_device(profile.units):
             windows.setdefault((profile.baseline_run, window), {}).setdefault(unit.number, []).append(unit)
     captures: dict[object, list[model.RecordedUnit]] = {}
     for (run, window), steps in windows.items():

@@ -56,7 +56,7 @@ def direction(name: str) -> str:
     return next((way for way, pattern in _PATTERNS if pattern.search(name)), _UNKNOWN)
 
 
-def advice_on_many(profile: model.RankProfile) -> str:
+def advice_on_many_copies(profile: model.RankProfile) -> str:
     """Return what to do about copies between host and device if a step has many of them; "" if it has few.
 
     Many are at least 10 per step, and 5 % of all kernels and copies. Copies from pinned memory don't count, because the

@@ -176,7 +176,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
     alike = _decode_steps(profile.units) or profile.units
     units = [unit for unit in alike if not unit.profiler_start]
-    slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(alike), time)
+    slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
     if slowest is None or time(slowest) <= SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
     late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > SLOW * time(usual)]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from patcher.traces import model
 from patcher.traces.analysis.activities import HostActivities, HostActivity
 from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
-from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle
+from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle_stretches
 from patcher.traces.analysis.nested import HostThread
 from patcher.traces.analysis.segments import Segment, Split
 from patcher.traces.rank_trace import RankTrace
@@ -64,7 +64,7 @@ class GapSums:
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.activities = HostActivities(trace, cuts, threads)
         self.kept: list[tuple[Idle, HostActivity | None]] = []
-        for gap in idle(trace, cuts, set(chosen)):
+        for gap in idle_stretches(trace, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
                 self._sum_short(gap)
             else:

@@ -115,7 +115,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
         advice = advice_on_place(profile, cause.gap)
     else:
         evidence = sentences(evidence, slow_launchers(profile))
-        advice = copying.advice_on_many(profile) or advice
+        advice = copying.advice_on_many_copies(profile) or advice
         if latency > late and profile.prompt_share is not None and profile.prompt_share < _MOSTLY_PROMPT:
             advice = Text(
                 "find out why most kernels start more than 20 µs after their launch although the device is idle;"

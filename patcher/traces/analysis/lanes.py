@@ -52,7 +52,7 @@ class _Window(NamedTuple):
         return tuple(merged_spans)
 
 
-def lanes(
+def build_lanes(
     trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
 ) -> Iterator[model.Lanes]:
     """Yield the rows to draw (lanes) of the median step, and of the slowest step if it is another one.

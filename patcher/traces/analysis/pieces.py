@@ -14,7 +14,7 @@ from patcher.traces.model import Check, FreeGap, Lanes, RankProfile, RecordedUni
 from patcher.traces.sidecar import Metadata, uncounted_total
 
 
-def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
+def join_windows(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     """Return one profile for each recorded window, also for those that were saved in several traces (pieces).
 
     Only pieces whose numbers follow each other are joined. Profiles that are no pieces come first, as they are.

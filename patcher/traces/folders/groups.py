@@ -173,10 +173,10 @@ def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
     paths = walk.traces_below(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         # Threads, for zlib, which does most of the work, lets the others run.
-        return grouped(pool.map(lambda path: walk.inspect(path, progress), paths))
+        return group_traces(pool.map(lambda path: walk.inspect(path, progress), paths))
 
 
-def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
+def group_traces(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
     """Return groups of the traces of all ranks that lie in one folder and recorded the same window, oldest first.
 
     A second trace of a worker begins another group, unless it is the next part of a window that was saved in several.
