@@ -213,7 +213,10 @@ def is_collective(name: str) -> bool:
 
 @functools.lru_cache(maxsize=1 << 16)
 def family_of(name: str, kind: str) -> str:
-    """Return the family of a kernel, a key of `FAMILIES`, by its kind if it communicates or copies, else by name."""
+    """Return the family of a kernel, a key of `FAMILIES`, by its kind if it communicates or copies, else by name.
+
+    It is `OTHER` if the name fits no family.
+    """
     if kind == "communication":
         return COLLECTIVE
     if kind == "copy" or "copy_kernel_cuda" in name:

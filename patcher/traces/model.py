@@ -146,14 +146,14 @@ def duration_of(unit: RecordedUnit) -> tuple[int, int]:
     return unit.device_ns, unit.host_ns
 
 
-def timed(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
+def units_on_device(units: Sequence[RecordedUnit]) -> Sequence[RecordedUnit]:
     """Return the steps in which something ran on the device; all steps if there is none."""
     return [unit for unit in units if unit.device_ns] or units
 
 
 def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
     """Return the step whose time is the lower median, so that its parts add up; None without steps."""
-    return lower_median(timed(units), duration_of) if units else None
+    return lower_median(units_on_device(units), duration_of) if units else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +178,8 @@ class Kernel(Payload):
 class CallSums:
     """All calls of one operator of the framework, or of the modules of one class, within the steps.
 
-    ``ns`` is the time of the ``kernels`` that they launched, ``host_ns`` their time on the host: of an operator
-    without the operators that it called, of a module with all that it called.
+    ``ns`` is the time of the ``kernels`` that they launched, ``host_ns`` their time on the host: of an operator without
+    the operators that it called, of a module with all that it called.
     """
 
     name: str
@@ -237,8 +237,8 @@ class FreeGap(Payload):
 class HostPlace(NamedTuple):
     """A place of a step at which no operator runs: ``inside`` a frame or range, ``around`` it a range.
 
-    Where nothing that was recorded covers half of it, ``before`` and ``after`` are the operators next to it.
-    ``saving`` tells that the operators before it detach one tensor after the other, as ``state_dict()`` does.
+    Where nothing that was recorded covers half of it, ``before`` and ``after`` are the operators next to it. ``saving``
+    tells that the operators before it detach one tensor after the other, as ``state_dict()`` does.
     """
 
     inside: str
@@ -395,10 +395,9 @@ class RankProfile(Payload):
     near-vertical lines in a timeline. ``replays`` is None where no graph was replayed, or none was recorded while it
     was captured. ``pieces`` are the traces of a window that was saved in several, ``source`` is the first of them.
     ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
-    launches do not tell.
-    ``late_modules`` are the classes of modules, none within another, that tell best where the host's time goes.
-    ``host_steps`` say where the time goes in a trace without a device.
-    ``baseline_run`` names the run of a comparison with a baseline; all that it recorded is one sample.
+    launches do not tell. ``late_modules`` are the classes of modules that tell best where the host's time goes.
+    ``host_steps`` say where the time goes in a trace without a device. ``baseline_run`` names the run of a comparison
+    with a baseline; all that it recorded is one sample.
     """
 
     KEYS = (
@@ -490,7 +489,7 @@ class RankProfile(Payload):
 
     @property
     def span(self) -> str:
-        """Range of the step numbers, as ``#3 to #5``; "" without steps."""
+        """Range of the step numbers, as ``#3 to #5``, or ``#3`` for a single step; "" without steps."""
         numbers = [unit.number for unit in self.units]
         ends = (min(numbers), max(numbers)) if len(numbers) > 1 else numbers
         return Text("#{first} to #{last}", *ends) if len(numbers) > 1 else "".join(f"#{number}" for number in numbers)
@@ -518,7 +517,7 @@ class RankProfile(Payload):
     @property
     def percentile95_ns(self) -> int:
         """95th percentile (nearest rank) of the steps' device times in ns; 0 without steps."""
-        ordered = sorted(unit.device_ns for unit in timed(self.units))
+        ordered = sorted(unit.device_ns for unit in units_on_device(self.units))
         return ordered[-(len(ordered) * 5 // 100) - 1] if ordered else 0
 
     @property
@@ -548,6 +547,7 @@ class RankProfile(Payload):
 
         Host-bound is idle time in which the next kernel was not launched yet. If the trace has modules and the host was
         in none of them during a gap, the gap is outside the forward pass, as is the time before the first kernel.
+        Families without time are left out.
         """
         sums = Counter[str]()
         for kernel in self.kernels:
@@ -814,9 +814,9 @@ class Comparison(Payload):
     otherwise, or ran elsewhere. ``equal_load`` is None where nothing tells the load, or it is the same.
 
     ``clock`` is "device", or "host" where nothing ran on a device on one side: then the times are those on the host,
-    also of ``modules``, and of ``operators``, which are left out otherwise.
-    ``change`` is None where a side has no step. ``refused`` says why the two cannot be compared; with ``--force`` the
-    rest is there all the same. ``notes`` are what the reader has to know of the numbers: one sample a side, say.
+    also of ``modules``, and of ``operators``, which are left out otherwise. ``change`` is None where a side has no
+    step. ``refused`` says why the two cannot be compared; with ``--force`` the rest is there all the same. ``notes``
+    are what the reader has to know of the numbers: one sample a side, say.
     """
 
     KEYS = (

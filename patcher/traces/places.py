@@ -136,7 +136,10 @@ class HostCause(NamedTuple):
 
 
 def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None:
-    """Return what the host did during most of the idle time of the given parts, at any place; None if unknown."""
+    """Return the call, frame or operator that the host was in during over half of the idle time of the given parts.
+
+    Its times at all places are added up. None if there is no such one.
+    """
     sums, longest = Counter[str](), dict[str, FreeGap]()
     for gap in profile.gaps:
         name = gap.call or (gap.operator if gap.within else "")

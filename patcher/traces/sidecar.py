@@ -148,7 +148,10 @@ _NUMBERS = ("rollout", "step", "sync", "rank", "pid", "world")
 
 
 def metadata_from(raw: Mapping[str, Any]) -> Metadata:
-    """Build the metadata from the JSON object of a file; a value of the wrong type counts as missing."""
+    """Build the metadata from the JSON object of a file; a value of the wrong type counts as missing.
+
+    A missing number of the replica is that within the data-parallel group.
+    """
     texts = {name: _text(raw.get(name)) for name in _TEXTS}
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
     units, typed = _units_by_number(raw), _text(raw.get("window"))
@@ -166,7 +169,7 @@ def metadata_from(raw: Mapping[str, Any]) -> Metadata:
 
 
 def _text(value: object) -> str:
-    """Return a printable text, of a list its items with commas between them; "" for anything else."""
+    """Return a printable text, of a list its items with commas between them; "" for anything else, or too long."""
     if isinstance(value, list) and len(value) < 10_000:
         value = ",".join(map(str, value))
     return value if isinstance(value, str) and len(value) <= 100_000 and value.isprintable() else ""
@@ -202,9 +205,9 @@ def _window_of_step(typed: str, recorded: int | None) -> Extent | None:
 def _units_by_number(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
     """Return step number → its metadata, from ``raw``, the JSON object of a file.
 
-    A probe writes the uncounted iterations since the window was opened; each step gets those since the step before. The
-    first step of a later piece of a window gets 0, because its number is only known with the piece before
-    (:func:`uncounted_total`).
+    Entries without a number are left out. A probe writes the uncounted iterations since the window was opened; each
+    step gets those since the step before. The first step of a later piece of a window gets 0, because its number is
+    only known with the piece before (:func:`uncounted_total`).
     """
     entries = {number: entry for entry in listed_units(raw) if (number := _number(entry.get("number"))) is not None}
     units, before = dict[int, UnitMetadata](), 0
@@ -294,7 +297,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     """Yield a sentence for each contradiction between the step metadata and the trace.
 
     Compared are the trace's name, its format (``form``), its step numbers (``steps``, None if unknown), and the
-    requested number of steps.
+    requested number of steps if the window is complete and in one piece.
     """
     fields_of_name = names.of(trace).fields
     for name in _IDENTITY if fields_of_name["ours"] else ():

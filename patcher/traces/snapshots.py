@@ -219,7 +219,8 @@ def _device_memory(
     """Return the memory of device ``number`` at the end, and over its history.
 
     ``segments`` are what its allocator has reserved, ``trace`` is the history of allocations and frees, ``marked`` has
-    the numbers of the steps that rlpatch marked.
+    the numbers of the steps that rlpatch marked. Each list of the result has up to 12 entries, largest first; only code
+    that left memory behind in several steps is in ``growth``.
     """
     live, free = dict[int, _Event](), [0]
     for segment in segments:
@@ -307,7 +308,10 @@ class _History:
         return next((number for number, start, end in self.unit_ranges() if start < at <= end), None)
 
     def units(self) -> Iterator[UnitMemory]:
-        """Yield the device memory of each step whose end is known, in order."""
+        """Yield the device memory of each step whose end is known, in order.
+
+        The allocations with which rlpatch marks steps do not count as allocated.
+        """
         left = defaultdict[int, int](int)
         for event, unit in self.left_behind():
             if unit is not None:
@@ -395,7 +399,10 @@ class _Names:
 
 
 def _origin_of_stack(frames: Sequence[Mapping[str, Any]]) -> Origin:
-    """Return the innermost module, operator and frame outside of torch in a stack; "" for each that is missing."""
+    """Return the innermost module, operator and frame outside of torch in a stack; "" for each that is missing.
+
+    A module is a function ``forward``. An operator is one of ATen, or else a Python function of torch.
+    """
     module = operator = outside = ""
     for frame in frames:
         file, name = _text(frame, "filename")[-200:], _text(frame, "name")[:200]

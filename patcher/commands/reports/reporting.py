@@ -227,7 +227,7 @@ def read_profiles(
             return _profiles_in(path, options, counted, graphs)
 
     with display(sum(sizes.values())) as progress:
-        return analysis.joined(itertools.chain.from_iterable(read_each(result, paths, profiles_of)))
+        return analysis.join_windows(itertools.chain.from_iterable(read_each(result, paths, profiles_of)))
 
 
 def read_each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:

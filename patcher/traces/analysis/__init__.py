@@ -4,7 +4,7 @@ from patcher.traces.analysis.attribution import attributed
 from patcher.traces.analysis.checks import check_tables, checked
 from patcher.traces.analysis.compare import compared
 from patcher.traces.analysis.diagnoses import reported
-from patcher.traces.analysis.pieces import joined
+from patcher.traces.analysis.pieces import join_windows
 from patcher.traces.analysis.ranks import labelled
 from patcher.traces.analysis.replays import CapturedSet, captured_sets
 
@@ -15,7 +15,7 @@ __all__ = (
     "check_tables",
     "checked",
     "compared",
-    "joined",
+    "join_windows",
     "labelled",
     "reported",
 )

@@ -49,7 +49,10 @@ class HostActivities:
 
     @cached_property
     def memory_calls(self) -> Mapping[int, NestedRanges]:
-        """Calls of each thread that allocate or free memory, under one name, because they alternate."""
+        """Thread → its calls that allocate or free device memory, which may be none.
+
+        They alternate, so all get one name, such as ``cudaFree/cudaMalloc``.
+        """
         texts = self.trace.names.texts
         allocating = {name for name, text in enumerate(texts) if ALLOCATES.search(text)}
         memory_calls = {}
@@ -64,9 +67,9 @@ class HostActivities:
     def call_in(self, gap: Idle) -> HostActivity | None:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.
 
-        It is None, too, if nothing tells when the next task was launched. The call is looked for on the thread that
-        enqueued the task, then, for a gap of 100 µs or more, on the main one. If the task waited in a queue for most of
-        the gap, it is the longest such call of all threads.
+        It is None, too, if nothing tells when the next task was launched. Calls of one name count together. The call is
+        looked for on the thread that enqueued the task, then, for a gap of 100 µs or more, on the main one. If the task
+        waited in a queue for most of the gap, it is the longest such call of all threads.
         """
         if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None
@@ -103,7 +106,8 @@ class HostActivities:
         """Return the synchronising call that the host was in when the gap began, or had left for at most 20 µs.
 
         The device ran empty because the host waited in that call. The result is the number of its name in the trace's
-        names, UNKNOWN without such a call.
+        names, UNKNOWN without such a call. The thread that enqueued the task after the gap is searched first, then, for
+        a gap of 100 µs or more, the main one.
         """
         for thread in self._searched_threads(gap):
             calls = self.calls.get(thread)
@@ -147,9 +151,10 @@ def covering_names(ranges: NestedRanges, begin: int, end: int) -> list[int]:
 
 
 def _covering_half(ranges: NestedRanges, begin: int, end: int) -> dict[int, list[int]]:
-    """Return each name whose ranges cover at least half of ``begin`` to ``end`` (ns), with how much they cover.
+    """Return each name (its number) whose ranges cover at least half of ``begin`` to ``end``, with how much they cover.
 
-    The value is a list: ns covered, end of the last range, ns of the longest range, and its index.
+    The value is a list: ns covered, end of the last range, ns of the longest range, and its index. Only the parts of
+    ranges between ``begin`` and ``end`` count.
     """
     sums: dict[int, list[int]] = {}
     for index in _overlapping(ranges, begin, end):

@@ -72,11 +72,11 @@ def _most_allocating(sums: Mapping[tuple[str, str], Sequence[int]]) -> tuple[All
 def _step_memory(
     columns: AllocationColumns, order: Sequence[int], span: tuple[int, int], number: int
 ) -> UnitAllocations:
-    """Return the memory of step ``number`` in bytes: in use at its start, its end and its peak, and newly allocated.
+    """Return the memory of step ``number``: bytes in use at its start, end and peak, and bytes and count allocated.
 
     ``order`` has the indices of all events in ``columns`` by time; ``span`` is the half-open range of the step's events
     in ``order``. In use at the start is the total after the last event before the step. If there is none, it is the
-    total after the first event less that event's size.
+    total after the first event less that event's size, at least 0.
     """
     first, last = span
     start = columns.total[order[first - 1]] if first else 0

@@ -18,7 +18,7 @@ from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.idle import idle_parts
-from patcher.traces.analysis.lanes import lanes
+from patcher.traces.analysis.lanes import build_lanes
 from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.rates import rates_by_operator
 from patcher.traces.analysis.replays import CapturedSet, join_replays
@@ -88,7 +88,7 @@ def attributed(
         divided = classes_by_segment(trace, cuts, units, threads)
         units = {number: replace(unit, classes=divided[number]) for number, unit in units.items()}
     calls = {"calls": gaps.activities.calls, "Python": gaps.activities.functions}
-    drawn = tuple(lanes(trace, units, cuts, calls))
+    drawn = tuple(build_lanes(trace, units, cuts, calls))
     kernels, launches, prompt_share = _sum_kernels(trace, cuts.owner, units)
     sums_by_inputs = {
         (trace.names.texts[name], *trace.shapes[name]): row
@@ -110,7 +110,10 @@ def attributed(
 
 
 def _parts_by_segment(trace: RankTrace, cuts: Split) -> list[list[int]]:
-    """Return for each segment of ``cuts`` the ns of each part of a step, in the order of ``PARTS``."""
+    """Return for each segment of ``cuts`` the ns of each part of a step, in the order of ``PARTS``.
+
+    A segment without tasks on the device has only zeros.
+    """
     # Between two begins no task starts, so the latest end of each kind so far tells until when that kind runs.
     parts = [[0] * len(model.PARTS) for _ in cuts.segments]
     on_device = [
@@ -144,8 +147,8 @@ def _add_stretch(
     """Divide the stretch of a step from ``now`` to ``until`` among ``parts``, the ns of each of ``PARTS``, in place.
 
     No task begins within the stretch. ``reach`` is the latest end of the computing, communicating and copying tasks so
-    far, ``launched`` the time at which the next task was launched. ``blocked`` maps the begin of each long launch call
-    to its end. All are ns of one clock.
+    far; copying counts where nothing else runs. ``launched`` is the time at which the next task was launched, or
+    UNKNOWN. ``blocked`` maps the begin of each long launch call to its end. All are ns of one clock.
     """
     # Each task takes this step: comparisons are several times as fast as min and max.
     compute, communication, copy = reach
@@ -207,7 +210,8 @@ def _sum_kernels(
     """Return the kernels of the ``chosen`` segments, the counts of their launches, and the share that starts promptly.
 
     ``owner`` has the segment of each task. Kernels are summed by name and kind, longest total first. The share, 0 to 1,
-    is that of compute kernels with a known launch that begin within 20 µs after it; None without such kernels.
+    is that of the compute kernels with a known launch that begin less than 20 µs after it, or before it. It is None if
+    no compute kernel has a known launch.
     """
     tasks = trace.tasks
     sums = defaultdict[tuple[int, int], list[int]](lambda: [0, 0, 0])
@@ -242,7 +246,7 @@ def _share_in_graphs(trace: RankTrace, owner: Sequence[int], chosen: Container[i
     """Return the share (0 to 1) of tasks in the ``chosen`` segments that a replayed CUDA or HIP graph launched.
 
     Tasks of one graph launch have its correlation id in common; those without a known launch are left out. ``owner``
-    has the segment of each task. None if no task has a launch, and for traces of other devices.
+    has the segment of each task. None if none of these tasks has a known launch, and for traces of other devices.
     """
     if trace.form not in ("torch", "nsys"):
         return None
@@ -259,7 +263,7 @@ def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts
     """Yield the collectives of the steps in order of their begin; ``units`` maps segments to steps.
 
     Each gets as its ``index`` how many collectives of its group began before in the same step. Size, transit and
-    waiting are None if unknown.
+    waiting are None if unknown, and the group is "".
     """
     tasks, numbers = trace.tasks, Counter[tuple[int, str]]()
     for task in cuts.order:

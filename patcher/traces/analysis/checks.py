@@ -44,7 +44,7 @@ def check_tables(profile: RankProfile, doubts: Sequence[str], only: tuple[int, i
 
     Only the steps with a number in the half-open range ``only`` stay; None keeps all. If steps are left out, kernels
     are, too, because the tables sum them over all steps. ``doubts`` are contradictions between step metadata and trace,
-    which fail a check.
+    which fail a check. The check of launches always fails, because the tables have none.
     """
     chosen = [unit for unit in profile.units if only is None or only[0] <= unit.number < only[1]]
     numbers = {unit.number for unit in chosen}
@@ -63,7 +63,10 @@ def check_tables(profile: RankProfile, doubts: Sequence[str], only: tuple[int, i
 
 
 def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
-    """Yield every check of a trace, each with its evidence and the diagnoses that a failure withdraws."""
+    """Yield the checks of a trace, ok or failed, each with its evidence and the diagnoses that a failure withdraws.
+
+    A check of something that the trace does not have may be left out.
+    """
     profile, units = attribution.profile, attribution.profile.units
     unread = Text("{lost:,} events could not be read", trace.lost) if trace.lost else ""
     lost = joined(SEMICOLON, (trace.cut, unread))
@@ -206,10 +209,10 @@ def _clock_check(attribution: Attribution) -> Check:
 def _host_time_check(profile: RankProfile) -> Check:
     """Check that steps do not take much longer on the host than on the device.
 
-    Take the steps that took over twice as long on the host, but not the last one of a window of rlpatch: its mark may
-    last until the next rollout begins. The check fails if their excess over their device time adds up to over 10 % of
-    the device time of all steps. A failure withdraws the diagnoses of computing and of the time before the first
-    kernel.
+    The excess of a step is its host time beyond its device time and its time before the first kernel. The check fails
+    if the steps whose excess is longer than their device time exceed it by over 10 % of all device time in sum. Steps
+    without device time do not count, nor the last one of a window of rlpatch, whose mark may last until the next
+    rollout. A failure withdraws the diagnoses of computing and of the time before the first kernel.
     """
     units = profile.units[:-1] if profile.metadata else profile.units
     longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
@@ -284,7 +287,8 @@ def _unknown_events_check(trace: RankTrace) -> Iterator[Check]:
 def _computing_time_check(trace: RankTrace) -> Iterator[Check]:
     """Check that computing time agrees within 2 % with the Overlap Analysis that torch_npu wrote into the trace.
 
-    Yields one check, which withdraws all diagnoses if it fails; nothing if the trace has no Overlap Analysis.
+    The times are those of the whole trace. Yields one check, which withdraws all diagnoses if it fails; nothing if the
+    trace has no Overlap Analysis.
     """
     vendor_ns = trace.vendor_computing_ns
     if vendor_ns is None:
@@ -329,6 +333,7 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
+    """Return the first five step numbers in words, as ``#3, #4``, and how many more there are; "" without any."""
     first_numbers = joined(COMMA, (f"#{number}" for number in numbers[:5]))
     return (
         Text("{step_numbers} and {count} more", first_numbers, len(numbers) - 5) if len(numbers) > 5 else first_numbers

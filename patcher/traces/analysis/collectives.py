@@ -42,7 +42,7 @@ def _with_usual_times(profile: RankProfile, waits: Mapping[Key, int]) -> Iterato
     """Yield the collectives of a profile with ``waits_ns`` and ``usual_ns`` filled in, each None if unknown.
 
     ``waits`` maps a collective's key to the ns that its rank waited in it for other ranks. The usual time is estimated
-    from collectives of the same kind and about the same size in this profile.
+    from collectives of the same kind, group and about the same size in this profile.
     """
     kinds: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     every = [
@@ -91,11 +91,12 @@ def _upper_bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence
         yield from (round(ns * max(size / near, 1)) for ns in times[near])
 
 
-def slow_collectives(profile: RankProfile) -> Diagnosis | None:
-    """Diagnose collectives that took over twice their usual time; None if they cost under 5 % of the steps' time.
+def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
+    """Diagnose collectives that took over twice their usual time; None without any, or for a saving under 5 %.
 
     Waiting for other ranks does not count, as far as it is known. The evidence describes the collective with the
-    largest excess. The saving in ns is per step; in a step it is at most the step's exposed communication.
+    largest excess. The saving is the excess in ns per step, in each step at most its exposed communication; its 5 % are
+    of the steps' time.
     """
     slow = [
         collective
@@ -202,7 +203,7 @@ def link_transfer(collective: Collective) -> tuple[int, int, int]:
     )
 
 
-def unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
+def diagnose_unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
     """Diagnose collectives that move pieces of over 512 bytes and no multiple of 512, as a note; None without any.
 
     There is no saving. Padding is advised unless unaligned pieces move at 80 % or more of the rate of the other pieces.

@@ -54,7 +54,8 @@ Time = Callable[[model.RecordedUnit], int]
 def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model.Comparison:
     """Compare two sides: the change of the median step with its 95 % interval, and of its parts, kernels and modules.
 
-    If the sides cannot be compared, ``refused`` has the reasons, and changes are left out unless ``force`` is True.
+    If the sides cannot be compared, ``refused`` has the reasons, and changes are left out unless ``force`` is True. The
+    times are those on the device; on the host, if a side has no step with work on a device.
     """
     clock = "device" if all(any(profile.total_ns for profile in side) for side in (before, after)) else "host"
     time = operator.attrgetter(f"{clock}_ns")
@@ -93,7 +94,7 @@ def _steps_by_capture(profiles: Profiles, time: Time) -> Captures:
 
     A capture is a recorded window, or one run of a baseline with all its windows. The n-th profile of each rank belongs
     to the n-th window; a profile without a rank is a window of its own. Steps without work on a device are left out if
-    others have some. ``time`` returns the ns of a step.
+    others of their profile have some. ``time`` returns the ns of a step.
     """
     turns = Counter[tuple[str, int | None]]()
     windows: dict[tuple[str, object], dict[int, list[model.RecordedUnit]]] = {}
@@ -101,7 +102,7 @@ def _steps_by_capture(profiles: Profiles, time: Time) -> Captures:
         turn = profile.baseline_run, profile.rank
         window: object = profile.source if profile.rank is None else turns[turn]
         turns[turn] += 1
-        for unit in model.timed(profile.units):
+        for unit in model.units_on_device(profile.units):
             windows.setdefault((profile.baseline_run, window), {}).setdefault(unit.number, []).append(unit)
     captures: dict[object, list[model.RecordedUnit]] = {}
     for (run, window), steps in windows.items():
@@ -191,8 +192,8 @@ def _kind(device: str) -> str:
 def _model_difference(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield one sentence if the sides seem to run different models; nothing otherwise.
 
-    They do if less than half of the time is in modules that both sides have. If a side has no modules, kernels are
-    compared, and without these operators: then the limit is a third of the time.
+    They do if less than half of the time, the mean of both sides, is in modules that both have. If a side has no
+    modules, kernels are compared, and without these operators: then the limit is a third of the time.
     """
     for what, field, least in (
         (Text("modules"), "modules", LIKE_MODULES),
@@ -215,7 +216,7 @@ def _times_by_name(side: Profiles, field: str) -> dict[str, int]:
     """Return name → ns of one kind of rows of a side: device time, or host time if none ran on a device.
 
     ``field`` names the attribute of a profile with the rows: "kernels" (only computing ones count), "modules" or
-    "operators".
+    "operators". Names without any time are left out.
     """
     rows = [row for profile in side for row in getattr(profile, field)]
     computing = [row for row in rows if not isinstance(row, model.Kernel) or row.kind == model.COMPUTE]
@@ -246,7 +247,10 @@ def _environment_differences(before: Profiles, after: Profiles) -> Iterator[str]
 
 
 def _difference(name: str, *sides: Sequence[object]) -> Iterator[str]:
-    """Yield the values of both sides, in words, if they differ; nothing if a side has only None and ""."""
+    """Yield one sentence with the values of both sides if they differ; nothing if a side has only None and "".
+
+    The values of a side are compared as a set of texts, without None and "".
+    """
     first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
     if first and second and first != second:
         yield Text("{property}: {before} before, {after} after", name, _list_sorted(first), _list_sorted(second))
@@ -270,8 +274,8 @@ def _describe_side(profiles: Profiles, captures: Captures, time: Time) -> model.
 def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
     """Yield a sentence for each reason why the sides cannot be compared; nothing if they can.
 
-    Reasons are failed checks, kernels on a device in only some of the captures, and another stage, kind of step marks
-    or recording window.
+    Reasons are failed checks that withdraw most diagnoses, kernels on a device in only some of the captures, and
+    another stage, kind of step marks or recording window. A stage or window that a side does not know is no reason.
     """
     both = [*before, *after]
     on_host = [profile for profile in both if profile.on_host]
@@ -320,7 +324,10 @@ def _prevents_comparison(check: model.Check) -> bool:
 
 
 def _window_text(profile: model.RankProfile) -> str:
-    """Return the recording window of a profile as text, else the range of its step numbers; "" if steps have none."""
+    """Return the recording window of a profile as text, else the half-open range of its step numbers, as ``3:6``.
+
+    It is "" without steps, and if their numbers are neither from the profiler nor from rlpatch.
+    """
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
     numbers = [unit.number for unit in profile.units]
@@ -394,7 +401,10 @@ _HOST_TIMES = operator.attrgetter("ns"), operator.attrgetter("idle_ns")
 
 
 def _load_difference(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Yield one sentence if the sides' medians of a load, such as requests, differ by over 10 %; else nothing."""
+    """Yield one sentence if the sides' medians of a load, such as requests, differ by over 10 %; else nothing.
+
+    Only loads that both sides recorded count. The sentence names all that differ.
+    """
     differing = []
     for name in CONTENTS:
         sides = [[getattr(unit, name) for profile in side for unit in profile.units] for side in (before, after)]

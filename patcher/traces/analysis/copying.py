@@ -56,7 +56,7 @@ def direction(name: str) -> str:
     return next((way for way, pattern in _PATTERNS if pattern.search(name)), _UNKNOWN)
 
 
-def advice_on_many(profile: model.RankProfile) -> str:
+def advice_on_many_copies(profile: model.RankProfile) -> str:
     """Return what to do about copies between host and device if a step has many of them; "" if it has few.
 
     Many are at least 10 per step, and 5 % of all kernels and copies. Copies from pinned memory don't count, because the
@@ -78,10 +78,11 @@ def advice_on_many(profile: model.RankProfile) -> str:
     )
 
 
-def finding(profile: model.RankProfile) -> model.Diagnosis | None:
+def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose copies that neither computing nor communication hides, by direction; None under 5 % of the time.
 
-    The advice is for the direction that takes most time. The saving in ns is per step.
+    The advice is for the direction whose copies, exposed or not, take most time. The saving is the exposed time in ns
+    per step.
     """
     exposed = profile.sum_ns("copy_ns")
     if exposed < NOTABLE * (profile.total_ns or 1):

@@ -59,9 +59,11 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
     diagnoses: list[model.Diagnosis] = []
     withdrawn: list[model.Diagnosis] = []
     for profile in profiles:
-        for diagnosis in filter(None, (*_diagnoses(profile), exposed.finding(profile, profiles, meetings))):
+        for diagnosis in filter(
+            None, (*_diagnose_profile(profile), exposed.diagnose_communication(profile, profiles, meetings))
+        ):
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
-    if slow := host_only.straggler(profiles):
+    if slow := host_only.diagnose_straggler(profiles):
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
     diagnoses = _without_waiting(diagnoses, profiles)
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
@@ -99,7 +101,8 @@ def _without_waiting(
 ) -> list[model.Diagnosis]:
     """Return the diagnoses, but drop that of a slow step in which a rank without a device mostly waits in collectives.
 
-    All stay if no other rank without a device has a slow step for another cause: then it is unknown who is late.
+    All stay unless the slow step of another rank without a device is a warning with another cause: without it, nothing
+    tells who is late.
     """
     on_host = {profile.source for profile in profiles if profile.on_host}
     slow = [diagnosis for diagnosis in diagnoses if diagnosis.id == "outlier" and diagnosis.source in on_host]
@@ -141,7 +144,7 @@ def _with_label(profile: str | None, evidence: str) -> str:
     return Text("{profile}: {evidence}", profile, evidence) if profile else evidence
 
 
-def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
+def _diagnose_profile(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of one profile by itself, without its communication.
 
     They are on the device's idle time (without a device on the host's time), on copies, unaligned collectives, the
@@ -152,25 +155,28 @@ def _diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     yield from filter(
         None,
         (
-            copying.finding(profile), collectives.unaligned_collectives(profile), _slowest_step(profile),
-            _computing(profile),
+            copying.diagnose_copies(profile),
+            collectives.diagnose_unaligned_collectives(profile),
+            _diagnose_slowest_step(profile),
+            _diagnose_computing(profile),
         ),
-    )  # fmt: skip
+    )
 
 
-def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
+def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the slowest step if it took over 1.3 times the median; None otherwise, and for under 3 steps.
 
-    The time before the first kernel does not count, and a step that starts the profiler is left out. So are steps with
-    prefill where others only decode: they have more to do. The diagnosis is only a note if all slow steps together lose
-    little of the time. Its saving in ns is spread over all steps.
+    It is None, too, if the steps take equally long on the host. The time before the first kernel does not count, and a
+    step that starts the profiler is left out. So are steps with prefill where others only decode: they have more to do.
+    The diagnosis is only a note if all slow steps together lose little of the time. Its saving is what they take beyond
+    the median, in ns, spread over all steps.
     """
     if len(profile.units) < 3:
         return None
     time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
     alike = _decode_steps(profile.units) or profile.units
     units = [unit for unit in alike if not unit.profiler_start]
-    slowest, usual = max(units, key=time, default=None), model.lower_median(model.timed(alike), time)
+    slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
     if slowest is None or time(slowest) <= SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
     late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > SLOW * time(usual)]
@@ -197,9 +203,10 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
 
 
 def _is_steady_on_host(units: Sequence[model.RecordedUnit]) -> bool:
-    """Tell whether all steps take nearly the same time on the host, together as long as on the device, within 10 %.
+    """Tell whether no step takes over 10 % longer on the host than the median, and host and device agree within 10 %.
 
-    Then a step seems long on the device only because the next one begins its first kernel late.
+    The sums over all steps have to agree. Then a step seems long on the device only because the next one begins its
+    first kernel late.
     """
     on_host = [unit.host_ns for unit in units]
     on_device = sum(unit.device_ns + unit.lead_in_ns for unit in units)
@@ -228,16 +235,19 @@ def _step_after(profile: model.RankProfile, step: model.RecordedUnit) -> model.R
 
 
 def _severity_of_slow_steps(profile: model.RankProfile, lost: int, whole: int) -> str:
-    """Return "warning" if slow steps ``lost`` much of the ``whole`` time (both ns) or most idle time, else "note".
+    """Return "warning" if slow steps ``lost`` at least 5 % of the ``whole`` time (both ns), else "note".
 
-    A few slow steps among many lose little: that is worth knowing, and no verdict.
+    Without a device they have to lose half of it, or most of the idle time.
     """
     loss = HOST_LOSS if profile.on_host else LOSS
     return "warning" if lost >= loss * whole or host_only.is_most_of_idle_time(profile, lost) else "note"
 
 
 def _part_of_slow_step(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
-    """Return the field of a step's time in which ``slowest`` is longer than ``usual``; on a host "" unless it waits."""
+    """Return the part of the time, a key of `PARTS`, by which ``slowest`` exceeds ``usual`` most.
+
+    Without a device it is "communication_ns" if collectives take most of the additional time, else "".
+    """
     if host_only.waits_longer(profile, slowest.number, usual.number):
         return _COMMUNICATION
     return "" if profile.on_host else _longer_part(slowest, usual)
@@ -301,7 +311,8 @@ def _slow_steps_headline(
     """Return the headline on the slow steps, with the ``cause`` of the slowest one, if that is known.
 
     ``similar`` are the numbers of the steps that are about as slow, of ``total`` steps that were compared. The headline
-    is "" if only one step is slow, for an unknown cause, and it is not the first step of the profile.
+    is "" if only one step is slow, for an unknown cause, and it is not the first step of the profile. It is "", too, if
+    the first step only seems slow because the next one began late.
     """
     if alternating := host_only.alternation(profile, similar, usual.number):
         return _with_cause(alternating, cause)
@@ -389,7 +400,7 @@ def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
     return max(model.PARTS, key=lambda part: slowest.parts[part] - usual.parts[part])
 
 
-def _computing(profile: model.RankProfile) -> model.Diagnosis | None:
+def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose a device that computes for over half of the time, as a note; None below that.
 
     The evidence names the longest kernels, and how much faster the device's roofline would be where it is known.
@@ -478,7 +489,7 @@ def _withdrawals(profiles: Sequence[model.RankProfile], labels: Mapping[str, str
 
 
 def _withdrawal(check: model.Check) -> str:
-    """Return the evidence of a failed check, with the ids of the diagnoses that it withdraws."""
+    """Return the evidence of a failed check, with the ids of the diagnoses that it withdraws, if any, or "all"."""
     names = [name for name in check.withdraws if name in model.TITLES]
     if not names:
         return check.evidence

@@ -97,17 +97,18 @@ def _parts_of_collective(
     return {PIPELINE if key in meetings.across else WAITING: waits, IDLE: idle}
 
 
-def finding(
+def diagnose_communication(
     profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> model.Diagnosis | None:
     """Diagnose the exposed communication of a profile by its largest part; None if there is little of it.
 
     Little is under 10 % of the time, with under 2.5 % waiting for ranks, and without a collective that takes much
-    longer than usual. ``profiles`` are all ranks of the stage; the saving in ns is per step.
+    longer than usual. If such collectives make up most of the transfer, the diagnosis is on them. ``profiles`` are all
+    ranks of the stage; the saving in ns is per step.
     """
     sums, total = parts_of(profile, meetings), profile.total_ns or 1
     exposed = sum(sums.values())
-    outlier = collectives.slow_collectives(profile)
+    outlier = collectives.diagnose_slow_collectives(profile)
     if exposed < NOTABLE * total and sums[WAITING] < WAITS * total and outlier is None:
         return None
     largest = max(sums, key=lambda part: sums[part])

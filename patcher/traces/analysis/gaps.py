@@ -17,7 +17,7 @@ from typing import NamedTuple
 from patcher.traces import model
 from patcher.traces.analysis.activities import HostActivities, HostActivity
 from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
-from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle
+from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle_stretches
 from patcher.traces.analysis.nested import HostThread
 from patcher.traces.analysis.segments import Segment, Split
 from patcher.traces.rank_trace import RankTrace
@@ -64,7 +64,7 @@ class GapSums:
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.activities = HostActivities(trace, cuts, threads)
         self.kept: list[tuple[Idle, HostActivity | None]] = []
-        for gap in idle(trace, cuts, set(chosen)):
+        for gap in idle_stretches(trace, cuts, set(chosen)):
             if gap.ns < WAITING_NS:
                 self._sum_short(gap)
             else:
@@ -137,7 +137,10 @@ class GapSums:
         return {(True, True): "between", (True, False): "behind", (False, True): "before"}.get((behind, ahead), "")
 
     def _place(self, gap: Idle) -> GapPlace:
-        """Return where a gap lies: between which kernels, on which stream, in which part of the step."""
+        """Return where a gap lies: between which kernels, on which stream, in which part of the step, by which graphs.
+
+        The stream is that of the kernel after the gap. The kernel before is UNKNOWN for the first one.
+        """
         tasks, task = self.trace.tasks, self.cuts.order[gap.place]
         before = UNKNOWN if gap.before == UNKNOWN else tasks.name[gap.before]
         return GapPlace(self._graph_position(gap), before, tasks.name[task], tasks.stream[task], gap.part)
@@ -268,13 +271,13 @@ class _GapSum:
         self.returned = Counter[int]()
 
     def add(self, gap: Idle) -> None:
-        """Add a gap."""
+        """Add a gap to the sum, to that of its segment, and to the number of gaps."""
         self._add(gap.segment, gap.ns, gap)
         self.ns += gap.ns
         self.count += 1
 
     def merge(self, other: _GapSum) -> None:
-        """Add the gaps of another sum to this one."""
+        """Add the gaps of another sum to this one, but not what the host did during them."""
         for segment, (ns, longest) in other.units.items():
             self._add(segment, ns, longest)
         self.ns += other.ns

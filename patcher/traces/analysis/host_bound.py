@@ -69,20 +69,23 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     kernel.
     """
     weighed = (
-        (_host_bound, HOST_PARTS), (_blocked_launches, ("free_blocked_ns",)), (_stream_wait, ("free_waiting_ns",)),
-    )  # fmt: skip
+        (_diagnose_host_bound, HOST_PARTS),
+        (_diagnose_blocked_launches, ("free_blocked_ns",)),
+        (_diagnose_stream_wait, ("free_waiting_ns",)),
+    )
     for diagnose, parts in weighed:
         if profile.share(*parts) >= NOTABLE:
             yield diagnose(profile)
     lead_in = profile.sum_ns(model.LEAD_IN)
     if lead_in and lead_in >= NOTABLE * (profile.total_ns + lead_in):
-        yield _before_first_kernel(profile, lead_in)
+        yield _diagnose_before_first_kernel(profile, lead_in)
 
 
-def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
+def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose time in which the next kernel was not launched yet, with the launch latency that follows it.
 
-    If one place has most of this time, evidence and advice are on that place. The saving in ns is per step.
+    If one place has most of this time, or the host was in one call for most of it, evidence and advice are on that. The
+    saving in ns is per step.
     """
     late, latency = (profile.share(part) for part in HOST_PARTS)
     evidence: str = ""
@@ -112,7 +115,7 @@ def _host_bound(profile: model.RankProfile) -> model.Diagnosis:
         advice = advice_on_place(profile, cause.gap)
     else:
         evidence = sentences(evidence, slow_launchers(profile))
-        advice = copying.advice_on_many(profile) or advice
+        advice = copying.advice_on_many_copies(profile) or advice
         if latency > late and profile.prompt_share is not None and profile.prompt_share < _MOSTLY_PROMPT:
             advice = Text(
                 "find out why most kernels start more than 20 µs after their launch although the device is idle;"
@@ -141,7 +144,7 @@ def _faster_launches(profile: model.RankProfile) -> str:
 
 
 def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
-    """Return what to do about ``gap``, the place that takes most of the host-bound time.
+    """Return what to do about ``gap``, a place with much idle time of the device.
 
     The advice depends on what covers it: launch latency, a synchronising call, another call or operator, or nothing
     known.
@@ -221,7 +224,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
     return Text("Per step: {module_times}.", joined(SEMICOLON, names)) if names else ""
 
 
-def _blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
+def _diagnose_blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose time in which the device was idle while the call that launches the next task was blocked.
 
     The evidence names the longest such call, on which the advice depends. The saving in ns is per step.
@@ -255,7 +258,7 @@ def _about_launch(call: str, *, repeated: bool) -> str:
     return next(about for part, about in advice.items() if part in call.lower())
 
 
-def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
+def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose time in which the device was idle although its next kernel had been launched while it was busy.
 
     The saving in ns is per step.
@@ -273,7 +276,7 @@ def _stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     )
 
 
-def _before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:
+def _diagnose_before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:
     """Diagnose the ``lead_in`` ns before the first kernel: a warning with a saving, if there is a single step.
 
     It is only a note, without a saving, if there are several steps, or if the host waits there for earlier work.

@@ -83,16 +83,16 @@ def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     if not profile.host_steps:
         return
     if not profile.on_host:
-        yield from _beside_unrecorded_device(profile)
+        yield from _diagnose_unrecorded_device(profile)
         return
-    small, idle = _many_small(profile), _idle_host(profile)
+    small, idle = _diagnose_small_operators(profile), _diagnose_idle_host(profile)
     if small and idle and (small.saving_ns or 0) >= (idle.saving_ns or 0):
         idle = None  # the pauses between the same small operators
-    yield from filter(None, (_compilation(profile), small, idle))
-    yield _longest_operators(profile)
+    yield from filter(None, (_diagnose_compilation(profile), small, idle))
+    yield _diagnose_longest_operators(profile)
 
 
-def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
+def _diagnose_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnosis of the longest operators if one of them, or one family, has half of the time on the host.
 
     Its advice is to record the device, too. Nothing if events of unknown categories can be those of the device.
@@ -104,10 +104,10 @@ def _beside_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Diag
             "record the device, too: run `rlpatch apply` with --contents npu,cpu, or add ProfilerActivity.CUDA to"
             " your profiler"
         )
-        yield dataclasses.replace(_longest_operators(profile), headline=headline, advice=advice)
+        yield dataclasses.replace(_diagnose_longest_operators(profile), headline=headline, advice=advice)
 
 
-def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
     None unless the typical other rank spends at least 1.5 times as long there, and longer by 10 % of its step. None,
@@ -134,7 +134,7 @@ def straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
         name, in_ms(least), in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
-    if (own := _idle_host(slow)) is not None and own.severity == "warning":
+    if (own := _diagnose_idle_host(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
     return model.Diagnosis(
         "slow-rank", "warning", evidence, saving,
@@ -149,7 +149,7 @@ def is_most_of_idle_time(profile: model.RankProfile, ns: int) -> bool:
     The host is idle while it runs no operator. False if the idle time of a typical step is a warning by itself, or if
     the steps ran on a device.
     """
-    typical = _idle_host(profile) if profile.host_steps else None
+    typical = _diagnose_idle_host(profile) if profile.host_steps else None
     if typical is not None and typical.severity == "warning":
         return False
     whole = sum(step.ns for step in profile.host_steps)
@@ -185,8 +185,9 @@ class HostExcess(NamedTuple):
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     """Return why the step with number ``slowest`` takes longer than the step ``usual``.
 
-    It is torch.compile, a place without operators, a range, some operators, or larger inputs. All texts are "" if the
-    profile does not have both steps.
+    It is torch.compile or a place without operators, if that takes half of the additional time. Else it is a range or
+    an operator if the steps ran different numbers of operators, or their inputs if not. All texts are "" if the profile
+    does not have both steps, as for steps on a device.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -230,8 +231,9 @@ def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, c
 def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> str:
     """Return the headline on steps of two kinds that alternate; "" if they do not, or ran on a device.
 
-    They do if at least three ``slow`` steps follow each other at equal distances, and all run the same operators, which
-    are others than those of the step ``usual`` and take most of the additional time. A range around them says more.
+    They do if at least three ``slow`` steps follow each other at equal distances of over 1. All have to run the same
+    operators, others than the step ``usual``, and these have to take most of the additional time. The headline is "",
+    too, if a range around the operators explains it.
     """
     steps = {step.number: step for step in profile.host_steps}
     distances = {following - number for number, following in itertools.pairwise(slow)}
@@ -253,8 +255,9 @@ def _excess_by_calls(
 ) -> HostExcess:
     """Return why a ``slow`` step with more or fewer operators takes longer than ``typical``: a range, or an operator.
 
-    ``longer_by_operator`` maps the name of an operator to the ns by which it took longer. ``largest_parts`` is a
-    sentence on what took most of the additional time, told where no range did.
+    The cause is "" if neither takes half of the additional time. ``longer_by_operator`` maps the name of an operator to
+    the ns by which it took longer. ``largest_parts`` is a sentence on what took most of the additional time, told where
+    no range did.
     """
     whole, calls, usual_calls = slow.ns - typical.ns, sum(slow.calls.values()), sum(typical.calls.values())
     counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
@@ -360,7 +363,10 @@ def _median(values: Sequence[int]) -> int:
 
 
 def place_words(place: model.HostPlace) -> str:
-    """Return where a place without an operator is, in words: in a frame, or between which operators."""
+    """Return where a place without an operator is, in words with a preposition, such as "in loader.py(12): next".
+
+    It is during a collective, in a frame or range, or before, after or between operators.
+    """
     if _communicates(place):
         return Text("during {collective}", host_name(place.inside))
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
@@ -400,7 +406,7 @@ def _names_cause(place: model.HostPlace) -> bool:
     return bool(place.inside) or place.saving
 
 
-def _idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
+def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the places at which no operator runs for at least 10 % of a typical step; None without any.
 
     A place counts with its median time over the steps. The longest place is the cause if it has half of the time
@@ -481,7 +487,8 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
     """Return the frame in which a step spends most time without operators, its ns, and (name, mean ns) of calls in it.
 
     Frames with at least 80 % of the longest one's time are candidates. The innermost one counts, in the program's own
-    code if there is one. The ns of the frame are the lower median over the steps. Without any frame, its name is "".
+    code if there is one. The ns of the frame are the lower median over the steps. Of the calls, the three longest are
+    returned. Without any frame, the result is ("", 0, []).
     """
     times = {
         frame: _median([sum(step.frames.get(frame, {}).values()) for step in steps])
@@ -533,7 +540,7 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 
 
 def advice_on(place: model.HostPlace) -> str:
-    """Return what to do about a place at which no operator runs, by what runs there."""
+    """Return what to do about a place at which no operator runs, by what runs there; if unknown, how to record that."""
     if "DataLoader" in f"{place.inside} {place.around}":
         return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
     if _communicates(place):
@@ -557,10 +564,11 @@ def advice_on(place: model.HostPlace) -> str:
     return Text("to see what Python does during this time, record Python's stack frames, too: {command}", _STACKS)
 
 
-def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
+def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose many small operators if a typical step has at least 100, and takes at most 20 µs for each; else None.
 
-    The saving in ns is the time of the short operators and the short pauses between them in a typical step.
+    The saving in ns is the time of the short operators and the short pauses between them in a typical step. If the
+    steps take longer and longer, or less and less time, the headline says that.
     """
     steps = profile.host_steps
     whole, small, usual_calls = (
@@ -589,7 +597,7 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
     )  # fmt: skip
 
 
-def _compilation(profile: model.RankProfile) -> model.Diagnosis | None:
+def _diagnose_compilation(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose torch.compile if it works for at least 10 % of the steps' time; else None.
 
     The saving in ns is the mean per step.
@@ -609,7 +617,7 @@ def _compilation(profile: model.RankProfile) -> model.Diagnosis | None:
     )
 
 
-def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
+def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose the operators that take most time on the host, as a note without a saving.
 
     If operators run for less than half of the time, the note is on the places without operators instead. If the steps
@@ -622,7 +630,7 @@ def _longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
-        return _scattered_places(profile, whole, whole - ran)
+        return _diagnose_scattered_places(profile, whole, whole - ran)
     evidence: str = Text(
         "The trace has no device data. Operators ran on the host for {share} of the time, {time} per step. The longest:"
         " {longest}.",
@@ -714,7 +722,7 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
     return ""
 
 
-def _scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
+def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
     """Diagnose steps in which mostly no operator runs, but at different places in each step, as a note.
 
     ``whole`` is the time of all steps in ns, ``idle`` the part of it without an operator. The evidence names the

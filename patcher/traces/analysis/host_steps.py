@@ -87,7 +87,8 @@ def host_steps(
 def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
     """Yield (begin, end, name, shapes) of each operator of a thread that lies in no other operator, in order of time.
 
-    Begin and end are in ns. Ranges that only surround operators, such as modules, are no operators.
+    Begin and end are in ns, shapes are JSON, "" if unknown. Ranges that only surround operators, such as
+    ``Optimizer.step``, are no operators.
     """
     texts, until = trace.names.texts, -(1 << 63)
     for begin, end, name in zip(operators.begin, operators.end, operators.name, strict=True):
@@ -228,7 +229,8 @@ def _place_of_gap(
     A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
     is begin and end in ns, ``covering_ranges`` has the "ranges", "frames" and "collectives" to look at. ``neighbours``
     are the names of the operators before and after, "" at the edge of the step; ``texts`` has the names by number. A
-    frame of a library comes with its caller.
+    frame of a library comes with its caller. Python's garbage collection is returned instead of the frame that it
+    interrupts.
     """
     collective, frame, inside = (
         covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")

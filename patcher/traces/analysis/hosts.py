@@ -120,13 +120,16 @@ class HostSums:
         self.times = {segment: _named_phases(sums) if trains else {} for segment, sums in self.phases.items()}
 
     def _nested_modules(self, texts: Sequence[str]) -> dict[tuple[str, str], int]:
-        """Return the ns on the host by class around, "" for none, and class."""
+        """Return (class of the module around, or "", class of a module) → ns on the host."""
         return {
             ("" if outer == UNKNOWN else texts[outer], texts[name]): ns for (outer, name), ns in self.nested.items()
         }
 
     def _tasks_by_thread(self) -> list[array[int]]:
-        """Return for each thread of the trace the indices of its tasks in the segments to sum up, by enqueue time."""
+        """Return for each thread of the trace the indices of its tasks in the segments to sum up, by enqueue time.
+
+        Tasks that no known thread enqueued are left out.
+        """
         tasks = self.trace.tasks
         threads = [array("i") for _ in self.trace.threads]
         for task, (segment, thread) in enumerate(zip(self.owner, tasks.thread, strict=True)):
@@ -145,12 +148,13 @@ class HostSums:
     def _add_operators(
         self, operators: NestedRanges, tasks: Sequence[int], phase_names: Mapping[int, int], thread_phase: int
     ) -> None:
-        """Sum the calls and host time of a thread's operators that begin in the chosen units, and their ``tasks``.
+        """Add the calls and host time of a thread's operators that begin in the chosen steps, and their ``tasks``.
 
-        A task counts for the innermost operator around its launch; host time excludes nested operators. The time of a
-        task is also added to its phase of training: the latest one that ``phase_names`` (number of a name → phase)
-        gives to the operator or one around it, at least ``thread_phase``. Without an operator around it, the phase is
-        ``thread_phase``, or unknown if that is 0 (forward).
+        They are added to ``operator_calls``, and the times of the tasks to ``phases``. A task counts for the innermost
+        operator around its launch; host time excludes nested operators. The time of a task is also added to its phase
+        of training: the latest one that ``phase_names`` (number of a name → phase) gives to the operator or one around
+        it, at least ``thread_phase``. Without an operator around it, the phase is ``thread_phase``, or unknown if that
+        is 0 (forward). An operator that began before the chosen steps counts as one call if it launched a task in them.
         """
         sums, counted = self.operator_calls, self._begin_in_chosen(operators)
         phases = _phases_of_operators(operators, phase_names, thread_phase)
@@ -182,10 +186,11 @@ class HostSums:
                 sums[names[parent]][3] -= (end if end < parent_end else parent_end) - begin
 
     def _add_modules(self, modules: NestedRanges, tasks: Sequence[int]) -> None:
-        """Count the calls of a thread's modules with their host time, and the ``tasks`` launched within each.
+        """Add the calls of a thread's modules with their host time, and the ``tasks`` launched within each.
 
-        Host time of a module includes all that it calls. If a module lies within another one of its name, only the
-        outer one gets the time and the tasks.
+        They are added to ``module_calls``, and their host time to ``nested``; calls and host time count if a module
+        begins in the chosen steps. Host time of a module includes all that it calls. If a module lies within another
+        one of its name, only the outer one gets the time and the tasks.
         """
         count, ns = array("q", bytes(8 * len(modules.begin))), array("q", bytes(8 * len(modules.begin)))
         columns = self.trace.tasks
@@ -265,8 +270,8 @@ def most_specific_modules(children: Mapping[tuple[str, str], int], modules: Iter
     """Return the classes of modules in which the host spends its time, as specific as makes sense.
 
     ``children`` maps (class around, class) to ns on the host, with "" around the outermost. A class is replaced by the
-    classes within it if the two largest of these have three quarters of its time. So no class of the result lies within
-    another one.
+    classes within it if the two largest of these have three quarters of its time. A class that lies within several
+    others can be in the result beside one of these.
     """
     host = {module.name: module.host_ns for module in modules}
     within: dict[str, dict[str, int]] = {}

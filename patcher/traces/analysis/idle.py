@@ -31,7 +31,7 @@ class Idle(NamedTuple):
     part: str
 
 
-def idle(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
+def idle_stretches(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
     """Yield every stretch of the ``chosen`` segments in which no task runs on the device, in order, with its reason.
 
     ``chosen`` has indices of segments in ``cuts``. The stretches add up to the free time of the segments and the time

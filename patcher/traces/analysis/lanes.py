@@ -52,13 +52,13 @@ class _Window(NamedTuple):
         return tuple(merged_spans)
 
 
-def lanes(
+def build_lanes(
     trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split, calls: HostCalls
 ) -> Iterator[model.Lanes]:
     """Yield the rows to draw (lanes) of the median step, and of the slowest step if it is another one.
 
     ``units`` maps segments of ``cuts`` to steps. ``calls`` has the long calls of each thread, by the label of their
-    row. A step in which nothing ran on a device is left out.
+    row. A step in which nothing ran on a device is left out; without steps, nothing is yielded.
     """
     if not units:
         return

@@ -81,7 +81,8 @@ def at_equal_load(
     """Estimate the change of a step's time between the sides at equal load, with its 95 % interval, by regression.
 
     ``times`` has the ns of each step of both sides; ``sizes`` has for each side the number of steps of each capture.
-    None if no load is known and varies, if the loads tell the sides apart, or if there are too few steps.
+    With it, the interval is also as wide as captures of one side differ. None if no load is known and varies, if the
+    loads tell the sides apart, or if there are too few steps.
     """
     units = [unit for side in sides for unit in side]
     loads = {name: [getattr(unit, name) for unit in units] for name in BY}

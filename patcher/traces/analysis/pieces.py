@@ -14,10 +14,10 @@ from patcher.traces.model import Check, FreeGap, Lanes, RankProfile, RecordedUni
 from patcher.traces.sidecar import Metadata, uncounted_total
 
 
-def joined(profiles: Iterable[RankProfile]) -> list[RankProfile]:
+def join_windows(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     """Return one profile for each recorded window, also for those that were saved in several traces (pieces).
 
-    Only pieces whose numbers follow each other are joined. Profiles that are no pieces stay as they are.
+    Only pieces whose numbers follow each other are joined. Profiles that are no pieces come first, as they are.
     """
     windows: list[list[RankProfile]] = []
     open_windows: dict[Hashable, list[RankProfile]] = {}
@@ -53,8 +53,8 @@ def _window_key(profile: RankProfile) -> Hashable:
 def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
     """Return one profile for the pieces of one window, given in order.
 
-    Steps are concatenated, calls and times summed, checks and gaps merged. Identity and device are those of the first
-    piece.
+    Steps are concatenated, calls and times summed, checks and gaps merged. All else, such as rank and device, is that
+    of the first piece. Each piece has at least one step.
     """
     units = tuple(_joined_units(pieces))
     sums = {"calls": sum, "kernels": sum, "ns": sum, "host_ns": sum}
@@ -221,7 +221,8 @@ def _joined_replays(replays: Sequence[ReplayJoin]) -> ReplayJoin | None:
 def _joined_lanes(pieces: Sequence[RankProfile], units: Sequence[RecordedUnit]) -> Iterator[Lanes]:
     """Yield the drawn rows (lanes) of the step nearest to the median of all steps, then those of the slowest step.
 
-    Each piece has lanes of up to two steps. The slowest step is left out if no piece has its lanes.
+    Each piece has lanes of up to two steps. The slowest step is left out if no piece has its lanes; nothing is yielded
+    if no piece has any.
     """
     drawn = [lanes for piece in pieces for lanes in piece.lanes]
     median, slowest = model.median_unit(units), max(units, key=model.duration_of, default=None)

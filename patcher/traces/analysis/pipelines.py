@@ -83,7 +83,7 @@ def _sources_by_pipeline(profiles: Sequence[RankProfile]) -> list[set[str]]:
     """Return the pipelines of a run, each as the set of the sources of its profiles.
 
     Profiles that send or receive in the same group belong together; groups with a common profile are merged.
-    A profile without sends and receives is in no pipeline.
+    A profile without sends and receives in a named group is in no pipeline.
     """
     linked: dict[str, set[str]] = defaultdict(set)
     for profile in profiles:

@@ -68,8 +68,8 @@ def select_findings(
     """Return the findings to report, most severe first, then by saving; each stretch of time counts in only one.
 
     If ranks wait for each other, only the straggler's diagnoses are kept, next to the finding on the waiting. Without a
-    straggler, they are those of the rank with the largest saving. The warning with the largest saving becomes a
-    problem, unless computing outweighs it.
+    straggler, they are those of the rank with the largest saving. Of each id, the diagnosis with the largest saving is
+    kept. The warning with the largest saving becomes a problem, unless computing outweighs it.
     """
     communication = max(_on_communication(diagnoses), key=_exposed_and_waiting, default=None)
     slow = exposed.straggler(meetings) if communication is not None and communication.id == "slow-rank" else None
@@ -108,7 +108,10 @@ def _mark_explained(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnos
 
 
 def _is_in_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> bool:
-    """Tell whether the ``finding`` is about time by which slow steps are longer; ``outlier`` is their diagnosis."""
+    """Tell whether the ``finding`` is about time by which slow steps of its profile are longer.
+
+    ``outlier`` is the diagnosis of the slow steps. False if it is any other diagnosis.
+    """
     part = next(iter(outlier.parts), "") if outlier.id == "outlier" else ""
     about = ("communication_ns",) if finding.id in exposed.IDS else PARTS_OF.get(finding.id, ())
     return part in about and finding.source == outlier.source
@@ -117,8 +120,8 @@ def _is_in_slow_steps(finding: model.Diagnosis, outlier: model.Diagnosis) -> boo
 def _subtract_slow_steps(diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis]) -> model.Diagnosis:
     """Return a diagnosis without the part of its saving that lies in slow steps, if that is over half of the saving.
 
-    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Waiting keeps its saving,
-    because other ranks explain it.
+    Then only few steps have the cause, and the diagnosis of the slowest step comes first. Only a diagnosis of idle
+    time, copies or transfer changes: other ranks explain waiting.
     """
     if diagnosis.id not in (*PARTS_OF, exposed.PARTS[exposed.TRANSFER]):
         return diagnosis

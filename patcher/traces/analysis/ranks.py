@@ -49,7 +49,8 @@ def match_collectives(profiles: Sequence[RankProfile]) -> Meetings:
 
     The n-th collective of each group and step is the same one on all ranks, except sends and receives. All ranks leave
     it together, so a rank waited by as much as its collective took longer than the shortest one. Left out are different
-    collectives in a step of a group, and from the sums by rank those between pipeline stages.
+    collectives in a step of a group, and from the sums by rank those between pipeline stages. Nothing is matched for a
+    single profile, or if several are of one rank.
     """
     by_group = _collectives_by_group(profiles)
     pipeline = stages(profiles)

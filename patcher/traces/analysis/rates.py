@@ -15,7 +15,7 @@ def rates_by_operator(
     """Return the speed of each operator on each set of inputs whose shapes tell its work, longest first.
 
     ``sums_by_inputs`` maps (operator, texts of its inputs) to calls, number of kernels, ns of the kernels, and ns on
-    the host. The roofline's time is None without a known device.
+    the host. Operators without kernels are left out. The roofline's time is None without a known device.
     """
     device = device_of(device_name)
     rates = []

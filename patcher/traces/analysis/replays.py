@@ -69,7 +69,8 @@ class Replays:
     def add_replay(self, tasks: Sequence[int], graph: Sequence[CapturedCall]) -> None:
         """Add a replay's calls and tasks to the sums of the operators and modules that launched them at the capture.
 
-        ``tasks`` has the indices of the tasks, ``graph`` the captured launch of each, in the same order.
+        ``tasks`` has the indices of the tasks, ``graph`` the captured launch of each, in the same order. The tasks are
+        noted in ``tasks`` of this object, those launched within a module also in ``placed``.
         """
         columns, names = self.trace.tasks, self.trace.names
         for operator, _ in {(call.operator, call.call) for call in graph if call.operator}:
@@ -164,7 +165,7 @@ def join_replays(
     A matched kernel counts for the operator and the modules that launched it during the capture. The replays of a
     segment are compared with the graphs of the smallest captured batch size that holds its tokens; ``tokens`` maps a
     segment to their number, None if unknown. If one replay differs, none of the segment is matched, and the reason is
-    kept.
+    kept. Without captured graphs, replays are not even counted.
     """
     joined = Replays(trace)
     if not captured:

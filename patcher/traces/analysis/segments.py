@@ -67,9 +67,9 @@ class Split(NamedTuple):
 def split(trace: RankTrace) -> Split:
     """Split a trace at the marks of its steps into segments, and find the segment to which each task belongs.
 
-    A segment reaches from its mark to the next one. A task belongs to the segment in which the host enqueued it, or if
-    that is unknown, in which it begins; outside of all segments it belongs to none. Uncounted stretches are segments
-    without a mark. If there are no marks, the whole trace is one step.
+    A segment reaches from its mark to the next one, the last one to the end of its mark. A task belongs to the segment
+    in which the host enqueued it, or if that is unknown, in which it begins; outside of all segments it belongs to
+    none. Uncounted stretches are segments without a mark. If there are no marks, the whole trace is one step.
     """
     family, marks, uncounted = step_marks(trace)
     order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
@@ -168,8 +168,8 @@ def _outermost(marks: Sequence[Mark]) -> Iterator[Mark]:
 def _with_numbers(marks: Sequence[Mark], engine_marks: Sequence[Mark]) -> Iterator[Mark]:
     """Yield the ``marks`` of steps, each with a number and, if known, with contents such as requests.
 
-    A mark without a number gets its position in ``marks``, from 0. If exactly one of ``engine_marks`` begins within
-    the step, its contents replace those of the mark.
+    A mark without a number gets its position in ``marks``, from 0. If exactly one of ``engine_marks`` begins within the
+    step, its contents replace those of the mark.
     """
     for number, mark in enumerate(marks):
         within = [other for other in engine_marks if mark.begin <= other.begin < mark.end]
@@ -207,8 +207,9 @@ def _place_on_device(trace: RankTrace, segments: Sequence[Segment], owner: Seque
     """Set the times of ``segments`` on the device (``leads``, ``starts``, ``ends``), and the numbers of their tasks.
 
     A segment starts at its first computing task on the busiest stream; without one, at its first other computing task,
-    else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. A
-    segment without tasks stays as it is. ``owner`` has the segment of each task, ``order`` the tasks by begin.
+    else collective, else copy. It ends where the next one starts, the last segment at the end of its last task. Only
+    the first segment may have time before its start, from ``leads`` on. A segment without tasks stays as it is.
+    ``owner`` has the segment of each task, ``order`` the tasks by begin.
     """
     tasks, busiest = trace.tasks, _busiest_stream(trace, owner)
     ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy

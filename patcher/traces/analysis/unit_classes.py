@@ -125,9 +125,10 @@ def _classes_on_host(
 ) -> dict[str, int]:
     """Return class of work → ns of a step that ran on the host.
 
-    The forward pass, with its backward, reaches from the first to the last operator that multiplies matrices, before
-    any sampling. Time between its operators is host-bound; time before it and after the sampling is "outside".
-    ``has_sampling`` is False for a micro-batch, where what follows the forward is elementwise instead of sampling.
+    The forward pass, with its backward, reaches from the first to the last operator that multiplies matrices. What
+    follows, up to the last operator that samples, is sampling. Time between operators of the forward is host-bound;
+    time before it and after the sampling is "outside". ``has_sampling`` is False for a micro-batch, where what follows
+    the forward is elementwise instead of sampling.
     """
     begin, end = segment.begin, segment.step.end
     thread = next((thread for thread, mark in trace.marks if mark.begin == begin), UNKNOWN)
@@ -153,7 +154,8 @@ def _forward_bounds(operators: Sequence[OutermostOperator]) -> tuple[int, int, i
     """Return the indices of the first and last operator of the forward pass, and of the last one of sampling.
 
     The forward pass reaches from the first to the last matrix multiplication; without any, it has all operators.
-    Without sampling, the third index equals the second. ``operators`` are those of a step by begin.
+    Without sampling, the third index equals the second. ``operators`` are those of a step by begin; without any, the
+    result is (0, -1, -1).
     """
     matmuls = [place for place, operator in enumerate(operators) if operator.family == GEMM]
     first, last = (matmuls[0], matmuls[-1]) if matmuls else (0, len(operators) - 1)

@@ -142,7 +142,7 @@ def step_range_text(units: Iterable[int] | None, requested: int | None) -> str:
 def ranks_text(group: TraceGroup) -> str:
     """Return the ranks that left a trace as text, such as ``0-3``; also the expected number, or missing ranks, if any.
 
-    For example ``4 of 8 ranks: 0-3``, or ``2, missing 6`` if certain ranks were requested.
+    For example ``4 of 8 ranks: 0-3``, or ``2, missing 6`` if certain ranks were requested. "" if no rank is known.
     """
     text = number_ranges(group.ranks)
     requested, world = group.first.ranks, group.first.world
@@ -173,14 +173,14 @@ def trace_groups(folder: Path, display: Display = silent) -> list[TraceGroup]:
     paths = walk.traces_below(folder)
     with display("looking", sum(map(walk.to_scan, paths))) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
         # Threads, for zlib, which does most of the work, lets the others run.
-        return grouped(pool.map(lambda path: walk.inspect(path, progress), paths))
+        return group_traces(pool.map(lambda path: walk.inspect(path, progress), paths))
 
 
-def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
+def group_traces(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
     """Return groups of the traces of all ranks that lie in one folder and recorded the same window, oldest first.
 
     A second trace of a worker begins another group, unless it is the next part of a window that was saved in several.
-    Each trace of another tool, or without a rank, is a group by itself.
+    Each trace of another tool, or without a rank, is a group by itself. In a group, traces are sorted by rank.
     """
     groups: dict[object, list[list[RecordedTrace]]] = {}
     for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):

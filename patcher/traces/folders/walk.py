@@ -94,7 +94,7 @@ def to_scan(path: Path) -> int:
 def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
     """Return the state and origin of a trace of any tool; step metadata beside it override what its name says.
 
-    ``progress`` gets the number of bytes of each read.
+    ``progress`` gets the number of bytes of each read. Raises OSError if there is no such file.
     """
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path, progress)
@@ -215,7 +215,8 @@ def _raised(error: OSError) -> None:
 def _exported_file(folder: Path) -> Path | None:
     """Return the file to read in a rank's folder or its parsed output; None without one.
 
-    The database comes before trace_view.json and the table of steps. Raises Problem (TRACE) for several databases.
+    The database comes before trace_view.json, and that before the table of steps. Raises Problem (TRACE) for several
+    databases.
     """
     output = folder if folder.name == OUTPUT else folder / OUTPUT
     databases = database.parsed_into(output)

@@ -108,7 +108,7 @@ def add_collective(
 
     ``span`` is its begin and end in ns, ``key`` the connection id of its launch, ``message`` what it carried, to which
     the measured bytes and pieces are added. The name has the form ``hcom_allReduce__586_0_1``: an allReduce in the
-    ``group`` whose id ends in 586.
+    ``group`` whose id ends in 586. If ``group`` is "", these last digits stand for it.
     """
     operator, short = parted(name)
     task = len(trace.tasks)
@@ -150,7 +150,8 @@ class RankFolder(NamedTuple):
 def rank_folder(folder: Path) -> RankFolder:
     """Return rank, world size and settings from profiler_info and profiler_metadata; None and empty if missing.
 
-    Raises Problem (TRACE) if two ranks share the folder.
+    A rank that is missing in profiler_info is read from its name, as ``profiler_info_3.json``. Raises Problem (TRACE)
+    if two ranks share the folder.
     """
     files = sorted(folder.glob("profiler_info*.json"))
     if len(files) > 1:
@@ -179,8 +180,8 @@ def set_rank(trace: RankTrace, output: Path) -> None:
 def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
     """Return the content of ``step_trace_time.csv`` in a folder; None without the file.
 
-    It maps a step to names such as ``computing_ns`` (see `COLUMNS`), and these to whole nanoseconds; cells without a
-    number are left out.
+    It maps a step, "" for a row without one, to names such as ``computing_ns`` (see `COLUMNS`), and these to whole
+    nanoseconds; cells without a number are left out.
     """
     steps: dict[str, dict[str, int]] = {}
     for row in rows(output / "step_trace_time.csv"):
@@ -204,7 +205,8 @@ class TimedCollective(NamedTuple):
 def timed_collectives(output: Path) -> Iterator[TimedCollective]:
     """Yield the collectives, sends and receives of ``communication.json`` in a folder; nothing without the file.
 
-    A step without a number counts as step 0. Entries without transit, wait or idle time are skipped.
+    A step without a number counts as step 0, a missing begin or length as 0 ns. Totals, and entries without transit,
+    wait or idle time, are skipped.
     """
     for step, kinds in mapping(read_json(output / "communication.json")).items():
         number = re.fullmatch(r"step(\d{1,18})", step)

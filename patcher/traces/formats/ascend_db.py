@@ -94,8 +94,8 @@ class DatabaseTrace(RankTrace):
 
         Ratios are means of the first eight kernels of a type and shape, of only the 2000 that take longest.
         ``segments`` has the index of each task's segment (a step, or the time between two steps). ``units`` maps the
-        segments that count to the numbers of their steps. Empty if the database does not tell
-        types and shapes. Raises Problem (TRACE) if it cannot be read.
+        segments that count to the numbers of their steps. Empty if the database does not tell types and shapes. Raises
+        Problem (TRACE) if it cannot be read.
         """
         if not self.alike.kinds:
             return ()
@@ -128,7 +128,10 @@ class DatabaseTrace(RankTrace):
         self._link(db)
 
     def _link(self, db: sqlite3.Connection) -> None:
-        """Link tasks with the CANN calls that launched them, and with the operators that enqueued them."""
+        """Link tasks with the CANN calls that launched them, and with the operators that enqueued them.
+
+        The calls of CANN of 20 µs or more are added to the trace.
+        """
         if "CANN_API" in self.tables:
             self.tasks.link(self._calls(db, _LAUNCHES), self.tasks.key)
             if {"name", "endNs"} <= self.tables["CANN_API"]:
@@ -137,7 +140,10 @@ class DatabaseTrace(RankTrace):
             self.tasks.link(self._calls(db, _OPERATORS), self.tasks.key)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """Raise Problem (TRACE) if a needed table or column is missing, or a table is a view or is computed."""
+        """Raise Problem (TRACE) if a needed table or column is missing, or a table is a view or is computed.
+
+        The table of tasks is not needed beside a table of operators: then nothing ran on a device.
+        """
         names = {name.upper() for name in _column(db, "SELECT name FROM sqlite_master")}
         if computed := sorted((_TABLES & names) - self.tables.keys()):
             cause = Text(
@@ -175,8 +181,8 @@ class DatabaseTrace(RankTrace):
     def _add_tasks(self, db: sqlite3.Connection) -> None:
         """Add the tasks of the device that compute or copy; tasks that only order others are left out.
 
-        If the database has a table of computing tasks, computing tasks that it lacks are left out, too. Raises Problem
-        (TRACE) for tasks of several devices.
+        If the database has a table of computing tasks, computing tasks that it lacks are left out, too. A type for
+        which rlpatch has no rule is noted as unknown. Raises Problem (TRACE) for tasks of several devices.
         """
         devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
@@ -261,7 +267,8 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
 def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
     """Return the vendor's times of each step in ``analysis.db``; None without any.
 
-    Maps a step to names such as ``computing_ns`` (see `ascend.COLUMNS`), and these to nanoseconds.
+    Maps a step to names such as ``computing_ns`` (see `ascend.COLUMNS`), and these to nanoseconds; missing values are
+    left out.
     """
     names = ascend.COLUMNS.values()
     query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
@@ -275,7 +282,8 @@ def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
 def _transits(analysis: Path) -> ascend.Transits:
     """Return name of a collective, without ``@…`` → times (ns) and bytes of its executions, in order of their begin.
 
-    ``analysis`` is the path of ``analysis.db``; {} if it cannot be read.
+    ``analysis`` is the path of ``analysis.db``; {} if it cannot be read. Totals, and executions of which a time is
+    missing, are left out.
     """
     query = "SELECT hccl_op_name, step, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
     by_name: ascend.Transits = {}
@@ -290,7 +298,10 @@ def _transits(analysis: Path) -> ascend.Transits:
 
 
 def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
-    """Return (collective, step) → what it moved over links within the node, by message size; empty without a table."""
+    """Return (collective, step) → what it moved over links within the node, by message size; empty without a table.
+
+    Rows without a size, a count or a time are skipped.
+    """
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.WITHIN)
     columns = "hccl_op_name, step, package_size, count, total_duration"
     query = f"SELECT {columns} FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608
@@ -304,7 +315,7 @@ def _pieces(analysis: Path) -> dict[tuple[object, object], list[LinkPiece]]:
 def _sent_bytes(analysis: Path) -> dict[tuple[object, object], int]:
     """Return (collective, step) → the bytes that it moved over links, summed over kinds of links.
 
-    Rows for each message size repeat the sum, so the largest row counts.
+    Rows for each message size repeat the sum, so the largest row counts. Empty without a table.
     """
     links = " OR ".join(f"transport_type = '{link}'" for link in ascend.LINKS)
     query = f"SELECT hccl_op_name, step, MAX(transit_size) FROM CommAnalyzerBandwidth WHERE {links}"  # noqa: S608

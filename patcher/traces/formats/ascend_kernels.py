@@ -110,8 +110,8 @@ class KernelTable:
     def _add_table(self, file: Path) -> None:
         """Add the rows of a table: count those of each step, note each kernel's type, and sum up its measures.
 
-        Measures are summed up only if the table has times, and the same measures as the tables before. A table without
-        a column of types is ignored.
+        Measures are summed up only if the table has times, and the same measures as the tables before; those of rows
+        that are shorter than the header are left out. A table without a column of types is ignored.
         """
         rows = cells(file)
         heads = next(rows, [])
@@ -179,6 +179,7 @@ def _numbers(row: Sequence[str], places: Iterable[int]) -> list[float]:
 
 
 def _number(text: str) -> float:
+    """Return the number in a text; 0 if it is none."""
     try:
         return float(text)
     except ValueError:
@@ -197,7 +198,8 @@ def kernel_use(alike: Alike, calls: int, ns: int, means: Mapping[str, float]) ->
     """Build the `KernelUse` of kernels of one type and shape (``alike``), with what bounds them.
 
     ``calls`` and ``ns`` are their number and total time, ``means`` maps a measure, such as a pipe's ratio, to its mean
-    over the calls. A ratio of 0 (a pipe that never worked) or from 100 on (no ratio) is left out.
+    over the calls. A ratio of 0 (a pipe that never worked) or from 100 on (no ratio) is left out. So is the cube's
+    utilization, in percent, if the cube has no ratio.
     """
     ratios = {pipe: round(mean, 4) for pipe, mean in sorted(means.items()) if 0 < mean < 100 and pipe != _CUBE}
     cube = round(means.get(_CUBE, 0) / 100, 4) if "aic_mac" in ratios else 0

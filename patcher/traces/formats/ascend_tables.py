@@ -24,6 +24,7 @@ STEPS = "step_trace_time.csv"
 def read(file: Path) -> RankProfile:
     """Return the profile of a rank from its ``step_trace_time.csv`` and the tables beside it.
 
+    Steps are sorted by number; a step without one gets the next free number from 0. Rows without times are skipped.
     Raises Problem (TRACE) if the table has no step, or if two ranks share the folder.
     """
     output = file.parent
@@ -60,7 +61,7 @@ def _recorded_unit(number: int, row: Mapping[str, int], calls: int) -> RecordedU
     """Build the record of step ``number`` from its row in the vendor's table; it launched ``calls`` kernels.
 
     ``row`` maps columns to ns; a missing column counts as 0. The vendor's table counts copies as free time, and gives
-    no reason for free time.
+    no reason for free time. It has no time on the host, so that is 0.
     """
     computing, overlap = row.get("computing_ns", 0), row.get("overlapped_ns", 0)
     return RecordedUnit(

@@ -44,8 +44,8 @@ class TextTrace(RankTrace):
     def kernel_uses(self, _segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return calls, time and pipeline ratios of the kernels in the steps of ``units``, for each type and shape.
 
-        ``units`` maps segments to step numbers. Unless the profiler itself marked the steps, the kernels of the whole
-        trace are counted. The segments of the tasks are not needed.
+        ``units`` maps segments (stretches of the trace) to step numbers. The kernels of the whole trace are counted if
+        it has marks of steps that are not the profiler's, or none. The segments of the tasks are not needed.
         """
         families = {mark.family for _, mark in self.marks} - {UNCOUNTED, NAMED}
         return self.table.uses(units.values() if families == {NUMBERED} else None)
@@ -70,7 +70,10 @@ class _Flows:
             self.ids.append(flow)
 
     def by_end(self) -> HostCalls:
-        """Return the calls in which flows begin, keyed by the ns at which the flow ends and its task begins."""
+        """Return the calls in which flows begin, keyed by the ns at which the flow ends and its task begins.
+
+        Flows of which the begin or the end is missing are left out.
+        """
         calls = HostCalls()
         for place, time, thread in self.begins.earliest(self.ids):
             calls.add(self.ends[place], time, thread)
@@ -161,9 +164,9 @@ class _Reader:
         return number if 0 <= number < 1 << 63 else -2 - self.ids[str(value)]
 
     def finished(self) -> RankTrace:
-        """Link the tasks with their launches and operators, and return the trace. Call it after the last event.
+        """Link the tasks with their launches and operators, add the long calls, and return the trace.
 
-        Raises Problem (TRACE) for several devices.
+        Call it after the last event. Raises Problem (TRACE) for several devices.
         """
         trace, tasks = self.trace, self.trace.tasks
         if len(self.devices) > 1:

@@ -420,7 +420,10 @@ class Scan(NamedTuple):
         return self.head.lstrip(_BLANK)[:1] in (b"", b"{", b"[")
 
     def distributed(self, name: str) -> int | None:
-        """Return a number of the header's distributedInfo, such as ``rank`` or ``world_size``; None if missing."""
+        """Return a number of distributedInfo in the header, such as ``rank`` or ``world_size``; None if missing.
+
+        Only the first 64 KiB are searched.
+        """
         description = re.search(rb'"distributedInfo"\s*:\s*\{[^}]*\}', self.head)
         value = description and re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), description[0])
         return int(value[1]) if value else None

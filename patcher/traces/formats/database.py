@@ -185,7 +185,8 @@ def steps_in(file: Path) -> tuple[int, ...] | None:
 def texts(db: sqlite3.Connection, query_of_numbers: str, table: str = "STRING_IDS") -> dict[int, str]:
     """Return number → text in ``table``, for the numbers that ``query_of_numbers`` selects (SQL, or a list of numbers).
 
-    One query reads all: torch_npu's table has no index, so each look-up would be a full scan.
+    Numbers without a text are left out. One query reads all: torch_npu's table has no index, so each look-up would be a
+    full scan.
     """
     query = f"SELECT n.id, n.value FROM {table} n WHERE n.id IN ({query_of_numbers}) AND n.value IS NOT NULL"  # noqa: S608
     by_number: dict[int, str] = {}

@@ -214,7 +214,10 @@ class _Export:
                 _add_range(trace, row)
 
     def _ranges(self, db: sqlite3.Connection, table: str) -> Iterator[_Row]:
-        """Yield the ranges of NVTX in ``table`` that have ended: those pushed in a thread or started in a process."""
+        """Yield the ranges of NVTX in ``table`` that have ended: those pushed in a thread or started in a process.
+
+        Raises TypeError if a time is no whole number.
+        """
         columns = self.tables[table]
         text = f"text, {'textId' if 'textId' in columns else 'NULL'}, {'domainId' if 'domainId' in columns else '0'}"
         texts = _texts(db, "textId", table) if "textId" in columns else {}
@@ -228,7 +231,8 @@ class _Export:
     def _add_devices(self, db: sqlite3.Connection, table: str) -> None:
         """Set the name of the GPU of each trace; ``table`` maps the GPU numbers of each process to GPUs.
 
-        Traces keep their general name if the export names no GPU.
+        A process that the table lacks gets the GPU with its number in any other process. Traces keep their general name
+        if the export names no GPU.
         """
         query = f"SELECT d.pid, d.cudaId, g.name FROM {table} d JOIN TARGET_INFO_GPU g ON g.id = d.gpuId"  # noqa: S608
         if not {"pid", "cudaId", "gpuId"} <= self.tables[table] or "TARGET_INFO_GPU" not in self.tables:
@@ -239,7 +243,7 @@ class _Export:
             trace.device = names.get((_pid(process), device)) or next(same, trace.device)
 
     def traces(self) -> list[NsysTrace]:
-        """Return the traces by process and GPU, after setting their source, rank and notes.
+        """Return the trace of each process on each GPU, after setting its source, rank and notes.
 
         The rank is that in the window's name; else the GPU's number, if each of several traces has a GPU of its own;
         else None.

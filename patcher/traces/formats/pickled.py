@@ -188,9 +188,10 @@ class _Loader:
         return self.stack[-1]
 
     def add_items(self, keys: list[Any], values: list[Any]) -> None:
-        """Add items to the dict on top of the stack. Raises TypeError for a tuple as a key.
+        """Add items to the dict on top of the stack. Raises TypeError for a tuple as a key, or if the top is no dict.
 
-        A small file can hold nested tuples whose hash takes hours to compute.
+        Raises ValueError for a key without a value. Tuples are refused because a small file can hold nested ones whose
+        hash takes hours to compute.
         """
         if any(type(key) is tuple for key in keys):
             raise TypeError(tuple)

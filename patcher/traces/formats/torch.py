@@ -257,7 +257,7 @@ class _Reader:
         return rank
 
     def _add_launch(self, event: Event) -> None:
-        """Keep a launch by its correlation id, and add it to the graph that its thread captures, if it does.
+        """Keep a launch by its correlation id, if it has one, and add it to the graph that its thread captures, if any.
 
         The call is added, too, if it takes 20 µs or more.
         """
@@ -322,7 +322,7 @@ class _Reader:
         self._rank(event.pid).trace.unread[event.cat] += 1
 
     def _add_kernel(self, event: Event) -> None:
-        """Add a kernel as a task, and note its device."""
+        """Add a kernel as a task, which communicates if its name is that of a collective, and note its device."""
         args = event.args or _NO_ARGS
         self._add_task(event, COMMUNICATION if is_collective(event.name) else COMPUTE)
         self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
@@ -364,8 +364,8 @@ class _Reader:
     def traces(self) -> Iterator[RankTrace]:
         """Link the tasks with their launches, and yield the trace of each rank, or one empty trace if there is no rank.
 
-        Each gets rank, world size, device and settings from the file's header. Call it after the last event. Raises
-        Problem (TRACE) if a rank has two devices.
+        Each gets rank, world size, device and settings from the file's header; ranks that SGLang merged get theirs from
+        their label, or None. Call it after the last event. Raises Problem (TRACE) if a rank has two devices.
         """
         header = self.source.header
         distributed = header.get("distributedInfo")
@@ -391,7 +391,10 @@ class _Reader:
             yield trace
 
     def _device_of(self, rank: _Rank) -> str:
-        """Return the name of a rank's device, or CPU, or that it is unknown; by the header, launches and operators."""
+        """Return the name of a rank's device in the header, CPU if the rank ran nothing there, or that it is unknown.
+
+        It is unknown if the header names none, but launches, operators or events that were not read tell of one.
+        """
         header, trace, names = self.source.header, rank.trace, self.names.texts
         device = _device(header, next(iter(rank.devices), None))
         runs_nothing = not (rank.launches.key or trace.captured or len(trace.tasks) or trace.cut)

@@ -121,8 +121,8 @@ class Parser:
     def result_if_ended(self, patience: float) -> ParseResult | None:
         """Return the result if the parser has ended, else None; kill a parser that was idle for ``patience`` seconds.
 
-        If parsing failed, or its output is incomplete, restore the folder. But incomplete output of a parser that ended
-        without an error stays if the folder had none before.
+        Complete output replaces that of an earlier parsing. If parsing failed, or its output is incomplete, restore the
+        folder. But incomplete output of a parser that ended without an error stays if the folder had none before.
         """
         code = self.child.process.poll()
         if code is None:
@@ -272,7 +272,10 @@ def _cpu(session: int) -> float:
 
 
 def _process_stats(session: int) -> Iterator[tuple[int, str, int]]:
-    """Yield id, state letter and CPU ticks (with those of ended children) of each process in a session, from /proc."""
+    """Yield id, state letter and CPU ticks (with those of ended children) of each process in a session, from /proc.
+
+    Processes that end meanwhile are skipped.
+    """
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -579,7 +579,7 @@ def trace(rank: int | None = 0, ended: float = 0, state: str = states.WHOLE, **m
     ],
 )
 def test_captures(traces: tuple[RecordedTrace, ...], captures: list[list[int | None]]) -> None:
-    assert [[one.rank for one in capture.traces] for capture in groups.grouped(traces)] == captures
+    assert [[one.rank for one in capture.traces] for capture in groups.group_traces(traces)] == captures
 
 
 def test_a_capture_is_as_bad_as_its_worst_trace() -> None:

@@ -282,7 +282,7 @@ def test_an_outlier_saves_what_is_exposed_of_each_unit(units: list[int], exposed
         for at in range(2 if units[1] else 1)
     )
     (sized,) = collectives.with_usual_times([replace(profile(*usual, *slow), units=recorded)], {})
-    found = collectives.slow_collectives(sized)
+    found = collectives.diagnose_slow_collectives(sized)
     assert found is not None
     assert (found.saving_ns or 0) / MS == saving
 
@@ -328,7 +328,7 @@ def test_the_block_that_is_named_is_of_the_collective_whose_unaligned_blocks_tak
         [LinkPiece(1024, 1, 440)],
     ]
     found = [replace(one, pieces=tuple(row)) for one, row in zip(made(*[(10, 1)] * 3), rows, strict=True)]
-    diagnosis = collectives.unaligned_collectives(profile(*found))
+    diagnosis = collectives.diagnose_unaligned_collectives(profile(*found))
     assert diagnosis is not None
     assert re.findall(r"\d[\d,]*(?:\.\d)?", diagnosis.evidence)[:6] == ["2", "3", "512", "2,000", "30", "6.0"]
-    assert collectives.unaligned_collectives(profile(found[2])) is None
+    assert collectives.diagnose_unaligned_collectives(profile(found[2])) is None

@@ -261,7 +261,7 @@ def test_computing_is_told_from_half_of_the_time_on(parts: dict[str, int], told:
             ("e", "compute", 1),
         )
     )
-    found = diagnoses._computing(capture(unit(**parts, **rest), kernels=kernels))
+    found = diagnoses._diagnose_computing(capture(unit(**parts, **rest), kernels=kernels))
     assert (found is not None) == bool(told)
     if found:
         assert told in found.title
@@ -324,7 +324,7 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
 def test_a_slow_step_takes_a_third_more_than_the_median_of_three_and_matters_if_it_loses_a_twentieth(
     lengths: tuple[int, ...], severity: str | None
 ) -> None:
-    found = diagnoses._slowest_step(capture(*(unit(at, compute=ms) for at, ms in enumerate(lengths))))
+    found = diagnoses._diagnose_slowest_step(capture(*(unit(at, compute=ms) for at, ms in enumerate(lengths))))
     assert (found and found.severity) == severity
     assert found is None or found.saving_ns == (max(lengths) - 10) * MS // len(lengths)
 
@@ -333,12 +333,12 @@ def test_steps_with_prefill_are_not_slow_beside_steps_that_only_decode() -> None
     prefill = [replace(unit(at, compute=40), requests=4, tokens=512, drafts=0) for at in range(3)]
     decode = [replace(unit(at, compute=10), requests=4, tokens=6, drafts=2) for at in range(3, 9)]
     slow = [replace(unit(at, compute=60), requests=4, tokens=4) for at in (9, 10)]
-    assert diagnoses._slowest_step(capture(*prefill, *decode)) is None
-    found = diagnoses._slowest_step(capture(*prefill, *decode, *slow))
+    assert diagnoses._diagnose_slowest_step(capture(*prefill, *decode)) is None
+    found = diagnoses._diagnose_slowest_step(capture(*prefill, *decode, *slow))
     assert found
     assert found.headline.startswith("2 of 8 decode steps")
     assert found.saving_ns == 2 * 50 * MS // 11
-    assert diagnoses._slowest_step(capture(*prefill[:1], *decode[:2]))  # too few to tell what is usual
+    assert diagnoses._diagnose_slowest_step(capture(*prefill[:1], *decode[:2]))  # too few to tell what is usual
     for count, chosen in ((3, decode[:3]), (2, []), (6, decode)):
         assert diagnoses._decode_steps([*prefill, *decode[:count]]) == chosen
     assert diagnoses._decode_steps(decode) == []
@@ -350,7 +350,7 @@ def test_steps_with_prefill_are_not_slow_beside_steps_that_only_decode() -> None
 def test_slow_steps_are_those_with_a_quarter_of_the_largest_excess(second: int, count: int) -> None:
     """Steps of 100 ms, and one of 500 ms."""
     made = [unit(at, compute=ms) for at, ms in enumerate([100, 100, 100, 100, 500, second])]
-    found = diagnoses._slowest_step(capture(*made))
+    found = diagnoses._diagnose_slowest_step(capture(*made))
     assert found
     assert found.headline.startswith("2 of 6 steps") == (count == 2)
 
@@ -982,12 +982,12 @@ def test_copies_are_of_the_direction_that_takes_most_time(
         Kernel("gemm", "compute", 1, 99 * MS),
         *(Kernel(name, "copy", 1, round(ms * MS)) for name, ms in copies.items()),
     )
-    found = copying.finding(capture(unit(0, compute=95, copy=5), unit(1, compute=95, copy=5), kernels=kernels))
+    found = copying.diagnose_copies(capture(unit(0, compute=95, copy=5), unit(1, compute=95, copy=5), kernels=kernels))
     assert found is not None
     assert (found.culprit, "already pinned" in found.advice, found.saving_ns) == (culprit, pinned, 5 * MS)
     assert " ".join(re.findall(r"([\d.]+) ms", found.evidence)) == times
-    assert copying.finding(capture(unit(compute=951, copy=49))) is None
-    assert copying.finding(capture()) is None
+    assert copying.diagnose_copies(capture(unit(compute=951, copy=49))) is None
+    assert copying.diagnose_copies(capture()) is None
 
 
 @pytest.mark.parametrize(
@@ -1005,7 +1005,7 @@ def test_several_slow_steps_or_the_first_one_are_a_headline_of_their_own(
 
 def test_a_step_is_slow_among_those_that_took_no_time() -> None:
     steps = tuple(RecordedUnit(number=at, host_ns=5 * (at == 3), kernels=0) for at in range(4))
-    slow = diagnoses._slowest_step(
+    slow = diagnoses._diagnose_slowest_step(
         RankProfile("a", "torch", 0, CPU, steps, operators=(CallSums("aten::mm", 1, 0, 0, 5),))
     )
     assert slow is not None
@@ -1015,9 +1015,9 @@ def test_a_step_is_slow_among_those_that_took_no_time() -> None:
 def test_the_step_that_starts_the_profiler_is_not_the_slowest() -> None:
     first = replace(unit(0, compute=90), profiler_start=True)
     others = [unit(at, compute=10) for at in range(1, 5)]
-    assert diagnoses._slowest_step(capture(first, *others)) is None
-    assert diagnoses._slowest_step(capture(*[first] * 3)) is None
-    slow = diagnoses._slowest_step(capture(first, *others, unit(5, compute=20)))
+    assert diagnoses._diagnose_slowest_step(capture(first, *others)) is None
+    assert diagnoses._diagnose_slowest_step(capture(*[first] * 3)) is None
+    slow = diagnoses._diagnose_slowest_step(capture(first, *others, unit(5, compute=20)))
     assert slow is not None
     assert "Step 5 took 20.00 ms, 2.0 times" in slow.evidence
 

@@ -94,10 +94,12 @@ def test_a_tenth_of_exposed_communication_or_a_fortieth_of_waiting_is_told(
     )
     every = tuple(told(communicates, waits, 0, unit=at) for at in range(2))
     profile = RankProfile("r0", "torch", 0, "H100", units, collectives=every)
-    found = exposed.finding(profile, [profile], meetings())
+    found = exposed.diagnose_communication(profile, [profile], meetings())
     assert (found and found.id) == largest
     slow = [Rank(at, f"r{at}", 2, 1000, 3, 5, ns, 1, 0) for at, ns in enumerate((30, 20))]
-    with_ranks = exposed.finding(profile, [profile, replace(profile, source="r1", rank=1)], meetings(*slow))
+    with_ranks = exposed.diagnose_communication(
+        profile, [profile, replace(profile, source="r1", rank=1)], meetings(*slow)
+    )
     assert (with_ranks is not None and "rank 0" in with_ranks.evidence) == (waits >= 25)
     if found:
         assert found.saving_ns == (waits if largest == "slow-rank" else communicates - waits)

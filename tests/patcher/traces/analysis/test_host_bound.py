@@ -261,7 +261,7 @@ def test_many_copies_that_the_host_waits_for_are_what_to_make_fewer(
         Kernel("a", "compute", kernels - 10, 1),
     )
     made = launching(60, 40)
-    advice = host_bound._host_bound(replace(made, units=made.units * count, kernels=rows)).advice
+    advice = host_bound._diagnose_host_bound(replace(made, units=made.units * count, kernels=rows)).advice
     assert (f"{told} launches per step" in advice) == ("CUDA graphs" not in advice) == bool(told)
 
 
@@ -394,7 +394,7 @@ def test_idle_time_is_told_from_a_tenth_on(late: int, latency: int, lead_in: int
 def test_each_part_of_host_bound_time_is_told_from_a_hundredth_on(
     late: int, latency: int, said: tuple[bool, bool]
 ) -> None:
-    evidence = host_bound._host_bound(launching(late, latency)).evidence
+    evidence = host_bound._diagnose_host_bound(launching(late, latency)).evidence
     assert ("had not been launched" in evidence, "launch latency" in evidence) == said
 
 
@@ -429,7 +429,9 @@ def test_the_time_before_the_first_kernel_is_a_warning_of_a_single_step(name: st
         FreeGap(**{"kind": "place", "part": "lead_in_ns", "ns": 35, "count": 1, "units": 1, "unit": 0, "unit_ns": 35, "longest_ns": 35, "begin_ns": 0, "before": "", "after": "b", "stream": "s", **place})  # type: ignore[arg-type]
         for place in places
     )  # fmt: skip
-    found = host_bound._before_first_kernel(RankProfile("a", "torch", 0, "H100", (unit,) * steps, gaps=gaps), 40)
+    found = host_bound._diagnose_before_first_kernel(
+        RankProfile("a", "torch", 0, "H100", (unit,) * steps, gaps=gaps), 40
+    )
     assert (found.id, found.severity, found.saving_ns) == ("lead-in", severity, saving)
     assert advice in found.advice
     assert bool(found.advice) == bool(advice)

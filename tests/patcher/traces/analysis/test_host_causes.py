@@ -213,8 +213,8 @@ def test_a_slow_step_is_that_of_the_rank_that_does_not_wait_in_it(other: Mapping
 def test_a_rank_keeps_none_waiting_that_it_does_not_meet(place: HostPlace, numbers: tuple[int, int]) -> None:
     waits = zip((49, 7), numbers, strict=True)
     ranks = [rank(steps({"aten::mm": 10}, {place: wait, UNKNOWN: 52 - wait}), number) for wait, number in waits]
-    assert host_only.straggler(ranks) is None
-    assert host_only.straggler([rank(steps({"aten::mm": 10}, {GLOO: wait}), wait) for wait in (49, 7)])
+    assert host_only.diagnose_straggler(ranks) is None
+    assert host_only.diagnose_straggler([rank(steps({"aten::mm": 10}, {GLOO: wait}), wait) for wait in (49, 7)])
 
 
 @pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])

@@ -747,10 +747,10 @@ def test_units_that_wait_at_no_common_place_are_told_with_the_longest_stretch(tm
         for step in made.host_steps
     ]
     whole = replace(made, host_steps=tuple(steps))
-    finding = host_only._scattered_places(whole, 800, 480)
+    finding = host_only._diagnose_scattered_places(whole, 800, 480)
     assert re.findall(r"\b7\b|f.py\(7\): g|\b60 %", finding.evidence) == ["60 %", "f.py(7): g", "7"]
     assert "make this code faster" in finding.advice
-    nowhere = host_only._scattered_places(replace(made, host_steps=()), 800, 480)
+    nowhere = host_only._diagnose_scattered_places(replace(made, host_steps=()), 800, 480)
     assert (nowhere.advice, re.findall(r"\d+", nowhere.evidence)) == ("", ["60"])
 
 
@@ -798,7 +798,7 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
     step = HostStep(
         number=0, ns=round(whole * MS), operators={}, calls={"aten::a": calls - 1, "aten::b": 1}, places={}, small_ns=small, compiling_ns=0
     )  # fmt: skip
-    found = host_only._many_small(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
+    found = host_only._diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
     assert (found and (found.id, found.severity, found.saving_ns, found.source)) == (
         ("host-small", "warning", small, "a") if said else None
     )
@@ -824,7 +824,7 @@ def test_steps_have_a_trend_if_what_they_run_changes_or_they_take_twice_as_long(
         )
         for at, ms in enumerate(times)
     )  # fmt: skip
-    found = host_only._many_small(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
+    found = host_only._diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
     assert found
     assert ("keeps growing" in found.title) == ("grows or shrinks" in found.advice) == told
 
@@ -841,7 +841,7 @@ def test_torch_compile_is_told_from_a_tenth_of_the_time_on(
         HostStep(number=at, ns=100, operators={}, calls={}, places={}, small_ns=0, compiling_ns=ns)
         for at, ns in enumerate(compiling)
     )
-    found = host_only._compilation(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
+    found = host_only._diagnose_compilation(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
     assert (found and found.saving_ns) == saving
     assert (re.findall(r"\b\d+\b(?!\.| ms)", found.evidence.partition("ms")[2]) if found else []) == numbers
 
@@ -909,10 +909,10 @@ def test_the_others_wait_half_as_long_again_for_a_straggler(
     ranks: list[tuple[int, float]], saving: float | None
 ) -> None:
     profiles = [in_collectives(rank, ms) for rank, ms in ranks]
-    found = host_only.straggler(profiles)
+    found = host_only.diagnose_straggler(profiles)
     assert (found and (found.id, found.saving_ns)) == (saving and ("slow-rank", round(saving * MS)))
     assert found is None or found.source == f"/{min(ranks, key=lambda rank: rank[1])[0]}"
-    assert host_only.straggler([in_collectives(rank, ms, place="c10d::send") for rank, ms in ranks]) is None
+    assert host_only.diagnose_straggler([in_collectives(rank, ms, place="c10d::send") for rank, ms in ranks]) is None
 
 
 def test_a_place_counts_zero_in_the_steps_without_it() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from patcher.traces.analysis.idle import idle, idle_parts
+from patcher.traces.analysis.idle import idle_parts, idle_stretches
 from patcher.traces.analysis.segments import Segment, Split, _device_begin
 from patcher.traces.marks import Mark
 from patcher.traces.model import LEAD_IN
@@ -58,7 +58,7 @@ def test_stretches_without_a_task_belong_to_a_unit(name: str) -> None:
     trace.tasks.launched = array("q", [UNKNOWN] * len(tasks))
     made = [Segment(0, 99, None, leads=leads, starts=starts, ends=ends) for leads, starts, ends in segments]
     cuts = Split("", made, array("i", [0] * len(tasks)), range(len(tasks)))
-    found = [*idle(trace, cuts, {0})]
+    found = [*idle_stretches(trace, cuts, {0})]
     assert [(gap.begin, gap.end, gap.segment, gap.part) for gap in found] == expected
     assert all(gap.ns == gap.end - gap.begin for gap in found)
 

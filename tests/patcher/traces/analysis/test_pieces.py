@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from patcher.cli import rlpatch
 from patcher.traces import folders, formats, model
-from patcher.traces.analysis import joined
+from patcher.traces.analysis import join_windows
 from patcher.traces.analysis.pieces import (
     _joined_checks,
     _joined_gaps,
@@ -113,7 +113,7 @@ def test_units_of_another_form_end_in_no_traceback(units: Any, pieces: list[Path
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_piece_that_is_missing_splits_the_window(pieces: list[Path], missing: int) -> None:
     profiles = [profile for at, piece in enumerate(pieces) if at != missing for profile in [_profile(piece)]]
-    counts = [[unit.number for unit in one.units] for one in joined(profiles)]
+    counts = [[unit.number for unit in one.units] for one in join_windows(profiles)]
     assert counts == ([[*range(34, 39)]] if missing == 0 else [[*range(30, 34)], [37, 38]])
 
 
@@ -221,7 +221,7 @@ def test_the_vendors_sums_are_those_of_all_pieces(rows: tuple[Any, ...], joined_
         model.RankProfile("a", "ascend-text", 0, "Ascend", (unit,), vendor=row, metadata=facts)
         for row, facts in zip(rows, metadata, strict=True)
     ]
-    assert [profile.vendor for profile in joined(pieces)] == [joined_rows]
+    assert [profile.vendor for profile in join_windows(pieces)] == [joined_rows]
 
 
 def test_gaps_and_checks_of_pieces_are_put_together_and_shares_are_weighed() -> None:
