@@ -43,7 +43,7 @@ _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 
 
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of a report for CSV files, as (origin of its rows, table).
+    """Yield each table of a report for CSV files, also empty ones, as (origin of its rows, table).
 
     The origin has the name of the "stage", and "source" and "rank" if the table is about one profile.
     """
@@ -86,7 +86,10 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
 
 
 def parts(profile: RankProfile) -> Table:
-    """Return the table of the parts of the mean step, such as computing and exposed communication."""
+    """Return the table of the parts of the mean step, such as computing and exposed communication.
+
+    Parts without time are left out.
+    """
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
@@ -173,7 +176,10 @@ def phases(profile: RankProfile) -> Table:
 
 
 def gaps(profile: RankProfile) -> Table:
-    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes."""
+    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes.
+
+    Most time comes first.
+    """
     count, total = len(profile.units) or 1, profile.total_ns or 1
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
@@ -231,7 +237,7 @@ def kernels(profile: RankProfile) -> Table:
 
 
 def allocations(profile: RankProfile) -> tuple[Table, Table]:
-    """Return the tables of the memory of each device by step, and of the code that allocates most of it."""
+    """Return the tables of the memory of each device by step, and of the code that allocates most of it per step."""
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
         Column("step", Text("step"), NUMBER, TERMINAL), device,
@@ -292,7 +298,7 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
 
 
 def kernel_uses(profile: RankProfile) -> Table:
-    """Return the table of an NPU's kernels by shape, with the pipeline that bounds each."""
+    """Return the table of an NPU's kernels by shape, longest first, with the pipeline that bounds each."""
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("input shapes"), NAME), Column("types", Text("data types"), NAME), _PER_UNIT,
@@ -329,7 +335,7 @@ def _distinct(types: Iterable[str]) -> str:
 
 
 def rates(profile: RankProfile) -> Table:
-    """Return the table of a GPU's operators by shape, with their rates and their share of the roofline."""
+    """Return the table of a GPU's operators by shape, longest first, with their rates and share of the roofline."""
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("input shapes"), NAME), Column("types", Text("data types"), NAME), _PER_UNIT,

@@ -1,4 +1,4 @@
-"""HostActivity of the host while the device was empty: the call, frame, range or operator that covers most of a gap."""
+"""Activity of the host while the device was empty: the call, frame, range or operator that covers most of a gap."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
 
 
 class HostActivity(NamedTuple):
-    """HostActivity of the host for ``ns`` of a gap: all ranges of a name, ``inside``; the longest begins at ``begin``.
+    """Activity of the host for ``ns`` of a gap: all ranges of one ``name``, of which the longest begins at ``begin``.
 
-    ``is_operator`` tells an operator from a call of the runtime, a frame or a range.
+    ``name`` and ``thread`` are numbers in the trace. ``is_operator`` tells an operator from a call of the runtime, a
+    frame or a range.
     """
 
     begin: int

@@ -100,9 +100,9 @@ def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()
     """Return the half-width of a 98 % interval of the difference of two sides' means, from how their captures differ.
 
     ``first`` and ``second`` have one value for each capture of a side. The variance is pooled, so a single capture is
-    judged by how those of the other side differ. 0 with fewer than four captures, or none on a side. 95 % would be too
-    few, because a busy machine slows captures by turns: at most one comparison in twenty of a program with itself may
-    see a difference.
+    judged by how those of the other side differ. It is 0 with fewer than four captures, or none on a side. An interval
+    of 95 % would be too narrow, because a busy machine slows captures by turns. At most one comparison in twenty of a
+    program with itself may see a difference.
     """
     if not first or not second or len(first) + len(second) < ENOUGH_CAPTURES:
         return 0.0
