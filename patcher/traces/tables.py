@@ -452,7 +452,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
     """Return the table of the collectives in which ranks met, those with the largest differences in time first.
 
     Collectives whose ``waits_ns`` are unknown are left out. Only durations are compared, because ranks need not have
-    one clock.
+    one clock: the straggler is the rank with the shortest one.
     """
     together: dict[tuple[str, int, str, int], list[tuple[int, str, int]]] = {}
     for profile in profiles:

@@ -126,7 +126,7 @@ class HostSums:
         }
 
     def _tasks_by_thread(self) -> list[array[int]]:
-        """Return for each thread of the trace the indices of its tasks in the segments to sum up, by enqueue time.
+        """Return for each thread of the trace the indices of its tasks in the chosen steps, by enqueue time.
 
         Tasks that no known thread enqueued are left out.
         """
@@ -138,7 +138,7 @@ class HostSums:
         return [array("i", sorted(enqueued, key=tasks.enqueued.__getitem__)) for enqueued in threads]
 
     def _begin_in_chosen(self, ranges: NestedRanges) -> bytearray:
-        """Return a byte for each of ``ranges``, in order of begin: 1 if it began in a segment to sum up, else 0."""
+        """Return a byte for each of ``ranges``, in order of begin: 1 if it began in a chosen step, else 0."""
         counted = bytearray(len(ranges.begin))
         for window in self.windows:
             first, end = (bisect_left(ranges.begin, time) for time in (window.begin, window.end))
