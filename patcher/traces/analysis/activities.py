@@ -104,7 +104,7 @@ class HostActivities:
         return None
 
     def synchronising_call(self, gap: Idle) -> int:
-        """Return the synchronising call that the host was in when the gap began, or had left for at most 20 µs.
+        """Return the latest synchronising call that the host was in when the gap began, or had left for at most 20 µs.
 
         The device ran empty because the host waited in that call. The result is the number of its name in the trace's
         names, UNKNOWN without such a call. The thread that enqueued the task after the gap is searched first, then, for
