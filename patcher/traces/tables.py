@@ -108,7 +108,10 @@ def parts(profile: RankProfile) -> Table:
 
 
 def units(profile: RankProfile) -> Table:
-    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these."""
+    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these.
+
+    The text below the table tells of uncounted iterations between them, if any.
+    """
     counted = (*CONTENTS, "uncounted")
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
@@ -160,7 +163,10 @@ def families(profile: RankProfile) -> Table:
 
 
 def phases(profile: RankProfile) -> Table:
-    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train."""
+    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train.
+
+    Kernels of an unknown phase have a row, too, if there are any.
+    """
     count, sums = len(profile.units) or 1, profile.phases
     total = sum(sums.values())
     columns = (
