@@ -91,9 +91,9 @@ def read(file: Path) -> list[RankProfile]:
 
 
 def _profile_from(stored: Mapping[str, Any], file: Path) -> RankProfile:
-    """Build the profile of an entry in the baseline's ``file``; its source begins with that file's name.
+    """Build the profile of an entry in the baseline's ``file``; its source begins with that file's path.
 
-    Raises LookupError, TypeError, ValueError or AttributeError if the entry is invalid.
+    Raises LookupError, TypeError, ValueError or AttributeError if the entry is invalid, or has no steps.
     """
     units = [RecordedUnit(**_unit_fields(unit)) for unit in stored["units"]]
     kernels, operators, modules = (tuple(_row_from(*_ROWS[field], row) for row in stored[field]) for field in _ROWS)

@@ -51,7 +51,7 @@ def message(kind: object, elements: object, received: object, dtype: object, ran
     """Build the message of a collective from what a trace says; a value of another type counts as unknown.
 
     ``kind`` is the operation, such as "allreduce". ``elements`` go in and ``received`` come out; the larger number,
-    times the size of ``dtype``, is the message's size. ``ranks`` is the size of its group.
+    times the size of ``dtype``, is the message's size, unknown if 0. ``ranks`` is the size of its group.
     """
     counts = [value for value in (elements, received) if type(value) is int and 0 <= value < 1 << 48]
     size = element_size(dtype) if isinstance(dtype, str) else None

@@ -546,7 +546,7 @@ class RankProfile(Payload):
         """Family → ns in all steps, the largest first: kernel time, and two families of the device's idle time.
 
         Host-bound is idle time in which the next kernel was not launched yet. If the trace has modules and the host was
-        in none of them during a gap, the gap is outside the forward pass, as is the time before the first kernel.
+        in none of them during a gap, the gap is outside the forward pass. So is the time before the first kernel.
         Families without time are left out.
         """
         sums = Counter[str]()

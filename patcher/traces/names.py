@@ -83,7 +83,8 @@ def _fields(worker: str) -> dict[str, Any]:
     """Return the fields in the first part of a trace's name, as rlpatch's probe or torch (``HOST_PID``) writes it.
 
     ``ours`` is True for the probe's, which has host, stage, role, and those numbers of replica, rank, pid, step and
-    sync that the name contains. Torch's has host and pid.
+    sync that the name contains. The number within the data-parallel group stands for a missing replica. Torch's has
+    host and pid, which is None if it is no number.
     """
     if match := _TRAINING.fullmatch(worker) or _SYNC.fullmatch(worker) or _ROLLOUT.fullmatch(worker):
         words = match.groupdict()

@@ -116,7 +116,7 @@ def main_place(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:
     """Return the place with over half of the idle time in the given parts of all steps; None without one.
 
     The time of a place counts as that of the part that has most of it. But a long gap can have several parts, as at a
-    program's start: then the time by which a place exceeds all other parts is in the given ones.
+    program's start. Then only the time by which a place exceeds all other parts counts as that of the given ones.
     """
     whole = profile.sum_ns(*parts)
     elsewhere = profile.sum_ns(*(part for part in FREE if part not in parts))

@@ -187,7 +187,7 @@ class RankTrace:
     def kernel_uses(self, _segments: Sequence[int], _units: Mapping[int, int]) -> tuple[KernelUse, ...]:
         """Return calls, time and pipeline ratios of the kernels in the steps; empty for a format that has no ratios.
 
-        The first argument has the index of each task's segment (a step, or the time between two steps), the second maps
+        The first argument has the index of each task's segment (a step, or the time between two steps). The second maps
         the segments that count to the numbers of their steps.
         """
         return ()

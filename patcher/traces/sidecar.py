@@ -296,8 +296,8 @@ def read_and_check(trace: Path, form: str, steps: Sequence[int] | None) -> tuple
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
     """Yield a sentence for each contradiction between the step metadata and the trace.
 
-    Compared are the trace's name, its format (``form``), its step numbers (``steps``, None if unknown), and the
-    requested number of steps if the window is complete and in one piece.
+    Compared are the trace's name, its format (``form``), and its step numbers (``steps``, None if unknown). If the
+    window is complete and in one piece, the requested number of steps is compared, too.
     """
     fields_of_name = names.of(trace).fields
     for name in _IDENTITY if fields_of_name["ours"] else ():

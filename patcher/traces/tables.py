@@ -43,7 +43,7 @@ _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 
 
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield each table of a report for CSV files, as (origin of its rows, table).
+    """Yield each table of a report for CSV files, also empty ones, as (origin of its rows, table).
 
     The origin has the name of the "stage", and "source" and "rank" if the table is about one profile.
     """
@@ -86,7 +86,10 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
 
 
 def parts(profile: RankProfile) -> Table:
-    """Return the table of the parts of the mean step, such as computing and exposed communication."""
+    """Return the table of the parts of the mean step, such as computing and exposed communication.
+
+    Parts without time are left out.
+    """
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
@@ -105,7 +108,10 @@ def parts(profile: RankProfile) -> Table:
 
 
 def units(profile: RankProfile) -> Table:
-    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these."""
+    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these.
+
+    The text below the table tells of uncounted iterations between them, if any.
+    """
     counted = (*CONTENTS, "uncounted")
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
@@ -157,7 +163,10 @@ def families(profile: RankProfile) -> Table:
 
 
 def phases(profile: RankProfile) -> Table:
-    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train."""
+    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train.
+
+    Kernels of an unknown phase have a row, too, if there are any.
+    """
     count, sums = len(profile.units) or 1, profile.phases
     total = sum(sums.values())
     columns = (
@@ -173,7 +182,10 @@ def phases(profile: RankProfile) -> Table:
 
 
 def gaps(profile: RankProfile) -> Table:
-    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes."""
+    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes.
+
+    Most time comes first.
+    """
     count, total = len(profile.units) or 1, profile.total_ns or 1
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
@@ -231,7 +243,7 @@ def kernels(profile: RankProfile) -> Table:
 
 
 def allocations(profile: RankProfile) -> tuple[Table, Table]:
-    """Return the tables of the memory of each device by step, and of the code that allocates most of it."""
+    """Return the tables of the memory of each device by step, and of the code that allocates most of it per step."""
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
         Column("step", Text("step"), NUMBER, TERMINAL), device,
@@ -292,7 +304,7 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
 
 
 def kernel_uses(profile: RankProfile) -> Table:
-    """Return the table of an NPU's kernels by shape, with the pipeline that bounds each."""
+    """Return the table of an NPU's kernels by shape, longest first, with the pipeline that bounds each."""
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("input shapes"), NAME), Column("types", Text("data types"), NAME), _PER_UNIT,
@@ -329,7 +341,7 @@ def _distinct(types: Iterable[str]) -> str:
 
 
 def rates(profile: RankProfile) -> Table:
-    """Return the table of a GPU's operators by shape, with their rates and their share of the roofline."""
+    """Return the table of a GPU's operators by shape, longest first, with their rates and share of the roofline."""
     count = len(profile.units) or 1
     columns = (
         _NAME, Column("shapes", Text("input shapes"), NAME), Column("types", Text("data types"), NAME), _PER_UNIT,
@@ -446,7 +458,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
     """Return the table of the collectives in which ranks met, those with the largest differences in time first.
 
     Collectives whose ``waits_ns`` are unknown are left out. Only durations are compared, because ranks need not have
-    one clock.
+    one clock: the straggler is the rank with the shortest one.
     """
     together: dict[tuple[str, int, str, int], list[tuple[int, str, int]]] = {}
     for profile in profiles:

@@ -146,7 +146,7 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def uncounted_phrase(uncounted: Mapping[int, int]) -> str:
-    """Return a phrase on uncounted iterations: how many, and before which steps.
+    """Return a phrase on uncounted iterations: how many, and before which steps, of which up to six are named.
 
     ``uncounted`` maps the number of a step to the iterations right before it.
     """
@@ -159,7 +159,7 @@ def uncounted_phrase(uncounted: Mapping[int, int]) -> str:
 def cold_start_phrase(numbers: Sequence[int]) -> str:
     """Return a phrase that the steps with ``numbers``, at least one, include the profiler's start-up cost.
 
-    No step came before these, so the profiler had none to warm up in.
+    No step came before these, so the profiler had none to warm up in. Up to six of them are named.
     """
     if len(numbers) == 1:
         return Text(

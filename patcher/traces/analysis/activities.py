@@ -1,4 +1,4 @@
-"""HostActivity of the host while the device was empty: the call, frame, range or operator that covers most of a gap."""
+"""Activity of the host while the device was empty: the call, frame, range or operator that covers most of a gap."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
 
 
 class HostActivity(NamedTuple):
-    """HostActivity of the host for ``ns`` of a gap: all ranges of a name, ``inside``; the longest begins at ``begin``.
+    """Activity of the host for ``ns`` of a gap: all ranges of one ``name``, of which the longest begins at ``begin``.
 
-    ``is_operator`` tells an operator from a call of the runtime, a frame or a range.
+    ``name`` and ``thread`` are numbers in the trace. ``is_operator`` tells an operator from a call of the runtime, a
+    frame or a range.
     """
 
     begin: int
@@ -103,7 +104,7 @@ class HostActivities:
         return None
 
     def synchronising_call(self, gap: Idle) -> int:
-        """Return the synchronising call that the host was in when the gap began, or had left for at most 20 µs.
+        """Return the latest synchronising call that the host was in when the gap began, or had left for at most 20 µs.
 
         The device ran empty because the host waited in that call. The result is the number of its name in the trace's
         names, UNKNOWN without such a call. The thread that enqueued the task after the gap is searched first, then, for

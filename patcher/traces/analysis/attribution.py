@@ -112,7 +112,7 @@ def attributed(
 def _parts_by_segment(trace: RankTrace, cuts: Split) -> list[list[int]]:
     """Return for each segment of ``cuts`` the ns of each part of a step, in the order of ``PARTS``.
 
-    A segment without tasks on the device has only zeros.
+    A segment is the stretch of one step, or of uncounted iterations. One without tasks on the device has only zeros.
     """
     # Between two begins no task starts, so the latest end of each kind so far tells until when that kind runs.
     parts = [[0] * len(model.PARTS) for _ in cuts.segments]
@@ -209,9 +209,9 @@ def _sum_kernels(
 ) -> tuple[tuple[model.Kernel, ...], Launches, float | None]:
     """Return the kernels of the ``chosen`` segments, the counts of their launches, and the share that starts promptly.
 
-    ``owner`` has the segment of each task. Kernels are summed by name and kind, longest total first. The share, 0 to 1,
-    is that of the compute kernels with a known launch that begin less than 20 µs after it, or before it. It is None if
-    no compute kernel has a known launch.
+    ``owner`` has the segment (mostly a step) of each task. Kernels are summed by name and kind, longest total first.
+    The share, 0 to 1, is that of the compute kernels with a known launch that begin less than 20 µs after it, or before
+    it. It is None if no compute kernel has a known launch.
     """
     tasks = trace.tasks
     sums = defaultdict[tuple[int, int], list[int]](lambda: [0, 0, 0])
@@ -243,7 +243,7 @@ def _sum_kernels(
 
 
 def _share_in_graphs(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
-    """Return the share (0 to 1) of tasks in the ``chosen`` segments that a replayed CUDA or HIP graph launched.
+    """Return the share (0 to 1) of tasks in the ``chosen`` segments (steps) that a replayed CUDA or HIP graph launched.
 
     Tasks of one graph launch have its correlation id in common; those without a known launch are left out. ``owner``
     has the segment of each task. None if none of these tasks has a known launch, and for traces of other devices.
@@ -262,8 +262,8 @@ def _share_in_graphs(trace: RankTrace, owner: Sequence[int], chosen: Container[i
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:
     """Yield the collectives of the steps in order of their begin; ``units`` maps segments to steps.
 
-    Each gets as its ``index`` how many collectives of its group began before in the same step. Size, transit and
-    waiting are None if unknown, and the group is "".
+    Each gets as its ``index`` how many collectives of its group began before in the same step. An unknown size, transit
+    or waiting is None, an unknown group "".
     """
     tasks, numbers = trace.tasks, Counter[tuple[int, str]]()
     for task in cuts.order:

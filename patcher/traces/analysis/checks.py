@@ -180,9 +180,9 @@ def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
 def _clock_check(attribution: Attribution) -> Check:
     """Check that the clocks of host and device agree: that few kernels begin more than 10 µs before their launch.
 
-    Some µs are normal on NPUs. The check fails if at least 1 % of the tasks begin that early, and if at least 5 % of
-    the steps' time would be attributed otherwise if all tasks began later by the mean lead of these. A failure
-    withdraws each diagnosis of the host whose parts take less than twice the time that would be attributed otherwise.
+    Some µs are normal on NPUs. The check fails if at least 1 % of the tasks begin that early, and the doubtful time is
+    at least 5 % of the steps' time. The doubtful time is the mean lead of these tasks, times the number of all tasks. A
+    failure withdraws each diagnosis of the host whose parts take less than twice the doubtful time.
     """
     tasks, _, early, lead = attribution.launches
     if not early:

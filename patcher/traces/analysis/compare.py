@@ -128,8 +128,9 @@ def _verdict(change: tuple[int, int, int] | None, sizes: Sequence[Sequence[int]]
     """Return the verdict: slower or faster if the interval of the change excludes 0, else alike.
 
     It is `FEW` (not enough data) if ``change`` is None, or if so few steps could differ by chance. ``by_run`` skips the
-    test for chance: a baseline has enough runs. With few captures, slower and faster are said of these captures only.
-    ``change`` is (low, change, high) in ns, ``sizes`` has for each side the number of steps of each capture.
+    test for chance: a baseline has enough runs. With few captures (recorded windows), slower and faster are said of
+    these captures only. ``change`` is (low, change, high) in ns, ``sizes`` has for each side the number of steps of
+    each capture.
     """
     counts = [*map(sum, sizes)]
     if change is None or (not by_run and math.comb(sum(counts), counts[0]) < CHANCE):
@@ -259,7 +260,8 @@ def _difference(name: str, *sides: Sequence[object]) -> Iterator[str]:
 def _describe_side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
     """Describe a side: its sources, formats and devices, the times of all its steps, and the median of each capture.
 
-    ``captures`` has the steps of each capture, ``time`` returns the ns of a step on the host or the device.
+    ``captures`` has the steps of each capture (recorded window), ``time`` returns the ns of a step on the host or the
+    device.
     """
     forms = ", ".join(dict.fromkeys(profile.form for profile in profiles))
     devices = ", ".join(dict.fromkeys(profile.device for profile in profiles))
@@ -339,8 +341,8 @@ def _window_text(profile: model.RankProfile) -> str:
 def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captures]) -> Iterator[str]:
     """Yield caveats of the comparison as sentences: few steps or captures, two profilers, unlike loads, and more.
 
-    ``captures_by_side`` has for each side the steps of each capture. Uncounted iterations and failed checks are named,
-    too.
+    ``captures_by_side`` has for each side the steps of each capture (recorded window). Uncounted iterations and failed
+    checks are named, too.
     """
     names = Text("Before"), Text("After")
     few_captures = sum(map(len, captures_by_side)) < model.ENOUGH_CAPTURES
@@ -426,9 +428,10 @@ def _load_difference(before: Profiles, after: Profiles) -> Iterator[str]:
 def _median_change(captures_by_side: Sequence[Captures], time: Time) -> tuple[int, int, int] | None:
     """Return (low, change, high) in ns: the median step of the second side less that of the first, in a 95 % interval.
 
-    None if a side has less than two steps, unless there are enough captures. ``captures_by_side`` has for each of two
-    sides the steps of each capture. A bootstrap with a fixed seed draws captures, then steps within them. With enough
-    captures the interval is at least as wide as Student's for the medians of the captures.
+    A capture is a recorded window; four of both sides together are enough. None if a side has less than two steps,
+    unless there are enough captures. ``captures_by_side`` has for each of two sides the steps of each capture. A
+    bootstrap with a fixed seed draws captures, then steps within them. With enough captures the interval is at least as
+    wide as Student's for the medians of the captures.
     """
     first, second = ([[*map(time, steps)] for steps in captures] for captures in captures_by_side)
     counts = [sum(map(len, side)) for side in (first, second)]
@@ -461,10 +464,10 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 def _changes_by_name(
     before: Profiles, after: Profiles, field: str, clock: str = "device"
 ) -> tuple[model.TimeChange, ...]:
-    """Return calls and ns per step of each row of ``field`` on both sides, largest change first.
+    """Return calls and ns per step of each row of ``field`` on both sides, and what changed, largest change first.
 
-    ``field`` is "kernels", "operators" or "modules". With the ``clock`` "host", operators and modules count their host
-    time.
+    A row of only one side is "new" or "gone". ``field`` is "kernels", "operators" or "modules". With the ``clock``
+    "host", operators and modules count their host time.
     """
     units = [max(sum(len(profile.units) for profile in side), 1) for side in (before, after)]
     kind, on_host = field.removesuffix("s"), clock == "host"

@@ -115,9 +115,9 @@ def _without_waiting(
 def _with_cold_starts_as_notes(
     diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
 ) -> Iterator[model.Diagnosis]:
-    """Yield all diagnoses, that of a slow step as a note if the profiler's start, which is in its time, made it slow.
+    """Yield all diagnoses, that of a slow step as a note if the slowest step includes the profiler's start-up cost.
 
-    This applies to profiles without a device, and only if any diagnosis of the typical step is a warning.
+    This applies to profiles without a device, and only if some diagnosis of any profile's typical step is a warning.
     """
     cold = {profile.source for profile in profiles if profile.on_host and _is_first_slowest(profile)}
     about_all = any(diagnosis.severity == "warning" and diagnosis.id in _OF_MEDIANS for diagnosis in diagnoses)
@@ -444,8 +444,8 @@ def _verdict(
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
     these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
     withdraw all diagnoses of the device, and there is none on operators, the title says that the data is not
-    sufficient; without profiles, too.
-    ``diagnoses`` are in the order of the report, ``labels`` maps the source of a profile to its label.
+    sufficient; without profiles, too. ``diagnoses`` are in the order of the report, ``labels`` maps the source of a
+    profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)

@@ -75,9 +75,9 @@ class GapSums:
     def _keep_or_sum(self, gap: Idle) -> None:
         """Add a short gap to the sum of all short gaps at once; keep any other one, to be summed later by its place.
 
-        A gap is short if it takes under 100 µs, lies outside of replayed graphs and mostly before the next launch, and
-        if no call on the host covers it. Of 65,536 kept gaps (twice `KEPT`), only the longest half stays; the others
-        are summed in ``overflow``, by place.
+        A gap is short if it takes under 100 µs, and no call on the host covers it. It also has to lie outside of
+        replayed graphs, and mostly before the next launch. Of 65,536 kept gaps (twice `KEPT`), only the longest half
+        stays; the others are summed in ``overflow``, by place.
         """
         waits = gap.part in _STARTED or self._graph_position(gap) == "within"
         if gap.ns < LATE_NS and not waits and self.activities.call_in(gap) is None:
@@ -173,9 +173,9 @@ class GapSums:
     ) -> None:
         """Add a gap to the sum of its place, with the call that covers most of it on the host.
 
-        ``activity`` is the call, frame or operator that covers most of the gap, ``around_activity`` has the operator
-        and module around it, and ``launch`` those around the call that enqueued the next task. If ``activity`` is None,
-        or the next task was launched before the gap, ``launch`` alone identifies the place.
+        ``activity`` is the call, frame or operator that covers most of the gap. ``around_activity`` has the operator
+        and module around it, ``launch`` those around the call that enqueued the next task. If ``activity`` is None, or
+        the next task was launched before the gap, ``launch`` alone identifies the place.
         """
         place = self._place(gap)
         host = launch
@@ -196,8 +196,8 @@ class GapSums:
     def _sum_overflow(self) -> None:
         """Add ``overflow``, the sums of gaps that were not kept, to the sums of kept gaps between the same kernels.
 
-        If the kept gaps between two kernels have several sums, by operator and module, the overflow is one more:
-        these are unknown for it.
+        If the kept gaps between two kernels have several sums, by operator and module, the overflow is one more: these
+        are unknown for it.
         """
         keys_of: dict[GapPlace, list[_Key]] = defaultdict(list)
         for key in self.sums:

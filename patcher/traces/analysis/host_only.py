@@ -76,9 +76,9 @@ _COLLECTORS = (COLLECTION, "built-in function collect")
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of a profile without kernels; nothing if it has kernels, or no operator.
 
-    There may be one on torch.compile, one on many small operators and one on a place without operators; there is
-    always one on the longest operators. If the program has a device whose kernels were not recorded, there is at most
-    the one on the longest operators.
+    There may be one on torch.compile, one on many small operators and one on a place without operators; there is always
+    one on the longest operators. If the program has a device whose kernels were not recorded, there is at most the one
+    on the longest operators.
     """
     if not profile.host_steps:
         return
@@ -669,7 +669,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
 def _trend_headline(steps: Sequence[model.HostStep]) -> str:
     """Return a headline on steps whose times rise or fall throughout; "" if they do not.
 
-    If all steps run the same operators on the same inputs, as far as recorded, the change has to be twofold: less can
+    If all steps run the same operators on the same inputs, as far as recorded, the change has to be twofold. Less can
     come from other processes on the machine.
     """
     change = trend([step.ns for step in steps])
@@ -686,9 +686,9 @@ def _trend_headline(steps: Sequence[model.HostStep]) -> str:
 def trend(times: Sequence[int]) -> tuple[int, int] | None:
     """Return the median of the first and of the last third of ``times`` (ns by step) if they rise or fall throughout.
 
-    They do if both differ by a factor of at least 1.5, nine of ten pairs of steps are in this order, at least a tenth
-    of the change lies on each side of the middle third, and no step exceeds the median step by over twice the change.
-    None otherwise, and for under five steps.
+    Both have to differ by a factor of at least 1.5, and nine of ten pairs of steps have to be in this order. At least a
+    tenth of the change has to lie on each side of the middle third. No step may exceed the median step by over twice
+    the change. None otherwise, and for under five steps.
     """
     if len(times) < _TREND_STEPS:
         return None

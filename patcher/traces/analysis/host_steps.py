@@ -62,7 +62,7 @@ def host_steps(
 ) -> tuple[HostStep, ...]:
     """Return for each chosen step where its time goes on the host; empty if anything ran on a device.
 
-    ``chosen`` has indices of segments in ``cuts``; ``threads`` has the operators of each thread. Empty without
+    ``chosen`` has indices of segments (steps) in ``cuts``; ``threads`` has the operators of each thread. Empty without
     operators, too.
     """
     if len(trace.tasks) or not any(len(thread.operators.begin) for thread in threads):

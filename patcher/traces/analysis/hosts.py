@@ -126,7 +126,7 @@ class HostSums:
         }
 
     def _tasks_by_thread(self) -> list[array[int]]:
-        """Return for each thread of the trace the indices of its tasks in the segments to sum up, by enqueue time.
+        """Return for each thread of the trace the indices of its tasks in the chosen steps, by enqueue time.
 
         Tasks that no known thread enqueued are left out.
         """
@@ -138,7 +138,7 @@ class HostSums:
         return [array("i", sorted(enqueued, key=tasks.enqueued.__getitem__)) for enqueued in threads]
 
     def _begin_in_chosen(self, ranges: NestedRanges) -> bytearray:
-        """Return a byte for each of ``ranges``, in order of begin: 1 if it began in a segment to sum up, else 0."""
+        """Return a byte for each of ``ranges``, in order of begin: 1 if it began in a chosen step, else 0."""
         counted = bytearray(len(ranges.begin))
         for window in self.windows:
             first, end = (bisect_left(ranges.begin, time) for time in (window.begin, window.end))
@@ -151,10 +151,10 @@ class HostSums:
         """Add the calls and host time of a thread's operators that begin in the chosen steps, and their ``tasks``.
 
         They are added to ``operator_calls``, and the times of the tasks to ``phases``. A task counts for the innermost
-        operator around its launch; host time excludes nested operators. The time of a task is also added to its phase
-        of training: the latest one that ``phase_names`` (number of a name → phase) gives to the operator or one around
-        it, at least ``thread_phase``. Without an operator around it, the phase is ``thread_phase``, or unknown if that
-        is 0 (forward). An operator that began before the chosen steps counts as one call if it launched a task in them.
+        operator around its launch; host time excludes nested operators. The phase of training of a task is the latest
+        one that ``phase_names`` (number of a name → phase) gives to the operator or one around it. It is at least
+        ``thread_phase``. Without an operator around it, the phase is ``thread_phase``, or unknown if that is 0
+        (forward). An operator that began before the chosen steps counts as one call if it launched a task in them.
         """
         sums, counted = self.operator_calls, self._begin_in_chosen(operators)
         phases = _phases_of_operators(operators, phase_names, thread_phase)

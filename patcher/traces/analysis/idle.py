@@ -34,8 +34,8 @@ class Idle(NamedTuple):
 def idle_stretches(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> Iterator[Idle]:
     """Yield every stretch of the ``chosen`` segments in which no task runs on the device, in order, with its reason.
 
-    ``chosen`` has indices of segments in ``cuts``. The stretches add up to the free time of the segments and the time
-    before their first kernels. None reaches from one segment into the next.
+    ``chosen`` has indices of segments (steps) in ``cuts``. The stretches add up to the free time of the segments and
+    the time before their first kernels. None reaches from one segment into the next.
     """
     tasks, segments, blocked = trace.tasks, cuts.segments, trace.blocking_calls()
     stretches = iter([(segment.ends, at) for at, segment in enumerate(segments) if segment.ends > segment.leads])

@@ -134,8 +134,8 @@ def _call_rows(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[m
 def _merge_two(last: model.Span, span: model.Span, near: int) -> model.Span | None:
     """Return two successive spans of a row as one; None if they must stay apart.
 
-    They stay apart if their kinds differ, if only one was launched in the step itself, if they are over ``near`` ns
-    apart, or if both are longer than 4 * ``near``.
+    They stay apart if their kinds differ, or if only one was launched in the step itself. They also do if they are over
+    ``near`` ns apart, or if both are longer than 4 * ``near``.
     """
     alike = (last.kind, last.own) == (span.kind, span.own)
     if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:

@@ -80,9 +80,9 @@ def at_equal_load(
 ) -> EqualLoad | None:
     """Estimate the change of a step's time between the sides at equal load, with its 95 % interval, by regression.
 
-    ``times`` has the ns of each step of both sides; ``sizes`` has for each side the number of steps of each capture.
-    With it, the interval is also as wide as captures of one side differ. None if no load is known and varies, if the
-    loads tell the sides apart, or if there are too few steps.
+    ``times`` has the ns of each step of both sides; ``sizes`` has for each side the number of steps of each capture (a
+    recorded window). With it, the interval is also as wide as captures of one side differ. None if no load is known and
+    varies, if the loads tell the sides apart, or if there are too few steps.
     """
     units = [unit for side in sides for unit in side]
     loads = {name: [getattr(unit, name) for unit in units] for name in BY}
@@ -99,10 +99,10 @@ def at_equal_load(
 def spread_of_captures(first: Sequence[float] = (), second: Sequence[float] = ()) -> float:
     """Return the half-width of a 98 % interval of the difference of two sides' means, from how their captures differ.
 
-    ``first`` and ``second`` have one value for each capture of a side. The variance is pooled, so a single capture is
-    judged by how those of the other side differ. 0 with fewer than four captures, or none on a side. 95 % would be too
-    few, because a busy machine slows captures by turns: at most one comparison in twenty of a program with itself may
-    see a difference.
+    ``first`` and ``second`` have one value for each capture (recorded window) of a side. The variance is pooled, so a
+    single capture is judged by how those of the other side differ. It is 0 with fewer than four captures, or none on a
+    side. An interval of 95 % would be too narrow, because a busy machine slows captures by turns. At most one
+    comparison in twenty of a program with itself may see a difference.
     """
     if not first or not second or len(first) + len(second) < ENOUGH_CAPTURES:
         return 0.0

@@ -86,7 +86,7 @@ def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
 def _joined_units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
     """Yield the steps of all pieces in order, each with the number of uncounted iterations since the step before.
 
-    Only the first step of each later piece changes: its iterations were counted from the begin of the window, so those
+    Only the first step of each later piece changes. Its iterations were counted from the begin of the window, so those
     up to the last step of the previous piece are subtracted.
     """
     before: int | None = None  # in the window, up to the last unit of the piece before
@@ -167,8 +167,8 @@ def _mean(weighted: Sequence[tuple[float, int]]) -> float:
 def _joined_gaps(pieces: Sequence[RankProfile]) -> Iterator[FreeGap]:
     """Yield the places at which the device was free, with times and counts over all pieces; the most time comes first.
 
-    A place's longest gap, and the step with most of its time (``unit``), are taken from the piece in which a single
-    step has most time at the place.
+    A place's longest gap, and the step with most of its time (``unit``), are those of one piece. It is the piece in
+    which a single step has most time at the place.
     """
     key = ("kind", "before", "after", "stream", "graph", "part", "call", "operator", "within", "module")
     groups = _group_rows(pieces, "gaps", key)

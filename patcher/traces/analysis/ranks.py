@@ -135,8 +135,8 @@ def _matching_collectives(
     """Yield source → collectives of a group that all its ranks have in the same order, equally many of each.
 
     ``members`` maps the source of each rank to its collectives. If the group has no name, and its ranks don't agree,
-    the collectives of each kernel name are compared separately, because kernels on parallel streams begin in another
-    order on each rank. Nothing if none agree.
+    the collectives of each kernel name are compared separately. On each rank, kernels on parallel streams begin in
+    another order. Nothing if none agree.
     """
     if _same_order(members):
         yield members

@@ -162,10 +162,10 @@ def join_replays(
 ) -> Replays:
     """Match graph replays in the ``chosen`` segments with captured graphs, and return the sums of their kernels' time.
 
-    A matched kernel counts for the operator and the modules that launched it during the capture. The replays of a
-    segment are compared with the graphs of the smallest captured batch size that holds its tokens; ``tokens`` maps a
-    segment to their number, None if unknown. If one replay differs, none of the segment is matched, and the reason is
-    kept. Without captured graphs, replays are not even counted.
+    A segment is the stretch of a step. A matched kernel counts for the operator and the modules that launched it during
+    the capture. The replays of a segment are compared with the graphs of the smallest captured batch size that holds
+    its tokens; ``tokens`` maps a segment to their number, None if unknown. If one replay differs, none of the segment
+    is matched, and the reason is kept. Without captured graphs, replays are not even counted.
     """
     joined = Replays(trace)
     if not captured:
@@ -194,7 +194,7 @@ def join_replays(
 def _replays(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> dict[int, list[list[int]]]:
     """Return segment → its graph replays, by the time of their launch; each is the list of its tasks by begin.
 
-    ``chosen`` has the indices of the segments. A launch of a single task is no replay.
+    ``chosen`` has the indices of the segments (steps). A launch of a single task is no replay.
     """
     launches: dict[tuple[int, int], list[int]] = defaultdict(list)
     for task in cuts.order:

@@ -96,10 +96,11 @@ def split(trace: RankTrace) -> Split:
 def step_marks(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:
     """Return the family of the marks that stand for steps, these marks in order, and the marks of uncounted stretches.
 
-    A family is a kind of mark, such as ``ProfilerStep#``. The first one in the order of preference that the trace has
-    is taken, on the thread with most of its marks. But a single mark, unless the user's ``--marks`` chose it, gives way
-    to a later family with several, other than the program's own ranges. Without step marks, the family is "", and the
-    list of marks empty.
+    Each mark of a step has a number. Stretches are uncounted if rlpatch marked them so, or if the numbers of the marks
+    around them skip a step. A family is a kind of mark, such as ``ProfilerStep#``. The first one in the order of
+    preference that the trace has is taken, on the thread with most of its marks. But a single mark, unless the user's
+    ``--marks`` chose it, gives way to a later family with several, other than the program's own ranges. Without step
+    marks, the family is "", and the list of marks empty.
     """
     threads: dict[str, dict[int, list[Mark]]] = {}
     for thread, mark in trace.marks:

@@ -46,8 +46,8 @@ def classes_by_segment(
     """Return segment → class of work → ns for each step; the classes of a step add up to its time.
 
     A class is a family of kernels or operators, such as "attention", or the name of idle time, such as `HOST_BOUND`.
-    ``units`` maps segments to steps. The time is that on the device, or on the host if nothing ran on a device in any
-    step.
+    ``units`` maps segments (stretches of the trace) to steps. The time is that on the device, or on the host if nothing
+    ran on a device in any step.
     """
     if any(unit.device_ns for unit in units.values()):
         return _classes_on_device(trace, cuts, units)

@@ -114,8 +114,8 @@ def tables(path: Path) -> Path | None:
 def parsing_defect(path: Path) -> str:
     """Return a sentence on what is missing or incomplete in the parsed output of a rank's folder; "" if it is complete.
 
-    ``analyse.done`` is ignored: newer torch_npu leaves it even if a part failed, and older releases never do. Raises
-    OSError.
+    Tables alone are complete if the folder has no raw data. ``analyse.done`` is ignored: newer torch_npu leaves it even
+    if a part failed, and older releases never do. Raises OSError.
     """
     output = path / OUTPUT
     view, databases = output / "trace_view.json", database.parsed_into(output)

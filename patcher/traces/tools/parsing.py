@@ -95,7 +95,7 @@ class ToolProcess:
     def last_lines(self, *words: str) -> tuple[str, ...]:
         """Return the last three lines of output that contain one of ``words``, cut to 300 characters.
 
-        Without words, of all output.
+        Without words, they are the last three of all output. Blank lines do not count.
         """
         self.log.seek(0)
         text = self.log.read().decode("utf-8", "replace")
