@@ -345,7 +345,10 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
     names = joined(AND, dict.fromkeys(upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
         cause = Text("--builtin is not available for {targets}", names)
-        hint = Text("leave this target out; `rlpatch list` shows the targets that support --builtin (stage “builtin”)")
+        hint = Text(
+            "leave this target out; the targets that support --builtin have the stage “builtin” in the output of"
+            " `rlpatch list`"
+        )
         return Problem(Kind.NO_RECIPE, cause, hint=hint)
     offered = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
     offering = all_upstreams()

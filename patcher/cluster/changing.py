@@ -144,7 +144,7 @@ def _rolled_back(reason: str) -> Problem:
         " changes on all nodes",
         reason,
     )
-    return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or list only the other nodes in --nodes"))
+    return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or leave this node out of --nodes"))
 
 
 def _why_undone(problem: Problem) -> Text:

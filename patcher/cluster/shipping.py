@@ -13,7 +13,7 @@ from pathlib import Path
 import patcher
 import patches
 
-_ROOMS_HERE = frozenset(("bundle", "cli", "hook", "page", "timeline", "traces", "workers"))
+_ROOMS_HERE = frozenset(("bundle", "cli", "diagnosis", "hook", "page", "timeline", "traces", "workers"))
 """Packages and modules of ``patcher`` that no node needs."""
 _UNCHECKED = (0b01).to_bytes(4, "little")
 """The flags of bytecode that Python does not hold against its source (PEP 552)."""

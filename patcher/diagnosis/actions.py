@@ -27,7 +27,7 @@ def what_if_name(what_if: WhatIf) -> Text:
     names = {
         MAX_NUM_SEQS: Text("max_num_seqs {setting}", what_if.setting),
         TAIL_CUT: Text("outputs of at most {setting} tokens", what_if.setting),
-        FREE_WEIGHT_SYNC: Text("weight sync without waiting"),
+        FREE_WEIGHT_SYNC: Text("no waiting for the weight sync"),
         PERFECT_BALANCE: Text("perfect balance"),
     }
     return names[what_if.name]

@@ -197,10 +197,11 @@ class _Join:
         return min(starts or ended or [phase.start for phase in phases], default=end)
 
     def _records_between(self, start: int, end: int) -> StepRecords:
-        """Return the records of all processes that overlap ``start`` to ``end`` (microseconds).
+        """Return the records of all processes from ``start`` to ``end`` (microseconds).
 
-        Spans are not cut off at these limits, and those that still go on are included. Spans that mark steps are left
-        out. Pauses of rlpatch's own recorders are listed apart from the other spans.
+        Spans that overlap this time are included whole, also those that still go on, but not spans that mark steps.
+        Pauses of rlpatch's own recorders are listed apart, merged and cut off at the limits. Iterations of the engines
+        are those of the whole run.
         """
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())

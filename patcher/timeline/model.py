@@ -16,8 +16,8 @@ TYPICAL, SEVERAL, NOT_KNOWN = Text("typical"), Text("several"), Text("not known"
 """Verdicts on a step that no single cause limits; the verdict on any other step is the name of its cause."""
 
 NO_TAIL, BALANCE = Text("no long tail"), Text("perfect balance")
-FREE_SYNC, OVERLAP = Text("weight sync without waiting"), Text("overlap")
-FREE_REWARDS = Text("rewards without waiting")
+FREE_SYNC, OVERLAP = Text("no waiting for the weight sync"), Text("overlap")
+FREE_REWARDS = Text("no waiting for rewards")
 """Names of the bounds of a step."""
 
 ROLES = {

@@ -97,7 +97,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
         """Hook: a batch of ``kind`` is about to run; its number of requests may place a window after it."""
 
     def kind_of(self, batch: Any) -> str | None:
-        """Return "decode", "prefill", "idle" or "health check" for a batch; None if it has no forward."""
+        """Return "decode", "prefill", "idle" or "health check" for a batch; None if no forward pass runs for it."""
         mode, requests = batch.forward_mode.name, batch.reqs
         kind = "decode" if mode in ("DECODE", "TARGET_VERIFY") else "idle" if mode == "IDLE" else "prefill"
         if mode == "PREBUILT" or (kind == "prefill" and batch.extend_num_tokens == 0):

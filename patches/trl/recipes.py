@@ -78,8 +78,8 @@ _LOADED = Insertion(
     where=Head(),
     line='self._rlpatch_stage("prepared", *args[1:2])',
     why=Text(
-        "a micro-batch begins here, with the batch from the training loop of transformers. The micro-batch"
-        " does not include generation"
+        "a micro-batch begins here; the training loop of transformers passes its batch in. Generation is not part of"
+        " the micro-batch"
     ),
 )
 _LOG_PROBS = (

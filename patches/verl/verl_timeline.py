@@ -91,7 +91,7 @@ RECIPES = _TIMELINE.recipes(
             (
                 f"register.decorator.{inner}",
                 'span("work", getattr(func, "__name__", ""), type(args[0]).__name__ if args else None)',
-                Text("every call that the driver makes goes through this function"),
+                Text("all calls from the driver to this worker go through this function"),
             )
             for inner in ("inner", "async_inner")
         ),

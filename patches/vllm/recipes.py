@@ -166,11 +166,10 @@ _CAPTURE_WHY = Text(
 )
 _CAPTURE_HOW = Text(
     "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run and ends"
-    " with the last graph. The trace leaves out earlier runs for batch sizes that are compiled but not captured, and"
-    " the graphs that vLLM captures to estimate memory. torch.compile has run before, in the profile run of"
-    " determine_available_memory(). Only the first capture of a worker is recorded. Elastic expert parallelism"
-    " captures again; --repeat N records the first N captures. If a capture fails, its trace is saved only when the"
-    " process ends or the next capture begins"
+    " with the last graph. Not in the trace: earlier runs of batch sizes that are only compiled; graphs that vLLM"
+    " captures to estimate memory; torch.compile, which runs earlier, in determine_available_memory(). Only the first"
+    " capture of a worker is recorded. Elastic expert parallelism captures again; --repeat N records the first N"
+    " captures. If a capture fails, its trace is saved only when the process ends or the next capture begins"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."

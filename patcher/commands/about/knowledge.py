@@ -268,7 +268,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
         first, last = structure.releases[0], structure.releases[-1]
         span = first if first == last else Text("{first} to {last}", first, last)
         if structure.name:
-            span = Text("code structure {name}: {releases}", structure.name, span)
+            span = Text("code structure {name} (releases {releases})", structure.name, span)
         yield Text("  {releases}, {file}: {shape}", span, structure.file, structure.shape)
     yield from _insertion_lines(recipe)
     for note in (*recipe.notes, *recipe.unit_notes.values()):

@@ -370,7 +370,7 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
     if options.dry_run:
         asked = Text("would request {window} in {turn} {number}", *asked.values.values())
     if options.at is None:
-        asked = Text("{request}, which is the next {turn} that no worker has reached yet", asked, options.turns)
+        asked = Text("{request}, the first {turn} that no worker has reached yet", asked, options.turns)
     expiry = Text(
         "  recording request {id} expires in {duration}; workers look for such requests when a {turn} begins",
         *(request.id, life.duration(options.expires), options.turns),

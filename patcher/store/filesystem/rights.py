@@ -226,7 +226,8 @@ def unkept_rights(plain: PathState, file: PathState, path: Path) -> str:
     """Return the reason why a new file at ``path`` cannot have the rights of ``plain``; "" if it can.
 
     Checked are owner, group, mode and attributes of the planned state ``plain``, with a test file in the folder.
-    ``file`` is the state of the original: it is also a reason if its owner, another user, could not read the copy.
+    ``file`` is the state of the original. It is also a reason if the new file would belong to neither its owner nor the
+    present user, and users other than the owner cannot read the original.
     """
     if not can_own(plain.uid):
         return Text("the file belongs to {owner}; patching would change the owner", _id_words("user", plain.uid))
@@ -270,7 +271,7 @@ def _id_words(kind: str, number: int) -> str:
             else Text("a user who does not exist in this container")
         )
     if not is_mapped(kind, number):
-        return Text("a group that does not exist in this container")
+        return Text("a user group (GID) that does not exist in this container")
     return Text("group {gid}, of which you are not a member", number)
 
 

@@ -297,7 +297,7 @@ def test_of_steps_sync_and_balance_are_bounded() -> None:
         ("perfect-balance", 19.5, 20),
     ]
     assert [(action.what, action.bound_seconds) for action in diagnosis.actions] == [
-        ("weight sync without waiting", 5),
+        ("no waiting for the weight sync", 5),
         ("perfect balance", 0.5),
     ]
 

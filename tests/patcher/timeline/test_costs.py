@@ -99,7 +99,7 @@ def test_below_a_hundredth_of_the_run_nothing_is_said_and_of_many_the_largest() 
 
 def test_each_step_loses_less_its_own_excess() -> None:
     paths = [spent(gap=9.0), spent(gap=1.0, poll=1), spent(gap=1.0, poll=1)]
-    saves = {"no long tail": 2.0, "weight sync without waiting": 1.5, "rewards without waiting": 0.5}
+    saves = {"no long tail": 2.0, "no waiting for the weight sync": 1.5, "no waiting for rewards": 0.5}
     segment = PathSegment(0, 1, 1, "driver", None, None, "poll", "sample", "gen", 0)
     longer = PathSegment(1, 3, 2, "driver", None, None, "poll", "sample", "gen", 0)
     steps = [
@@ -121,7 +121,7 @@ def test_each_step_loses_less_its_own_excess() -> None:
     assert {kind: one.advice for kind, one in kinds.items()} == {kind: ADVICE[kind] for kind in kinds}
     assert found["weight sync"].advice == ADVICE["sync"]
     small = said(
-        [step(1), step(2, (cause(9, key=GAP),), saves={"rewards without waiting": 0.5})],
+        [step(1), step(2, (cause(9, key=GAP),), saves={"no waiting for rewards": 0.5})],
         [spent(gap=9.0), spent(gap=8.0)],
     )
     assert {title: one.seconds for title, one in small.items() if "longer than" not in title} == {

@@ -318,7 +318,7 @@ def test_each_value_of_a_step_follows_from_its_records(tmp_path: Path) -> None:
     }  # fmt: skip
     assert step.imbalance == (Imbalance("ranks", ((0, 0.398), (1, 0.698)), 0.15),)
     assert {bound.name: bound.saves_seconds for bound in step.what_if} == {
-        "no long tail": 0.1, "perfect balance": 0.15, "weight sync without waiting": 0.1, "overlap": 0.391
+        "no long tail": 0.1, "perfect balance": 0.15, "no waiting for the weight sync": 0.1, "overlap": 0.391
     }  # fmt: skip
     assert {use.role: (use.lanes, use.busy_seconds, use.idle_seconds) for use in step.roles} == {
         "driver": (1, 0.209, 1.091), "trainer": (2, 0.538, 0.762), "engine": (1, 0.39, 0.91),

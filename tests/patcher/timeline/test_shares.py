@@ -80,7 +80,7 @@ def test_bounds_are_of_what_lies_on_the_path_and_none_is_said_that_saves_nothing
         one.name: (one.seconds, one.saves_seconds)
         for one in what_if(10 * S, path, None, uneven, [TimeRange(9 * S, 12 * S)])
     }
-    assert found == {"perfect balance": (6.5, 3.5), "weight sync without waiting": (9, 1), "overlap": (7, 3)}
+    assert found == {"perfect balance": (6.5, 3.5), "no waiting for the weight sync": (9, 1), "overlap": (7, 3)}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_balance_saves_at_most_what_is_on_the_path_of_who_is_uneven(of: str, dri
 def test_an_iteration_that_a_sync_waits_for_is_not_the_syncs() -> None:
     path = [piece("engine", 0, 4, "iteration"), piece("server", 4, 5, "sync"), piece("trainer", 5, 10)]
     bounds = {bound.name: bound.saves_seconds for bound in what_if(10 * S, path, None, (), [TimeRange(0, 6 * S)])}
-    assert bounds["weight sync without waiting"] == 2
+    assert bounds["no waiting for the weight sync"] == 2
 
 
 # ---------------------------------------------------------------- a step from its records
@@ -332,7 +332,7 @@ def test_rewards_save_at_most_what_is_on_the_path_and_a_thousandth_is_left_out()
     path = [piece("engine", 0, 6), piece("reward", 6, 8, "reward"), piece("trainer", 8, 10)]
     for us, saves in ((S, 1.0), (9 * S, 2.0), (S // 100, None), (S // 100 + 1, 0.010001)):
         bounds = {bound.name: bound.saves_seconds for bound in what_if(10 * S, path, None, (), (), us)}
-        assert bounds.get("rewards without waiting") == saves
+        assert bounds.get("no waiting for rewards") == saves
     assert "no long tail" not in {bound.name for bound in what_if(1, path, None, (), ())}
     tail_of = Tail(5, 9, 4, 20, 3.0)
     assert {bound.name: bound.seconds for bound in what_if(10 * S, path, tail_of, (), ())}["no long tail"] == 7.0
