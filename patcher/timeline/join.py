@@ -201,7 +201,7 @@ class _Join:
 
         Spans that overlap this time are included whole, also those that still go on, but not spans that mark steps.
         Pauses of rlpatch's own recorders are listed apart, merged and cut off at the limits. Iterations of the engines
-        are those of the whole run.
+        and stalls are those of the whole run.
         """
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())

@@ -172,7 +172,10 @@ class WorkerUpdate(Trainer):
             self.leave()
 
     def end_loop(self, unit: str, ends_call: bool, complete: bool) -> None:
-        """End a loop over units as the base class does; after one of mini-batches, ``begin_batch`` begins calls again."""
+        """End a loop over units as the base class does.
+
+        After a loop over mini-batches, ``begin_batch`` begins calls again.
+        """
         super().end_loop(unit, ends_call, complete)
         self.looped = self.looped and unit != "mini-batch"
 

@@ -471,7 +471,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
 def _places_or_frame(
     steps: Sequence[model.HostStep], least: float, half: float
 ) -> tuple[list[tuple[model.HostPlace, int]], list[tuple[str, float]]]:
-    """Return the places without operators with their typical ns, longest first, and what runs in the first of them.
+    """Return the places without operators with their typical ns, longest first, or the frame around them.
 
     Places below ``least`` ns are left out. If no place has ``half`` ns, but a frame around several does, that frame is
     the only place. Then the second list has what runs in the frame, with its mean ns; otherwise it is empty.
