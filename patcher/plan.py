@@ -141,7 +141,8 @@ class _Planning(NamedTuple):
         if not counting:
             offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
             raise usage(
-                Text("the stage {stage} does not support --{unit} windows", stage.name, unit), ", ".join(offered)
+                Text("the stage {stage} does not support --{unit} windows", stage=stage.name, unit=unit),
+                ", ".join(offered),
             )
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
@@ -158,11 +159,18 @@ class _Planning(NamedTuple):
         Its hint names the first of `roles`, and the other stages that run for `role`.
         """
         stage = self.config.stage.name
-        cause = Text("--role {role}: the stage {stage} runs only for {roles}", role, stage, joined(AND, roles))
+        cause = Text(
+            "--role {role}: the stage {stage} runs only for {roles}", role=role, stage=stage, roles=joined(AND, roles)
+        )
         hint = Text("use --role {role}, or leave --role out", roles[0])
         others = (recipe.stage for recipe in self.upstream.recipes if role in recipe.roles)
         if stages := dict.fromkeys(f"--stage {other}" for other in others if other != stage):
-            hint = Text("{hint}; or record another stage of the {role}: {stages}", hint, role, joined(OR, stages))
+            hint = Text(
+                "{hint}; or record another stage of the {role}: {stages}",
+                hint=hint,
+                role=role,
+                stages=joined(OR, stages),
+            )
         return usage(cause, hint)
 
     def strategy_problem(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
@@ -179,9 +187,9 @@ class _Planning(NamedTuple):
         strategies = dict.fromkeys(f"--strategy {strategy}" for recipe in of_role for strategy in recipe.strategies)
         cause = Text(
             "with --strategy {strategy}, the stage {stage} does not support --{unit} windows",
-            stage.strategy,
-            stage.name,
-            unit,
+            strategy=stage.strategy,
+            stage=stage.name,
+            unit=unit,
         )
         reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
         notes = tuple(line for reason in reasons for line in reason.lines)
@@ -265,7 +273,11 @@ class _Planning(NamedTuple):
         fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
         if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
             function = ".".join(filter(None, (recipe.class_name, recipe.method)))
-            seen_as = Text("{function} differs from the code that was released as {version}", function, target.version)
+            seen_as = Text(
+                "{function} differs from the code that was released as {version}",
+                function=function,
+                version=target.version,
+            )
             warnings.append(Note(seen_as, Text("this function is in {path}", path)))
         return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
@@ -301,8 +313,8 @@ class _Planning(NamedTuple):
         if not problems:
             cause = Text(
                 "no place to record {window} was found in {target}",
-                _recording_words(stage),
-                f"{name} {target.version}".rstrip(),
+                window=_recording_words(stage),
+                target=f"{name} {target.version}".rstrip(),
             )
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
@@ -310,7 +322,11 @@ class _Planning(NamedTuple):
         cause = Text(
             "{target} {version} is not a release that rlpatch knows ({stage}: {first} to {last}), and its"
             " code matches no recipe",
-            *(name, version, stage.name, releases[0], releases[-1]),
+            target=name,
+            version=version,
+            stage=stage.name,
+            first=releases[0],
+            last=releases[-1],
         )
         raise Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_mismatch_lines(problems), *notes))
 
@@ -330,8 +346,8 @@ class _Planning(NamedTuple):
             Note(
                 Text(
                     "skipped {classes}: recording there also needs {needed}, whose code was not found",
-                    joined(COMMA, names),
-                    needed,
+                    classes=joined(COMMA, names),
+                    needed=needed,
                 )
             )
             for needed, names in names_by_needed.items()
@@ -376,7 +392,9 @@ class _Planning(NamedTuple):
         return [
             Note(
                 Text(
-                    "the classes for --strategy {strategies} stay unpatched ({reason})", ", ".join(names), reason.text
+                    "the classes for --strategy {strategies} stay unpatched ({reason})",
+                    strategies=", ".join(names),
+                    reason=reason.text,
                 ),
                 reason.detail,
             )
@@ -419,8 +437,10 @@ def _recording_words(stage: Stage) -> str:
     """Return what is recorded, for a message, such as "--decode windows of rollout with --strategy ulysses"."""
     typed = stage.name
     if stage.window.unit != WHOLE:
-        typed = Text("--{unit} windows of {stage}", stage.window.unit, typed)
-    return Text("{window} with --strategy {strategy}", typed, stage.strategy) if stage.strategy else typed
+        typed = Text("--{unit} windows of {stage}", unit=stage.window.unit, stage=typed)
+    return (
+        Text("{window} with --strategy {strategy}", window=typed, strategy=stage.strategy) if stage.strategy else typed
+    )
 
 
 def _class_words(recipe: Recipe) -> str:
@@ -437,7 +457,7 @@ def _mismatch_lines(problems: Sequence[Problem]) -> Iterator[str]:
         looked_for = Text("expected {code}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
         line = Text("  {place}", problem.where)
         if problem.found:
-            line = Text("  {place}: found {code}", problem.where, _cut(problem.found))
+            line = Text("  {place}: found {code}", place=problem.where, code=_cut(problem.found))
         places.setdefault(looked_for, {})[line] = None
     for looked_for, lines in places.items():
         yield from (looked_for, *lines)
@@ -452,7 +472,11 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
     return Problem(
         Kind.STRUCTURE,
-        Text("none of the files into which the recipe “{recipe}” inserts code exists: {files}", recipe.name, files),
+        Text(
+            "none of the files into which the recipe “{recipe}” inserts code exists: {files}",
+            recipe=recipe.name,
+            files=files,
+        ),
         str(target.root),
     )
 

@@ -106,11 +106,11 @@ def _describe(process: Path, command: str) -> RunningProcess:
                 user = process.owner()
             except KeyError:
                 user = Text("user {uid}", owner)
-            began = _start_time(process)
-            line = Text("{process} (of {user})", line, user)
-            if began:
+            if began := _start_time(process):
                 since = time.strftime("%Y-%m-%d %H:%M", time.localtime(began))
-                line = Text("{process} (of {user}, running since {time})", *line.values.values(), since)
+                line = Text("{process} (of {user}, running since {time})", process=line, user=user, time=since)
+            else:
+                line = Text("{process} (of {user})", process=line, user=user)
     return RunningProcess(line, user)
 
 

@@ -179,9 +179,9 @@ class ProfileRequest(NamedTuple):
         part = self._stage(stage, unit)
         profiler = PROFILERS[self.choices.get("tool", tool)]
         if unknown := self._changed(options_of(*PROFILERS.values()).keys() - options_of(profiler).keys()):
-            cause = Text("{option} is not supported by {profiler}", flag(unknown[0]), profiler.MODULE)
+            cause = Text("{option} is not supported by {profiler}", option=flag(unknown[0]), profiler=profiler.MODULE)
             tools = joined(OR, (kind.TOOL for kind in PROFILERS.values() if unknown[0] in options_of(kind)))
-            raise usage(cause, Text("leave out {option}, or use --tool {tool}", flag(unknown[0]), tools))
+            raise usage(cause, Text("leave out {option}, or use --tool {tool}", option=flag(unknown[0]), tool=tools))
         tool_settings = profiler(**self._chosen(profiler))
         return ProfileConfig(stage=part, profiler=tool_settings, beside_timeline=self.beside_timeline, **folder)
 
@@ -200,9 +200,9 @@ class ProfileRequest(NamedTuple):
             option = flag(foreign[0])
             cause = Text(
                 "{option} works only with {kinds} stages, but {selection} selects another kind of stage",
-                option,
-                owners,
-                where,
+                option=option,
+                kinds=owners,
+                selection=where,
             )
             raise usage(cause, Text("leave out {option}", flag(foreign[0])))
         if not issubclass(kind, WindowedStage):
@@ -313,13 +313,13 @@ def _window_problem(
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
             return stage_problem(request.stage, [upstream], all_upstreams)
-        where = Text("stage {stage} of {target}", request.stage, where)
+        where = Text("stage {stage} of {target}", stage=request.stage, target=where)
     offered = dict.fromkeys(unit for recipe in recipes for unit in recipe.windows)
     windows = ", ".join(typed_as(unit) for unit in offered if unit != WHOLE)
     hint = windows or Text("leave out the window, because this stage is always recorded as a whole")
     cause = Text("{stage} needs a recording window", where)
     if request.windows:
-        cause = Text("{stage} does not support {windows}", where, request.window_flags)
+        cause = Text("{stage} does not support {windows}", stage=where, windows=request.window_flags)
     units = {window.unit for window in request.windows}
     reasons = dict.fromkeys(gap.reason for gap in upstream.gaps if gap.unit in units)
     return usage(cause, hint, notes=tuple(line for reason in reasons for line in reason.lines))
@@ -353,13 +353,13 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
     offered = dict.fromkeys(recipe.stage for upstream in upstreams for recipe in upstream.recipes)
     offering = all_upstreams()
     owners = [other.project.name for other in offering if stage in {recipe.stage for recipe in other.recipes}]
-    cause = Text("{targets}: the stage {stage} is not available", names, stage)
+    cause = Text("{targets}: the stage {stage} is not available", targets=names, stage=stage)
     if owners:
         cause = Text(
             "{targets}: the stage {stage} is not available; targets with this stage: {others}",
-            names,
-            stage,
-            ", ".join(owners),
+            targets=names,
+            stage=stage,
+            others=", ".join(owners),
         )
     elif offering:
         cause = Text("no target has the stage {stage}", stage)

@@ -80,16 +80,16 @@ def argument_notes(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple
                 Text(
                     "--aic-metrics {aic_metrics} has no effect, because the level stays {level}: torch_npu"
                     " collects these metrics only at level1 and above",
-                    profiler.aic_metrics,
-                    level,
+                    aic_metrics=profiler.aic_metrics,
+                    level=level,
                 ),
                 hint=Text("add --level level1, because --aic-metrics {aic_metrics} needs level1", profiler.aic_metrics),
             )
         metrics_stay = Text(
             "torch_npu collects no AI Core metrics: at {level}, torch_npu ignores aic_metrics={metrics}, and rlpatch"
             " leaves this setting as it is",
-            level,
-            metrics,
+            level=level,
+            metrics=metrics,
         )
         return (
             Note(

@@ -26,7 +26,9 @@ MANY_SIZES = Note(
 def summary(config: ProfileConfig[WholeStage]) -> str:
     """Return a sentence on what is recorded, for the plan and for a comment in the patched file."""
     which = Text("graph capture") if config.stage.repeat == 1 else Text("{count} graph captures", config.stage.repeat)
-    return Text("Records the first {captures} of each worker on {ranks}.", which, recording.on_ranks(config))
+    return Text(
+        "Records the first {captures} of each worker on {ranks}.", captures=which, ranks=recording.on_ranks(config)
+    )
 
 
 def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:

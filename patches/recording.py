@@ -119,7 +119,7 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
     if replicas == (0,):
         return ranks
     chosen = Text("every replica") if replicas is None else Text("replica {numbers}", numbers(replicas))
-    return Text("{ranks} of {replicas}", ranks, chosen)
+    return Text("{ranks} of {replicas}", ranks=ranks, replicas=chosen)
 
 
 def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:

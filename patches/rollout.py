@@ -105,15 +105,19 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
         return Text("Records {units}.", units.requested)
     rollout = str(stage.rollout)
     if stage.repeat > 1:
-        rollout = Text("{first} to {last}", stage.rollout, stage.rollout + stage.repeat - 1)
-    values = recording.window_text(config, units.one, units.several), rollout
-    recorded = Text("{units} of rollout {rollout} on {ranks}", *values, ranks)
+        rollout = Text("{first} to {last}", first=stage.rollout, last=stage.rollout + stage.repeat - 1)
+    values = {"units": recording.window_text(config, units.one, units.several), "rollout": rollout, "ranks": ranks}
+    recorded = Text("{units} of rollout {rollout} on {ranks}", **values)
     if conditions := conditions_text(stage):
         recorded = Text(
-            "{units} of rollout {rollout} on {ranks} (counting starts once {conditions})", *values, ranks, conditions
+            "{units} of rollout {rollout} on {ranks} (counting starts once {conditions})",
+            **values,
+            conditions=conditions,
         )
     if stage.on_demand:
-        recorded = Text("{recorded_units}, then {requested_units}", recorded, units.requested)
+        recorded = Text(
+            "{recorded_units}, then {requested_units}", recorded_units=recorded, requested_units=units.requested
+        )
     return Text("Records {units}.", recorded)
 
 

@@ -71,15 +71,19 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
     name = plural(stage.window.unit)
     where: str = stage.name
     if stage.role:
-        where = Text("{stage} for the {role}", stage.name, stage.role)
+        where = Text("{stage} for the {role}", stage=stage.name, role=stage.role)
     on_demand = Text("{units} that `rlpatch trigger` asks for", name)
     if stage.window.none:
-        return Text("Records {units} in {stage}.", on_demand, where)
-    units = recording.window_text(config, *_UNITS[stage.window.unit])
-    values = units, _steps(stage), where, recording.on_ranks(config)
-    recorded = Text("{units} of {steps} in {stage} on {ranks}", *values)
+        return Text("Records {units} in {stage}.", units=on_demand, stage=where)
+    recorded = Text(
+        "{units} of {steps} in {stage} on {ranks}",
+        units=recording.window_text(config, *_UNITS[stage.window.unit]),
+        steps=_steps(stage),
+        stage=where,
+        ranks=recording.on_ranks(config),
+    )
     if stage.on_demand:
-        recorded = Text("{recorded_units}, then {requested_units}", recorded, on_demand)
+        recorded = Text("{recorded_units}, then {requested_units}", recorded_units=recorded, requested_units=on_demand)
     return Text("Records {units}.", recorded)
 
 

@@ -78,9 +78,11 @@ class Weights(PackageStage):
         which = (
             Text("weight sync {first}", first)
             if count == 1
-            else Text("weight syncs {first} to {last}", first, first + count - 1)
+            else Text("weight syncs {first} to {last}", first=first, last=first + count - 1)
         )
-        return Text("Records {weight_syncs} of each process on {ranks}.", which, recording.on_ranks(config))
+        return Text(
+            "Records {weight_syncs} of each process on {ranks}.", weight_syncs=which, ranks=recording.on_ranks(config)
+        )
 
     def recipes(
         self,

@@ -42,7 +42,7 @@ def file_state(
     try:
         marks = {marked.patch: marked for marked in markers.marked(data, (patch,))}
     except Problem as problem:
-        return FileState(path, Text("tampered"), Text("line {line}: {cause}", problem.where, problem.cause))
+        return FileState(path, Text("tampered"), Text("line {line}: {cause}", line=problem.where, cause=problem.cause))
     if patch not in marks:
         return FileState(
             path,
@@ -54,7 +54,11 @@ def file_state(
         )
     # An edit of another patch in the file prevents the revert of this one, too.
     if edited := [mark for mark in (marks[patch], *marks.values()) if not mark.intact]:
-        why = Text("the lines of patch {patch} were edited: undo the edit, then run {command}", edited[0].patch, revert)
+        why = Text(
+            "the lines of patch {patch} were edited: undo the edit, then run {command}",
+            patch=edited[0].patch,
+            command=revert,
+        )
         return FileState(path, Text("tampered"), why)
     if pristine is not None and markers.strip(data, marks) != pristine:
         changed = joined(SEMICOLON, (Text("the file has other edits, too"), rights))

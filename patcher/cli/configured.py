@@ -79,7 +79,9 @@ class Configuration:
         if preset not in self.presets:
             preset_names = ", ".join(self.presets) or "none"
             cause = Text(
-                "the configuration has no preset {preset!r}; available presets: {presets}", preset, preset_names
+                "the configuration has no preset {preset!r}; available presets: {presets}",
+                preset=preset,
+                presets=preset_names,
             )
             raise usage(cause, _suggestion(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
@@ -216,10 +218,15 @@ class _Reader(NamedTuple):
         text = str(value)
         if len(text) > _LONGEST:
             raise self._wrong(
-                Text("the text of {key} in the configuration is longer than {limit} characters", key, _LONGEST), key
+                Text(
+                    "the text of {key} in the configuration is longer than {limit} characters", key=key, limit=_LONGEST
+                ),
+                key,
             )
         if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
-            raise self._wrong(Text("{key} in the configuration has an unprintable character: {text!a}", key, text), key)
+            raise self._wrong(
+                Text("{key} in the configuration has an unprintable character: {text!a}", key=key, text=text), key
+            )
         return text
 
     def _wrong(self, cause: str, key: str, hint: str = "", value: str | None = None) -> Problem:
@@ -275,7 +282,9 @@ def add_configuration(
     added = [word for option in options.values() for word in option]
     if added or targets:
         said = shlex.join((*targets, *added))
-        notes.append(Message("note", Text("options from {file}: {words}", source.file.name, said), str(source.file)))
+        notes.append(
+            Message("note", Text("options from {file}: {words}", file=source.file.name, words=said), str(source.file))
+        )
     return [*added, *targets, *args]
 
 

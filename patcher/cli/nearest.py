@@ -28,7 +28,9 @@ _MOST_DOTS = 100
 
 
 NOWHERE = Text(
-    "no configuration in this folder or above it: no {own_name}, and no {shared_name} with [tool.rlpatch]", OWN, SHARED
+    "no configuration in this folder or above it: no {own_name}, and no {shared_name} with [tool.rlpatch]",
+    own_name=OWN,
+    shared_name=SHARED,
 )
 
 
@@ -132,7 +134,7 @@ def load(file: Path) -> ConfigurationFile:
     hint = Text("type --path or --python on the command line")
     if change:
         hint = Text("{remedy}, or type --path or --python on the command line", change)
-    problem = usage(Text("rlpatch does not read {file}: {reason}", file.name, refused), hint, str(file))
+    problem = usage(Text("rlpatch does not read {file}: {reason}", file=file.name, reason=refused), hint, str(file))
     return ConfigurationFile(file, refused=problem, foreign=foreign)
 
 

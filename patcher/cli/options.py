@@ -135,7 +135,7 @@ class Command(click.Command):
             if isinstance(param, click.Option) and not (param.multiple or param.is_flag):
                 name = param.opts[0]
                 hint = Text("type {option} only once; separate several values with commas", name)
-                raise usage(Text("{option} is given {count} times", name, order.count(param)), hint)
+                raise usage(Text("{option} is given {count} times", option=name, count=order.count(param)), hint)
 
     def _configured(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Return `args` with the words of the folder's configuration in front, if the command searches for targets."""

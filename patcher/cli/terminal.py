@@ -76,7 +76,7 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
         """Show the first of `names` beside the bar, and how many more are in progress."""
         name = "".join(names[:1])
         if len(names) > 1:
-            name = Text("{name} and {count} more", names[0], len(names) - 1)
+            name = Text("{name} and {count} more", name=names[0], count=len(names) - 1)
         bar.update(task, names=escape(translate(name)))
 
     def done(line: str) -> None:
@@ -84,7 +84,15 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
         bar.advance(task)
         if not silent:
             click.echo(
-                translate(Text("{action} {number:.0f} of {total}: {item}", what, bar.tasks[0].completed, total, line)),
+                translate(
+                    Text(
+                        "{action} {number:.0f} of {total}: {item}",
+                        action=what,
+                        number=bar.tasks[0].completed,
+                        total=total,
+                        item=line,
+                    )
+                ),
                 err=True,
             )
 

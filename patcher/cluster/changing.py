@@ -126,8 +126,8 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
     return first.replace(
         cause=Text(
             "changed files might remain on {nodes}; on all other nodes, rlpatch undid the changes. Cause: {reason}",
-            listed(still_changed),
-            first.cause,
+            nodes=listed(still_changed),
+            reason=first.cause,
         ),
         hint=Text(
             "when the node answers again, check it with `{command}`. Then repeat your command, or run `rlpatch revert`",
@@ -149,7 +149,9 @@ def _rolled_back(reason: str) -> Problem:
 
 def _why_undone(problem: Problem) -> Text:
     return Text(
-        "rlpatch undid the changes on the other nodes, because {place} failed: {reason}", problem.place, problem.cause
+        "rlpatch undid the changes on the other nodes, because {place} failed: {reason}",
+        place=problem.place,
+        reason=problem.cause,
     )
 
 

@@ -29,7 +29,12 @@ def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     origin = (*cluster, *search.words, *(("--nodes", nodes) if nodes else ()))
     names = [node.name for node in there if node not in chosen]
     left_out = (
-        Text("--nodes excludes {count} of {total} nodes: {nodes}", len(names), len(there), ", ".join(names))
+        Text(
+            "--nodes excludes {count} of {total} nodes: {nodes}",
+            count=len(names),
+            total=len(there),
+            nodes=", ".join(names),
+        )
         if names
         else ""
     )
@@ -60,9 +65,9 @@ def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode
             resources = ", ".join(f"{name}>0" for name in sorted(all_resources))
             hint = Text(
                 "--nodes takes names of nodes ({names}), resources ({resources}) and the word {has_target}",
-                names,
-                resources,
-                HAS_TARGET,
+                names=names,
+                resources=resources,
+                has_target=HAS_TARGET,
             )
             raise Problem(Kind.USAGE, Text("--nodes {pattern}: the cluster has no such node", word), hint=hint)
         chosen |= {node.identity for node in matching}

@@ -148,7 +148,11 @@ def merge_problems(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem
 def listed(names: Collection[str], most: int = 8) -> str:
     """Return the sorted names, separated by commas; beyond `most`, the first names and the total."""
     first_names = ", ".join(sorted(names, key=natural)[:most])
-    return first_names if len(names) <= most else Text("{names}, … ({count} nodes in total)", first_names, len(names))
+    return (
+        first_names
+        if len(names) <= most
+        else Text("{names}, … ({count} nodes in total)", names=first_names, count=len(names))
+    )
 
 
 def combine_problems(several: Sequence[Problem]) -> Problem:
@@ -160,7 +164,10 @@ def combine_problems(several: Sequence[Problem]) -> Problem:
     lines = tuple(
         line
         for other in other_problems
-        for line in (Text("{cause} ({place})", other.cause, other.place), Text("  next: {hint}", other.hint))
+        for line in (
+            Text("{cause} ({place})", cause=other.cause, place=other.place),
+            Text("  next: {hint}", other.hint),
+        )
     )
     return first.replace(notes=(*first.notes, *lines))
 

@@ -123,19 +123,28 @@ class Nodes:
         The last is a warning. ``count`` is the number of nodes with a change, ``verb`` says what was done to the files.
         """
         lines = [
-            Text("{node} sees the same folder as {other_nodes}, so the files were written only once", node, other_nodes)
+            Text(
+                "{node} sees the same folder as {other_nodes}, so the files were written only once",
+                node=node,
+                other_nodes=other_nodes,
+            )
             for node, other_nodes in changed.shares.items()
         ]
         if lines:
             trees = count - len(lines)
-            several = Text("files were changed on {nodes} nodes, in {folders} different folders", count, trees)
+            several = Text(
+                "files were changed on {nodes} nodes, in {folders} different folders", nodes=count, folders=trees
+            )
             lines.append(
                 several if trees > 1 else Text("the folder with the changed files is shared by {nodes} nodes", count)
             )
         files = sorted({path for paths in changed.written.values() for path in paths})
         step = changed.step + StepResult(
             tuple(lines),
-            done=tuple(Text("{action} {path} on {nodes}", verb, path, listed(changed.written)) for path in files),
+            done=tuple(
+                Text("{action} {path} on {nodes}", action=verb, path=path, nodes=listed(changed.written))
+                for path in files
+            ),
         )
         if changed.late:
             status = CommandLine("status", *self._words)
@@ -162,7 +171,7 @@ class Nodes:
         for name, content in contents.items():
             (here / f".{name}").write_bytes(content)
             (here / f".{name}").replace(here / name)
-        line = Text("copied {count} files to {folder}", len(contents), here)
+        line = Text("copied {count} files to {folder}", count=len(contents), folder=here)
         if len(contents) == 1:
             line = Text("copied 1 file to {folder}", here)
         return StepResult((line,) if contents else ()) + summary.failures(answers)
@@ -181,7 +190,7 @@ class Nodes:
                 packages.append(f"{cast('Mirror', search).place(root, node)}/{upstream.project.package}")
         answers = values(self.group.call("running", arguments))
         return [
-            process._replace(line=Text("{node}: {process}", node, process.line))
+            process._replace(line=Text("{node}: {process}", node=node, process=process.line))
             for node, processes in answers.items()
             for process in processes
         ]
@@ -243,9 +252,9 @@ class Nodes:
             return chosen, StepResult(problems=(problem,))
         text = Text(
             "skipped {count} of {total} nodes, because none of the targets is installed there: {nodes}",
-            len(other_nodes),
-            len(surveys),
-            listed(other_nodes),
+            count=len(other_nodes),
+            total=len(surveys),
+            nodes=listed(other_nodes),
         )
         return chosen, StepResult.noted([Note(text)] if other_nodes else [])
 
@@ -327,13 +336,16 @@ def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -
         if len(versions) > 1:
             releases = joined(
                 SEMICOLON,
-                (Text("{version} on {nodes}", version, listed(nodes)) for version, nodes in sorted(versions.items())),
+                (
+                    Text("{version} on {nodes}", version=version, nodes=listed(nodes))
+                    for version, nodes in sorted(versions.items())
+                ),
             )
             hint = Text("install the same release everywhere, or patch each release separately with --nodes")
             several.append(
                 Problem(
                     Kind.VERSION,
-                    Text("the version of {target} differs between nodes: {releases}", word, releases),
+                    Text("the version of {target} differs between nodes: {releases}", target=word, releases=releases),
                     hint=hint,
                 )
             )

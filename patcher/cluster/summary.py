@@ -33,7 +33,7 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
             notes.setdefault(note, []).append(node)
     several = len(reports) > 1
     messages = [
-        note._replace(text=Text("{message} ({nodes})", note.text, listed(nodes, 3))) if several else note
+        note._replace(text=Text("{message} ({nodes})", message=note.text, nodes=listed(nodes, 3))) if several else note
         for note, nodes in notes.items()
     ]
     problems = merge_problems((node, problem) for node, report in reports.items() for problem in report.problems)
@@ -58,8 +58,8 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
         text = Text(
             "engines are already running on {running} of {total} nodes; a patch has no effect on engines that started"
             " before it was applied",
-            busy,
-            len(entries),
+            running=busy,
+            total=len(entries),
         )
         step += StepResult.noted([Note(text)])
     return CommandResult("status", step, data=data)
@@ -115,14 +115,14 @@ def shadowed_packages(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
             yield Note(
                 Text(
                     "with `--working-dir .`, a Ray job imports {package} from this folder, not from {installed}",
-                    project.package,
-                    there[0],
+                    package=project.package,
+                    installed=there[0],
                 ),
                 Text(
                     "Ray copies {folder} to every node, and Python imports this copy first, so the patch in the"
                     " installed package has no effect. Patch {folder} before you submit the job: rlpatch apply"
                     " {target} --path .",
-                    here,
-                    project.name,
+                    folder=here,
+                    target=project.name,
                 ),
             )

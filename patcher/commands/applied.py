@@ -82,7 +82,13 @@ def _status_lines(
     since = Text("recognized only by rlpatch's marker comments in the files (was the folder .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
-    yield Text("{patch} on {version} in {folder}, {applied_since}", record.patch, version, root.path, since)
+    yield Text(
+        "{patch} on {version} in {folder}, {applied_since}",
+        patch=record.patch,
+        version=version,
+        folder=root.path,
+        applied_since=since,
+    )
     if apply_command:
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
@@ -91,8 +97,8 @@ def _status_lines(
             installed or Text("an unknown version"),
         )
     for file in states:
-        line = Text("  {state} {path}", file.state, file.path)
-        yield Text("{file}: {detail}", line, file.detail) if file.detail else line
+        line = Text("  {state} {path}", state=file.state, path=file.path)
+        yield Text("{file}: {detail}", file=line, detail=file.detail) if file.detail else line
 
 
 class Diff(NamedTuple):
@@ -170,7 +176,7 @@ class Removal(NamedTuple):
         verb, previous = Text("would revert") if dry_run else Text("reverted"), None
         for patch, file, other_patches in self._files():
             if patch != previous:
-                yield Text("{patch} in {folder}", patch, self.root.path)
+                yield Text("{patch} in {folder}", patch=patch, folder=self.root.path)
             previous = patch
             if other_patches is None:
                 yield Text(
@@ -180,13 +186,13 @@ class Removal(NamedTuple):
                 remains = (
                     Text("lines of another patch stay in the file") if other_patches else Text("no rlpatch lines left")
                 )
-                yield Text("  {verb} {file}: {remainder}", verb, file, remains)
+                yield Text("  {verb} {file}: {remainder}", verb=verb, file=file, remainder=remains)
         for file, lost in self.restored.items():
             what = Text("the backup lacks these edits of the file:") if lost else Text("no edits are lost")
             restored = Text("would restore {file} from its backup", file)
             if not dry_run:
                 restored = Text("restored {file} from its backup", file)
-            yield Text("  {action}; {consequence}", restored, what)
+            yield Text("  {action}; {consequence}", action=restored, consequence=what)
             yield from (Verbatim(f"    {line}") for line in lost.decode("utf-8", "replace").splitlines())
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
@@ -235,8 +241,8 @@ def restore_hint(root: PatchedRoot) -> str:
     preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
     return Text(
         "undo the edit; or run {command} to see which edits are lost when the backup is restored; or {reinstall}",
-        preview,
-        markers.REINSTALL,
+        command=preview,
+        reinstall=markers.REINSTALL,
     )
 
 

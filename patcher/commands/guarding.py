@@ -139,9 +139,9 @@ def guard(
         if profiler and result.profiler == profiler:
             text = Text(
                 "{profiler} is {state} ({place}), so the settings of the patch take effect",
-                profiler,
-                result.state.value,
-                result.where,
+                profiler=profiler,
+                state=result.state.value,
+                place=result.where,
             )
             step += StepResult.noted([Note(text, joined("\n", _evidence_lines(result)))])
         elif result.state is State.ON and not force and not profiler:
@@ -237,8 +237,10 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
         names = {result.profiler for result in results}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
-        return Note(Text("{profiler} might be on: {reason}", who, reason), joined("\n", [*details, _AGAIN]))
-    text = Text("{profiler} is {state} ({place})", first.profiler, first.state.value, first.where)
+        return Note(
+            Text("{profiler} might be on: {reason}", profiler=who, reason=reason), joined("\n", [*details, _AGAIN])
+        )
+    text = Text("{profiler} is {state} ({place})", profiler=first.profiler, state=first.state.value, place=first.where)
     typed = joined(SEMICOLON, (text, first.off))
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
 
@@ -254,11 +256,11 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
     names = dict.fromkeys(result.profiler for result in results)
     place, *places = dict.fromkeys(result.where for result in results)
     if places:
-        place = Text("{place} and {count} more places", place, len(places))
-    yield Text("  {state} {profilers} ({place})", first.state.value, joined(COMMA, names), place)
+        place = Text("{place} and {count} more places", place=place, count=len(places))
+    yield Text("  {state} {profilers} ({place})", state=first.state.value, profilers=joined(COMMA, names), place=place)
     if first.state is State.OFF:
         if first.reason:  # it is set, and ignored
-            yield Text("    {setting}: {reason}", first.found, first.reason)
+            yield Text("    {setting}: {reason}", setting=first.found, reason=first.reason)
         return
     unknown = first.state is State.UNKNOWN
     for result in results:
@@ -278,7 +280,7 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
 
 def _profiler_words(result: GuardResult) -> Text:
     """Return the profiler of a result with its place in parentheses."""
-    return Text("{profiler} ({place})", result.profiler, result.where)
+    return Text("{profiler} ({place})", profiler=result.profiler, place=result.where)
 
 
 def _evidence_lines(result: GuardResult) -> list[str]:
@@ -295,6 +297,9 @@ def _off_lines(result: GuardResult) -> list[str]:
 def _problem(upstream: Upstream, result: GuardResult, hint: str) -> Problem:
     """Return the problem that the profiler of `result` is switched on; `hint` says what to do about it."""
     cause = Text(
-        "{profiler} is switched on for {target}: {setting}", result.profiler, upstream.project.name, result.found
+        "{profiler} is switched on for {target}: {setting}",
+        profiler=result.profiler,
+        target=upstream.project.name,
+        setting=result.found,
     )
     return Problem(Kind.PROFILER_ON, cause, result.where, hint, (result.why,))

@@ -185,8 +185,8 @@ class ProfileConfig(Options, Generic[StageT_co]):
             if not stage.window.open:
                 text = Text(
                     "a trace of over {limit} steps opens slowly, if at all; the window has {count} steps",
-                    LONG_WINDOW,
-                    len(stage.window),
+                    limit=LONG_WINDOW,
+                    count=len(stage.window),
                 )
             yield Note(text)
         yield from self._saving_notes()
@@ -206,15 +206,19 @@ class ProfileConfig(Options, Generic[StageT_co]):
         )
         if self.unit_stall_ms > self.max_stall * 1000:
             seconds = self.unit_stall_ms / 1000
-            text = Text("saving a single step takes about {seconds:.1f} s, more than {option} allows", seconds, limit)
+            text = Text(
+                "saving a single step takes about {seconds:.1f} s, more than {option} allows",
+                seconds=seconds,
+                option=limit,
+            )
             yield Note(text, Text("with fewer --contents, saving the trace takes less time; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
             count, seconds = len(stage.window), self.total_stall_s
             text = Text(
                 "saving all {count} steps takes about {seconds:.1f} s, more than {option} allows",
-                count,
-                seconds,
-                limit,
+                count=count,
+                seconds=seconds,
+                option=limit,
             )
             yield Note(text, detail)
 

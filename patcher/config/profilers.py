@@ -58,7 +58,7 @@ class RangeOptions(Options):
         except (re.error, OverflowError, RecursionError) as error:
             hint = Text("give a pattern for class names, such as --module-pattern 'Attention|MLP$'")
             raise usage(
-                Text("the value of {option} is not a regular expression: {error}", typed, error), hint
+                Text("the value of {option} is not a regular expression: {error}", option=typed, error=error), hint
             ) from None
 
     @property
@@ -96,8 +96,12 @@ class ProfilerSettings(Options):
         """Raise Problem (USAGE) if `--contents` would record nothing, or lacks what `ranges` or its `memory` needs."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
-            values = contents, ranges.switch, self.NEEDED
-            cause = Text("with {contents}, {option} adds nothing to the trace: add {needed} to --contents", *values)
+            cause = Text(
+                "with {contents}, {option} adds nothing to the trace: add {needed} to --contents",
+                contents=contents,
+                option=ranges.switch,
+                needed=self.NEEDED,
+            )
             raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)

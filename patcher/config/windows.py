@@ -80,17 +80,17 @@ class Window:
             first = empty[0][0]
             hint = Text(
                 "a window A:B does not include B; --{unit} {first}:{end} is the shortest window",
-                self.unit,
-                first,
-                first + 1,
+                unit=self.unit,
+                first=first,
+                end=first + 1,
             )
-            raise usage(Text("--{unit} {window} is empty", self.unit, self), hint)
+            raise usage(Text("--{unit} {window} is empty", unit=self.unit, window=self), hint)
         if any(window[1] >= after[0] for window, after in pairwise(self.all)):
             cause = Text(
                 "--{unit} {window}: the windows must be in ascending order, with at least one step between them"
                 " for warm-up",
-                self.unit,
-                self,
+                unit=self.unit,
+                window=self,
             )
             raise usage(cause, f"--{self.unit} {_merged(self.unit, self.all)}")
 
@@ -99,8 +99,17 @@ class Window:
         unit = UNITS.get(self.unit)
         if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
-            cause = Text("--{unit} {window}: {reason}", self.unit, self, unit.before)
-            raise usage(cause, Text("use --{unit} {later}, or {option} {window}", self.unit, later, unit.instead, self))
+            cause = Text("--{unit} {window}: {reason}", unit=self.unit, window=self, reason=unit.before)
+            raise usage(
+                cause,
+                Text(
+                    "use --{unit} {later}, or {option} {window}",
+                    unit=self.unit,
+                    later=later,
+                    option=unit.instead,
+                    window=self,
+                ),
+            )
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
@@ -119,15 +128,16 @@ class Window:
         for part in text.split(","):
             match = re.fullmatch(r"([0-9]+):([0-9]*)", part.strip())
             if not match:
-                cause = Text("--{unit} {value} is not a window A:B", unit, shortened(text))
+                cause = Text("--{unit} {value} is not a window A:B", unit=unit, value=shortened(text))
                 raise usage(cause, _suggestion(unit, text, following))
             first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
             if first is None or end is None:
-                typed, begin = shortened(text.strip()), first or 1
-                cause = Text("--{unit} {value}: the number is too large", unit, typed)
+                cause = Text("--{unit} {value}: the number is too large", unit=unit, value=shortened(text.strip()))
                 hint = Text(
                     "use --{unit} A:B with numbers below {limit}, or `--{unit} {first}:` for a window without an end",
-                    *(unit, OPEN_END, begin),
+                    unit=unit,
+                    limit=OPEN_END,
+                    first=first or 1,
                 )
                 raise usage(cause, hint)
             windows.append((first, end))
@@ -182,7 +192,7 @@ def _suggestion(unit: str, text: str, following: str) -> str:
         else:
             return f"--{unit} {window}"
     example = "30:60" if first is None or first + 30 > OPEN_END else f"{first}:{first + 30}"
-    return Text("--{unit} A:B, for example --{unit} {example}", unit, example)
+    return Text("--{unit} A:B, for example --{unit} {example}", unit=unit, example=example)
 
 
 def typed_as(unit: str) -> str:

@@ -67,8 +67,8 @@ def with_bounds(diagnosis: RunDiagnosis, steps: Sequence[TrainingStep]) -> RunDi
         text = Text(
             "{rollouts} rollouts were counted in {steps} training steps: each time an engine runs out of"
             " requests, for example in validation or while agents pause, the next request starts a new rollout",
-            diagnosis.rollouts,
-            len(steps),
+            rollouts=diagnosis.rollouts,
+            steps=len(steps),
         )
         notes = (*notes, text)
     return replace(diagnosis, what_ifs=(*diagnosis.what_ifs, *what_ifs), actions=largest, notes=notes)
@@ -98,10 +98,10 @@ def _what_if_actions(what_ifs: Iterable[WhatIf], stage_seconds: float, iteration
             because = Text(
                 "with this change, the rollouts would take {least:.1f} to {most:.1f} s instead of {took:.1f} s"
                 " ({reason})",
-                least,
-                most,
-                stage_seconds,
-                what_if.because,
+                least=least,
+                most=most,
+                took=stage_seconds,
+                reason=what_if.because,
             )
             yield Action(what_if_name(what_if), stage_seconds - least, because)
 
@@ -123,10 +123,10 @@ def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
     because = Text(
         "decoding would take {ideal:.1f} s instead of {took:.1f} s if the {steps:,.0f} decode steps of all requests"
         " ran in batches of {peak:.0f} requests",
-        ideal,
-        decode_seconds,
-        decode_steps,
-        peak,
+        ideal=ideal,
+        took=decode_seconds,
+        steps=decode_steps,
+        peak=peak,
     )
     yield Action(Text("fuller batches"), decode_seconds - ideal, because)
 

@@ -53,12 +53,12 @@ def _rollouts(stage: StageDiagnosis) -> Text:
     return Text(
         "{rollouts} rollouts, {seconds:,.1f} s, {iterations:,} iterations, of which {recorded} were recorded. Not"
         " included: {recording:.1f} s spent on recording, and {waiting:.1f} s that iterations spent waiting.",
-        stage.turns,
-        stage.seconds,
-        stage.iterations,
-        stage.recorded,
-        stage.recording_seconds,
-        stage.waiting_seconds,
+        rollouts=stage.turns,
+        seconds=stage.seconds,
+        iterations=stage.iterations,
+        recorded=stage.recorded,
+        recording=stage.recording_seconds,
+        waiting=stage.waiting_seconds,
     )
 
 
@@ -67,10 +67,10 @@ def _micro_batches(stage: StageDiagnosis) -> Text:
     return Text(
         "{calls} calls, {seconds:,.1f} s in {micro_batches:,} micro-batches, of which {recorded} were recorded. Not"
         " included: {recording:.1f} s spent on recording, and {between:,.1f} s between micro-batches.",
-        stage.turns,
-        stage.seconds,
-        stage.iterations,
-        stage.recorded,
-        stage.recording_seconds,
-        stage.between_seconds,
+        calls=stage.turns,
+        seconds=stage.seconds,
+        micro_batches=stage.iterations,
+        recorded=stage.recorded,
+        recording=stage.recording_seconds,
+        between=stage.between_seconds,
     )

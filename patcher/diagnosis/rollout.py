@@ -198,7 +198,7 @@ def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
 
     It has the share and the mean length of each load's iterations (prefill, full, middle, tail), and the reason.
     """
-    why = Text("recorded iterations: {count}; at least {least} are needed", recorded, FEWEST_RECORDED)
+    why = Text("recorded iterations: {count}; at least {least} are needed", count=recorded, least=FEWEST_RECORDED)
     if not recorded:
         why = Text("no iteration was recorded")
     total = float(iterations.seconds.sum())
@@ -273,4 +273,4 @@ def unsupported_reason(checks: Sequence[LoadCheck]) -> str:
     if not failed:
         return ""
     worst = max(failed, key=lambda load_check: (not load_check.is_known, abs(load_check.of_whole)))
-    return Text("{load}: {reason}", LOADS[worst.load], reason(worst))
+    return Text("{load}: {reason}", load=LOADS[worst.load], reason=reason(worst))

@@ -141,8 +141,8 @@ def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator
         yield Text(
             "the diagnosis leaves out {count} of {recorded} recorded iterations, because these include the profiler's"
             " start, are the last of a rollout, or are not in the timeline",
-            recorded - joined,
-            recorded,
+            count=recorded - joined,
+            recorded=recorded,
         )
     if stage.waiting_seconds > 0.05 * max(stage.seconds, 1e-9):
         yield Text(

@@ -45,7 +45,9 @@ class _StageTime:
     def limited_by(self) -> str:
         """Text with the process and activity that have most of the seconds, and their share in percent."""
         most = max(self.waits_for, key=lambda what: self.waits_for[what])
-        return Text("{activity} ({share:.0f} %)", most, 100 * self.waits_for[most] / max(self.seconds, 1e-12))
+        return Text(
+            "{activity} ({share:.0f} %)", activity=most, share=100 * self.waits_for[most] / max(self.seconds, 1e-12)
+        )
 
 
 def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:

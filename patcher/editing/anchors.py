@@ -43,7 +43,13 @@ class AnchorSearch(NamedTuple):
         name, names = self.recipe.class_name, _names(classes)
         matches = [node for node in classes if node.name == name]
         return self._only_match(
-            matches, Text("{count} classes named {name} (classes in the file: {names})", len(matches), name, names)
+            matches,
+            Text(
+                "{count} classes named {name} (classes in the file: {names})",
+                count=len(matches),
+                name=name,
+                names=names,
+            ),
         )
 
     def methods(self, path: str) -> list[Function]:
@@ -56,10 +62,15 @@ class AnchorSearch(NamedTuple):
         Raises Problem (STRUCTURE) unless there is exactly one.
         """
         owner, matches = self.only_owner(), self.methods(path)
-        actual = Text("{count} functions named {name}", len(matches), path)
+        actual = Text("{count} functions named {name}", count=len(matches), name=path)
         if isinstance(owner, ast.ClassDef) and "." not in path:
             names = _names(sources.methods(owner))
-            actual = Text("{count} methods named {name} (methods of the class: {names})", len(matches), path, names)
+            actual = Text(
+                "{count} methods named {name} (methods of the class: {names})",
+                count=len(matches),
+                name=path,
+                names=names,
+            )
         return self._only_match(matches, actual)
 
     def only_call(self, call: Call, method: Function) -> ast.Call:
@@ -69,7 +80,9 @@ class AnchorSearch(NamedTuple):
         """
         nodes = (node for node in ast.walk(method) if isinstance(node, ast.Call))
         calls = [node for node in nodes if ast.unparse(node.func) == call.function]
-        actual = Text("{count} calls of {function} in {method}", len(calls), call.function, method.name)
+        actual = Text(
+            "{count} calls of {function} in {method}", count=len(calls), function=call.function, method=method.name
+        )
         return self._only_match(calls, actual)
 
     def only_statement(self, insertion: Insertion, method: cst.FunctionDef) -> Statement:
@@ -90,15 +103,20 @@ class AnchorSearch(NamedTuple):
         elif isinstance(where, Loop):
             statements = [node for node in _statements(method.body) if iterable(node) in where.names]
             variables = joined(OR, where.names)
-            actual = Text("{count} loops over {variables} in {method}", len(statements), variables, insertion.method)
+            actual = Text(
+                "{count} loops over {variables} in {method}",
+                count=len(statements),
+                variables=variables,
+                method=insertion.method,
+            )
         elif isinstance(where, Before):
             pattern = cst.parse_statement(where.statement)
             statements = [node for node in top if _matches(node, pattern)]
             actual = Text(
                 "{count} top-level statements “{statement}” in {method}",
-                len(statements),
-                where.statement,
-                insertion.method,
+                count=len(statements),
+                statement=where.statement,
+                method=insertion.method,
             )
         else:
             call = _value(cst.parse_statement(where.call))
@@ -107,16 +125,16 @@ class AnchorSearch(NamedTuple):
             count = len(statements)
             actual = Text(
                 "{count} statements “{call}” or “x = {call}” in {method}",
-                count,
-                where.call,
-                insertion.method,
+                count=count,
+                call=where.call,
+                method=insertion.method,
             )
             if not where.nested:
                 actual = Text(
                     "{count} top-level statements “{call}” or “x = {call}” in {method}",
-                    count,
-                    where.call,
-                    insertion.method,
+                    count=count,
+                    call=where.call,
+                    method=insertion.method,
                 )
         return self._only_match(statements, actual)
 
@@ -136,7 +154,12 @@ class AnchorSearch(NamedTuple):
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
         return Problem(
             Kind.STRUCTURE,
-            Text("expected {expected}, as in {release}, but found {actual}", looked_for, recipe.upstream, actual),
+            Text(
+                "expected {expected}, as in {release}, but found {actual}",
+                expected=looked_for,
+                release=recipe.upstream,
+                actual=actual,
+            ),
             f"{self.file.where}:{line or (nodes[-1].lineno if nodes else 1)}",
             Text("nothing was written; `rlpatch explain TARGET` shows what the code should look like"),
             looked_for=looked_for,

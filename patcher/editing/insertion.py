@@ -114,12 +114,14 @@ def _method_with(name: str, insertions: Sequence[Insertion], patch: PatchId, sea
     try:
         module = cst.parse_module(b"".join([head, *file.lines[first:end]]).decode())
     except cst.ParserSyntaxError as error:
-        cause = Text("LibCST cannot parse {method}: {error}", name, error.message)
+        cause = Text("LibCST cannot parse {method}: {error}", method=name, error=error.message)
         place = f"{file.where}:{first + error.raw_line - 1}"
         raise Problem(Kind.STRUCTURE, cause, place, Text("repair the file, or reinstall the package")) from None
     for insertion in insertions:
         if missing := [parameter for parameter in insertion.parameters if parameter not in parameters]:
-            raise search.mismatch(Text("{method} has no parameter {parameter}", name, ", ".join(missing)))
+            raise search.mismatch(
+                Text("{method} has no parameter {parameter}", method=name, parameter=", ".join(missing))
+            )
         body = cst.ensure_type(module.body[0], cst.ClassDef).body if within else module
         at = search.only_statement(insertion, cst.ensure_type(body.body[0], cst.FunctionDef))
         texts = (patch.rename(line).replace("{units}", iterable(at)) for line in insertion.lines)
@@ -164,5 +166,5 @@ def _verify(search: AnchorSearch, after: bytes, patches: Sequence[PatchId], name
     assigned = sources.assigned_names(after, name)
     if (unbound := sorted({*names} - (assigned or set()))) or assigned is None:
         lines, place = ", ".join(unbound) or Text("the inserted lines"), name or Text("the module")
-        cause = Text("with {names} added to {place}, the file would not be valid Python", lines, place)
+        cause = Text("with {names} added to {place}, the file would not be valid Python", names=lines, place=place)
         raise Problem(Kind.STRUCTURE, cause, file.where, hint)

@@ -117,7 +117,9 @@ def _keywords(call: Call, node: ast.Call, search: AnchorSearch) -> dict[str, ast
     if stars or len(node.args) > len(call.positional):
         actual = Text(
             "a call of {function} with {count} positional arguments; at most {limit} were expected",
-            *(call.function, len(node.args), len(call.positional)),
+            function=call.function,
+            count=len(node.args),
+            limit=len(call.positional),
         )
         if stars:
             actual = Text(

@@ -242,9 +242,9 @@ def _judge(switches: Sequence[ConfigSwitch], run: _Run, config: Any, reading: Re
         return GuardResult(switch.profiler, state, run.start.where, text, Text("nothing to do"), switch.why)
     where = _find_place(switch.keys[0].name, run, reading)
     change = " ".join(dict.fromkeys(switch.off for switch, state, _ in judged if state is not State.OFF))
-    off = Text("set {overrides} at {place}", change, within_sentence(where))
+    off = Text("set {overrides} at {place}", overrides=change, place=within_sentence(where))
     if ".yaml:" in where:
-        off = Text("set {overrides} on the command line, or at {place}", change, within_sentence(where))
+        off = Text("set {overrides} on the command line, or at {place}", overrides=change, place=within_sentence(where))
     reason = ""
     if state is State.UNKNOWN:
         reason = Text("a value in the configuration is only known at run time")

@@ -94,7 +94,11 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
     """Return an UNKNOWN result for the profiler of ``switch``, which a ``text`` that cannot be read may switch on."""
     is_searched = text.where != text.reason
     place = within_sentence(text.where)
-    advice = Text("{instruction}, if {place} does switch the profiler on", switch.off, place) if is_searched else ""
+    advice = (
+        Text("{instruction}, if {place} does switch the profiler on", instruction=switch.off, place=place)
+        if is_searched
+        else ""
+    )
     line = text.text.partition("\n")[0].strip()[:200]
     return GuardResult(switch.profiler, State.UNKNOWN, text.where, line, advice, switch.why, text.reason)
 
@@ -132,7 +136,7 @@ def _build_result(
             state, reason = State.UNKNOWN, NOT_PLAIN
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
-        off = Text("{instruction} at {place}", switch.off, within_sentence(where))
+        off = Text("{instruction} at {place}", instruction=switch.off, place=within_sentence(where))
     return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
 
 

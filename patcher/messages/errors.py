@@ -94,7 +94,7 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
     @property
     def _head(self) -> Text:
         """Title and cause."""
-        return Text("{title}: {cause}", self.kind.title, self.cause)
+        return Text("{title}: {cause}", title=self.kind.title, cause=self.cause)
 
     @property
     def _rest(self) -> tuple[str, ...]:

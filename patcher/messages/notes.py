@@ -41,7 +41,7 @@ class Message(NamedTuple):
     @property
     def line(self) -> str:
         """Note on a single line of any length."""
-        return Text("{level}: {text}", LEVELS[self.level], self.text)
+        return Text("{level}: {text}", level=LEVELS[self.level], text=self.text)
 
     @property
     def fitted(self) -> tuple[str, str]:

@@ -49,7 +49,9 @@ def recipes(listing: Any, width: int | None = None) -> list[str]:
         lines += ["", *wrapped(" ".join(head), "", "    ", width)]
         for (recipe, file), of_file in groupby(of_stage, lambda row: (row.recipe, row.file)):
             spans = (" ".join(filter(None, (row.structure, _span(row.releases)))) for row in of_file)
-            lines += wrapped(Text("  {recipe}: {releases}", recipe, ", ".join(spans)), "", "    ", width)
+            lines += wrapped(
+                Text("  {recipe}: {releases}", recipe=recipe, releases=", ".join(spans)), "", "    ", width
+            )
             lines.append(f"    {file}")
     return lines[1:]
 
@@ -132,10 +134,10 @@ def _progress_in_window(row: Any) -> str:
     first, end = row.span or (math.inf, math.inf)
     span = f"{first}:{'' if end == math.inf else end}" if row.span else window
     if unit < first:
-        return Text("{step}, before {window}", unit, span)
+        return Text("{step}, before {window}", step=unit, window=span)
     if end == math.inf:
-        return Text("{recorded} in {window}", unit - first, span)
-    return Text("{recorded} of {total} in {window}", min(unit, end) - first, end - first, span)
+        return Text("{recorded} in {window}", recorded=unit - first, window=span)
+    return Text("{recorded} of {total} in {window}", recorded=min(unit, end) - first, total=end - first, window=span)
 
 
 def _traces(traces: Sequence[Any]) -> str:
@@ -147,7 +149,7 @@ def _traces(traces: Sequence[Any]) -> str:
     if not sizes:
         return Text("moved") if traces else ""
     size = _bytes(sum(sizes))
-    return Text("{count} traces: {size}", len(sizes), size) if len(sizes) > 1 else size
+    return Text("{count} traces: {size}", count=len(sizes), size=size) if len(sizes) > 1 else size
 
 
 def nodes(data: dict[str, Any]) -> list[str]:

@@ -10,37 +10,36 @@ from typing import Any, Iterable, Mapping
 class Text(str):
     """English sentence that keeps its `template` and `values`, so that it can be translated.
 
-    The template is the key of the catalogue and names its values in braces, as `str.format` does; `values` follow in
-    the same order. Values that are Text are translated, too. Raises ValueError if the numbers of names and values
-    differ.
+    The template is the key of the catalogue and names its values in braces, as `str.format` does. Several values are
+    given by name; a single one may follow the template. Values that are Text are translated, too. Raises ValueError
+    if the template does not name exactly these values.
     """
 
     __slots__ = ("template", "values")
     template: str
     values: Mapping[str, Any]
 
-    def __new__(cls, template: str, *values: Any) -> Text:  # noqa: D102
+    def __new__(cls, template: str, /, *only_value: Any, **values: Any) -> Text:  # noqa: D102
         if isinstance(template, Text):
-            values = (*template.values.values(), *values)
+            values = {**template.values, **values}
             template = template.template
-        by_name: dict[str, Any] = {}
-        english = template
-        if values:
+        if only_value:
             names = _names(template)
-            if len(names) != len(values):
-                raise ValueError(f"{len(values)} values for {template!r}")
-            by_name = dict(zip(names, values))
-            english = template.format(**by_name)
-        text = super().__new__(cls, english)
-        text.template, text.values = template, by_name
+            if len(names) != 1 or len(only_value) != 1 or values:
+                raise ValueError(f"{template!r} does not name a single value")
+            values = {names[0]: only_value[0]}
+        elif values and values.keys() != {*_names(template)}:
+            raise ValueError(f"{template!r} does not name the values {', '.join(values)}")
+        text = super().__new__(cls, template.format(**values) if values else template)
+        text.template, text.values = template, values
         return text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), self.template, *self.values.values())
+        return _restored, (type(self), self.template, dict(self.values))
 
-    def filled(self, *values: Any) -> Text:
-        """Return this text, which is a template so far, with its values."""
-        return Text(self, *values)
+    def filled(self, *only_value: Any, **values: Any) -> Text:
+        """Return this text, which is a template so far, with its values, as the constructor takes them."""
+        return Text(self, *only_value, **values)
 
     def rendered(self, translations: Mapping[str, str]) -> str:
         """Return the text in another language; `translations` maps English templates to translated ones.
@@ -59,8 +58,8 @@ def rendered(value: Any, translations: Mapping[str, str]) -> Any:
     return value.rendered(translations) if isinstance(value, Text) else value
 
 
-def _restored(kind: type[Text], template: str, *values: Any) -> Text:
-    return kind(template, *values)
+def _restored(kind: type[Text], template: str, values: Mapping[str, Any]) -> Text:
+    return kind(template, **values)
 
 
 @functools.lru_cache(maxsize=None)
@@ -85,7 +84,7 @@ def sentences(*texts: str) -> Text:
     first, *more = filter(None, texts)
     paragraph = Text("{sentence}", first)
     for sentence in more:
-        paragraph = Text("{sentences} {sentence}", paragraph, sentence)
+        paragraph = Text("{sentences} {sentence}", sentences=paragraph, sentence=sentence)
     return paragraph
 
 
@@ -107,4 +106,4 @@ def joined(separator: str, texts: Iterable[str]) -> Text:
             parts[f"part{len(parts)}"] = separator
         parts[f"part{len(parts)}"] = text
     template = "".join(f"{{{name}}}" for name in parts)
-    return Text(template, *parts.values())
+    return Text(template, **parts)

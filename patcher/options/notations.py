@@ -61,10 +61,10 @@ class Number(Notation[int]):
         if number is None or number < self.lowest:
             cause = Text(
                 "{option} {value} is not a whole number from {lowest} to {highest}",
-                option,
-                shortened(text),
-                self.lowest,
-                MOST,
+                option=option,
+                value=shortened(text),
+                lowest=self.lowest,
+                highest=MOST,
             )
             raise usage(cause, f"{option} {self.lowest + 1}")
         return number
@@ -81,7 +81,9 @@ class Amount(Notation[float]):
         match = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip())
         amount = float(match[0]) if match else 0.0
         if not amount:
-            raise usage(Text("{option} {value} is not a number above 0", option, shortened(text)), f"{option} 0.5")
+            raise usage(
+                Text("{option} {value} is not a number above 0", option=option, value=shortened(text)), f"{option} 0.5"
+            )
         return amount
 
     def text(self, value: float) -> str:
@@ -119,7 +121,9 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
             return self.numbers.read(option, text)
         if len(items) > 1:
             cause = Text(
-                "{option} {value}: `all` includes all other values and must stand alone", option, shortened(text)
+                "{option} {value}: `all` includes all other values and must stand alone",
+                option=option,
+                value=shortened(text),
             )
             raise usage(cause, f"{option} all")
         return None
@@ -186,9 +190,11 @@ class Choice(Notation[str]):
             return "" if word == self.unset else word
         if self.others and text.strip():
             return text.strip().lower().replace("_", "-")
-        cause = Text("{option} does not accept {value}", option, shortened(text))
+        cause = Text("{option} does not accept {value}", option=option, value=shortened(text))
         if reason := self.missing.get(_plain(text)):
-            cause = Text("{option} {value} is not available: {reason}", option, shortened(text), reason)
+            cause = Text(
+                "{option} {value} is not available: {reason}", option=option, value=shortened(text), reason=reason
+            )
         raise usage(
             cause, Text("choose one of {values}", ", ".join(self.words)) if self.words else f"{option} {self.metavar}"
         )
@@ -216,9 +222,9 @@ class ChoiceList(Notation[tuple[str, ...]]):
         if unknown := [item for item in items if _plain(item) not in self.spellings]:
             cause = Text(
                 "{option} {value}: {unknown} is not a valid value",
-                option,
-                shortened(text),
-                shortened(", ".join(unknown)),
+                option=option,
+                value=shortened(text),
+                unknown=shortened(", ".join(unknown)),
             )
             raise usage(cause, Text("choose one or more of {values}", ", ".join(self.words)))
         selected = {self.spellings[_plain(item)] for item in items}

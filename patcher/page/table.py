@@ -28,7 +28,7 @@ def table_section(table: Table, max_rows: int | None = None, contents: Mapping[s
     ]
     body = [tag("tr", cells) for cells in zip(*(cells for _, cells in columns), strict=True)]
     search = tag("input", type="search", placeholder=Text("filter"), aria_label=Text("Filter {title}", table.title))
-    count = tag("output", class_="faint", data_shown=Text("{count} of {total} rows", "{0}", rows))
+    count = tag("output", class_="faint", data_shown=Text("{count} of {total} rows", count="{0}", total=rows))
     hidden = len(table.rows) - rows
     return section(
         table.title,

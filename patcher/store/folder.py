@@ -89,7 +89,9 @@ class StoreFolder:
         except PermissionError as error:
             if error.filename != str(self.path):
                 raise
-            cause = Text("only user {uid} has access to the folder {store}", os.lstat(self.path).st_uid, STORE)
+            cause = Text(
+                "only user {uid} has access to the folder {store}", uid=os.lstat(self.path).st_uid, store=STORE
+            )
             hint = Text(
                 "ask the folder's owner to run `{command}`, or to give the folder the same mode as its parent folder"
                 " (chmod)",
@@ -113,7 +115,7 @@ class StoreFolder:
                 )
             raise Problem(
                 Kind.ENVIRONMENT,
-                Text("rlpatch does not trust what is in {store}: {reason}", STORE, reason),
+                Text("rlpatch does not trust what is in {store}: {reason}", store=STORE, reason=reason),
                 str(self.path),
                 hint,
             )
@@ -191,7 +193,9 @@ class StoreFolder:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, Text("{file} is not a regular file", name))
             hint = Text(
-                "find out why the file cannot be read, or move {store} away; {revert_hint}", STORE, _revert_hint()
+                "find out why the file cannot be read, or move {store} away; {revert_hint}",
+                store=STORE,
+                revert_hint=_revert_hint(),
             )
             raise Problem(
                 Kind.ENVIRONMENT, Text("cannot read the file: {error}", error.strerror), str(path), hint
@@ -330,10 +334,13 @@ class StoreFolder:
         except NewerError as error:
             hint = Text("use the newer rlpatch; this version would lose data that the newer one stored")
             raise Problem(
-                Kind.ENVIRONMENT, Text("{file} cannot be read: {error}", name, error), str(self.path / name), hint
+                Kind.ENVIRONMENT,
+                Text("{file} cannot be read: {error}", file=name, error=error),
+                str(self.path / name),
+                hint,
             ) from None
         except ValueError as error:
-            _refuse(self.path / name, Text("{file} cannot be read: {error}", name, error))
+            _refuse(self.path / name, Text("{file} cannot be read: {error}", file=name, error=error))
 
     def commit(self) -> None:
         """Set the commit mark by one atomic rename; raises OSError."""
@@ -357,7 +364,7 @@ class StoreFolder:
         link = self.root / relative
         parent = resolved(link.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(link, Text("{path} is outside of {root}", relative, self.root))
+            _refuse(link, Text("{path} is outside of {root}", path=relative, root=self.root))
         return parent / link.name
 
     def sweep(self) -> None:
@@ -404,7 +411,7 @@ def _refuse(path: Path, cause: str) -> NoReturn:
     """Raise Problem (ENVIRONMENT) for ``path``, which is not as rlpatch created it; ``cause`` says what is wrong."""
     hint = Text(
         "something other than rlpatch created or changed {store}: find out what, then move {store} away; {revert_hint}",
-        STORE,
-        _revert_hint(),
+        store=STORE,
+        revert_hint=_revert_hint(),
     )
     raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)

@@ -75,7 +75,7 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         "an interrupted command had changed files in several folders; to recover, rlpatch needs access to all of them"
     )
     roots = joined(COMMA, elsewhere)
-    hint = Text("run `{command}` on a machine that also has {folders}", CommandLine("recover"), roots)
+    hint = Text("run `{command}` on a machine that also has {folders}", command=CommandLine("recover"), folders=roots)
     if missing := [path for path in elsewhere if not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
         names = (store.root / f"{STORE}-old{number or ''}" for number in itertools.count())
@@ -85,8 +85,8 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         deleted = Text(
             "if somebody deleted {folders}, this command reverts the remaining files by their marker comments:"
             " {command}",
-            ", ".join(missing),
-            again,
+            folders=", ".join(missing),
+            command=again,
         )
         hint = joined(SEMICOLON, (hint, deleted))
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)

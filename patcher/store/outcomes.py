@@ -22,7 +22,7 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
         outcome = store.commit(edits, on_wait=on_wait)
         if outcome.written or outcome.recovered:
             interrupts.ignore()
-    written = StepResult(done=tuple(Text("{action} {path}", verb, path) for path in outcome.written))
+    written = StepResult(done=tuple(Text("{action} {path}", action=verb, path=path) for path in outcome.written))
     return StepResult.noted(outcome.notes) + written + recovery_messages(outcome.recovered)
 
 
@@ -37,9 +37,9 @@ def recovery_messages(recovered: Iterable[Recovered], node: str = "") -> StepRes
         line = Text("undid an interrupted command in {root}", outcome.root)
         if outcome.forward:
             line = Text("completed an interrupted command in {root}", outcome.root)
-        lines.append(Text("{node}: {message}", node, line) if node else line)
+        lines.append(Text("{node}: {message}", node=node, message=line) if node else line)
         where = (
-            Text("in the folder {root} on {node}", outcome.root, node)
+            Text("in the folder {root} on {node}", root=outcome.root, node=node)
             if node
             else Text("in the folder {root}", outcome.root)
         )

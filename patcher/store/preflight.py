@@ -52,7 +52,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                         "the group of {file} will change, and revert will not restore it; nobody loses access",
                         path.name,
                     )
-                    notes.append(Note(lost, Text("{path} belongs to {group}", path, group)))
+                    notes.append(Note(lost, Text("{path} belongs to {group}", path=path, group=group)))
                 folders.append(path.parent)
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _require_source_imported(path)
@@ -73,7 +73,9 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
         owner = os.stat(folder).st_uid
         if os.geteuid() not in (0, owner):
             why = Text(
-                "{folder} belongs to user {uid}: only that user can restore its modification time", folder, owner
+                "{folder} belongs to user {uid}: only that user can restore its modification time",
+                folder=folder,
+                uid=owner,
             )
             notes.append(Note(new, why))
     return tuple(notes)

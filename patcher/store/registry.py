@@ -120,8 +120,8 @@ def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
                 Text(
                     "a newer rlpatch wrote this file in format {version}, and this rlpatch reads only format"
                     " {supported}",
-                    top["version"],
-                    VERSION,
+                    version=top["version"],
+                    supported=VERSION,
                 )
             )
         if top["version"] != VERSION:

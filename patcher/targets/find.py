@@ -60,19 +60,21 @@ def find(
         except Problem as problem:
             if paths or python or problem.kind is not Kind.NO_TARGET:
                 raise
-            searched.append(Text("{place}: {reason}", place.name, problem.cause))
+            searched.append(Text("{place}: {reason}", place=place.name, reason=problem.cause))
             continue
         if target is None:
-            searched.append(Text("{place}: {reason}", place.name, _not_found(project, place, projects)))
+            searched.append(Text("{place}: {reason}", place=place.name, reason=_not_found(project, place, projects)))
         elif len(paths) > 1:
             targets.append(target)
         else:
             return _select_version([target], version, again)
     if targets:
         return _select_version(targets, version, again)
-    cause = Text("{name} (package {package}) is not installed here", project.name, project.package)
+    cause = Text("{name} (package {package}) is not installed here", name=project.name, package=project.package)
     hint = Text(
-        "say where {name} is installed: rlpatch {command} {name} --python EXE, or --path DIR", project.name, command
+        "say where {name} is installed: rlpatch {command} {name} --python EXE, or --path DIR",
+        name=project.name,
+        command=command,
     )
     raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
@@ -91,8 +93,8 @@ def _select_version(targets: Sequence[Target], version: str | None, again: Calla
         raise usage(
             Text(
                 "{name} is installed in {folders}, and this command changes only one of them at a time",
-                right[0].project.name,
-                roots,
+                name=right[0].project.name,
+                folders=roots,
             ),
             Text(
                 "run the command once for each folder, with {options}",
@@ -224,8 +226,8 @@ def _imported_target(project: Project, environment: Environment, git: bool) -> T
     if not spec.locations:
         cause = Text(
             "{package} is a single module in this environment, not the package that {name} installs",
-            project.package,
-            project.name,
+            package=project.package,
+            name=project.name,
         )
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
     target = provenance.target(project, origin.parent, environment.name, environment.path, git)
@@ -251,9 +253,9 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
         for root in (checkout / project.checkout, checkout) if checkout else ():
             where = Text(
                 "{folder} (its {metadata} points to an editable install in {checkout})",
-                given,
-                editable.folder.name,
-                checkout,
+                folder=given,
+                metadata=editable.folder.name,
+                checkout=checkout,
             )
             candidates.append((root / project.package, where, (str(folder),)))
     for package, found_by, search in candidates:
@@ -297,8 +299,8 @@ def _unusable_package(project: Project, folder: Path) -> Problem:
         return problem
     cause = Text(
         "{folder} has no __init__.py, so this folder is left over from an old installation of {name}",
-        folder,
-        project.name,
+        folder=folder,
+        name=project.name,
     )
     hint = Text("make sure that you need nothing in the folder and delete it, then install {name} again", project.name)
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
@@ -312,20 +314,22 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
         text = Text(
-            "package {package} not found, although its metadata {folder} exists", project.package, distribution.folder
+            "package {package} not found, although its metadata {folder} exists",
+            package=project.package,
+            folder=distribution.folder,
         )
         if distribution.checkout:
             text = Text(
                 "package {package} not found, although {folder} points to an editable install in {checkout}",
-                project.package,
-                distribution.folder,
-                distribution.checkout,
+                package=project.package,
+                folder=distribution.folder,
+                checkout=distribution.checkout,
             )
     there = []
     for other in projects:
         with suppress(Problem):
             there += [other.name] if place.search(other) else []
-    return Text("{reason}; packages found there: {packages}", text, ", ".join(there)) if there else text
+    return Text("{reason}; packages found there: {packages}", reason=text, packages=", ".join(there)) if there else text
 
 
 def _other_version(target: Target, expected: str, command_for: Callable[[str], str]) -> Problem:
@@ -335,17 +339,21 @@ def _other_version(target: Target, expected: str, command_for: Callable[[str], s
     there, or for NAME if it is unknown.
     """
     name, version = target.project.name, target.version
-    cause = Text("the installed {name} is {version}, not {expected}", name, version, expected)
+    cause = Text("the installed {name} is {version}, not {expected}", name=name, version=version, expected=expected)
     right = f"{name}=={version}"
     if not version:
         cause, right = (
-            Text("the version of {name} cannot be determined, so =={version} cannot be checked", name, expected),
+            Text(
+                "the version of {name} cannot be determined, so =={version} cannot be checked",
+                name=name,
+                version=expected,
+            ),
             name,
         )
     origin = Text(
         "the package was found through {place}; its version was taken from {source}",
-        target.found_by,
-        target.version_from,
+        place=target.found_by,
+        source=target.version_from,
     )
     doubts = (line for note in target.notes for line in note.lines)
     return Problem(Kind.VERSION, cause, str(target.root), command_for(right), (origin, *doubts))
@@ -367,14 +375,20 @@ def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Proble
     begin = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", text.strip())
     like = [names[near] for near in difflib.get_close_matches(versions.normalise(begin[0]), names, 1)] if begin else []
     if begin and begin[0] == name and name[-1].isalnum():
-        hint = Text("did you mean {target}{version}?", like[0], text.strip()[len(name) :]) if like else "rlpatch list"
+        hint = (
+            Text("did you mean {target}{version}?", target=like[0], version=text.strip()[len(name) :])
+            if like
+            else "rlpatch list"
+        )
         cause = Text(
-            "{name!r} is not a target; targets: {names}", name, ", ".join(project.name for project in projects)
+            "{name!r} is not a target; targets: {names}",
+            name=name,
+            names=", ".join(project.name for project in projects),
         )
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
     hint = (
-        Text("to name a folder, use --path: {target} --path {folder}", right, text)
+        Text("to name a folder, use --path: {target} --path {folder}", target=right, folder=text)
         if "/" in text
         else Text("write {target} or {target}==VERSION", right)
     )
@@ -389,5 +403,7 @@ def _malformed_version(text: str, version: str, project: Project) -> Problem:
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"
-    hint = Text("type one release, such as {release}, or only {name} for the installed release", like, name)
-    return Problem(Kind.USAGE, Text("{version!r} in {text!r} is not a version", version, text), hint=hint)
+    hint = Text(
+        "type one release, such as {release}, or only {name} for the installed release", release=like, name=name
+    )
+    return Problem(Kind.USAGE, Text("{version!r} in {text!r} is not a version", version=version, text=text), hint=hint)

@@ -101,7 +101,7 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
         hard = Note(Text("this is a strict editable install with hard links, so only its build folder is patched"))
         return here, (hard,) if strict else ()
     if real.name != project.package:
-        linked = Text("{package} is a link to {folder}", package, real)
+        linked = Text("{package} is a link to {folder}", package=package, folder=real)
         return here, (Note(Text("the package folder is a link"), linked),)
     if not strict and _is_cache(project, real.parent, here):
         return here, (
@@ -113,7 +113,7 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
     return real.parent, (
         Note(
             Text("the package folder contains symbolic links"),
-            Text("{package} contains symbolic links into {folder}", package, real.parent),
+            Text("{package} contains symbolic links into {folder}", package=package, folder=real.parent),
         ),
     )
 

@@ -55,9 +55,15 @@ def refuse_other_forms(file: Path) -> None:
         compiled.append(package)
     if compiled:
         other = compiled[0].name
-        cause = Text("{file} cannot be patched: the source is missing, and only {other_file} exists", file.name, other)
+        cause = Text(
+            "{file} cannot be patched: the source is missing, and only {other_file} exists",
+            file=file.name,
+            other_file=other,
+        )
         if os.path.lexists(file):
-            cause = Text("{file} cannot be patched, because Python loads {other_file} instead", file.name, other)
+            cause = Text(
+                "{file} cannot be patched, because Python loads {other_file} instead", file=file.name, other_file=other
+            )
         hint = Text("install the project from source, with its .py files")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled[0]), hint)
 

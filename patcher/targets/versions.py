@@ -144,7 +144,11 @@ def choose_distribution(
 
     best = max(candidates, key=trust)
     other_names = ", ".join(d.folder.name for d in candidates if d is not best)
-    took = Text("rlpatch uses the metadata in {metadata}, not in {other_metadata}", best.folder.name, other_names)
+    took = Text(
+        "rlpatch uses the metadata in {metadata}, not in {other_metadata}",
+        metadata=best.folder.name,
+        other_metadata=other_names,
+    )
     return best, (
         Note(
             Text(
@@ -193,7 +197,9 @@ def choose_version(
     fallback = ranked[0] if ranked else Source("", Text("nothing"))
     best = next((source for source in ranked if not is_placeholder(source.version)), fallback)
     why = (
-        Text("{source} is more reliable, and says that the version is {version}", best.says, best.version)
+        Text(
+            "{source} is more reliable, and says that the version is {version}", source=best.says, version=best.version
+        )
         if best.version
         else Text(
             "this version is a placeholder that every release of the package contains, so the installed release is"
@@ -204,10 +210,15 @@ def choose_version(
         Note(
             Text(
                 "rlpatch assumes version {version}, not {other_version}",
-                best.version or Text("unknown"),
-                source.version,
+                version=best.version or Text("unknown"),
+                other_version=source.version,
             ),
-            Text("according to {source}, the version is {version}; {reason}", source.says, source.version, why),
+            Text(
+                "according to {source}, the version is {version}; {reason}",
+                source=source.says,
+                version=source.version,
+                reason=why,
+            ),
         )
         for source in sources_found
         if not satisfies(source.version, best.version) and not satisfies(best.version, source.version)

@@ -359,9 +359,9 @@ class _Comparison:
             why = Text(
                 "no single cause: {activity} accounts for only {seconds:.2f} s of the {excess:.2f} s by which this step"
                 " took longer than expected",
-                activity.what,
-                seconds(excess),
-                seconds(longer),
+                activity=activity.what,
+                seconds=seconds(excess),
+                excess=seconds(longer),
             )
             return SEVERAL, why, ()
         if roles := self._slower_together(activity):
@@ -414,7 +414,7 @@ class _Comparison:
         explained = (1 - middle / count) * self.step.us[activity]
         if explained < MOSTLY * self.excesses[activity]:
             return ""
-        return Text("{count} decode steps instead of the usual {usual:.0f}", count, middle)
+        return Text("{count} decode steps instead of the usual {usual:.0f}", count=count, usual=middle)
 
     def _why_unknown(self, activity: Activity) -> str:
         """Return why nobody can tell what made ``activity`` longer; "" if this can be told.

@@ -217,18 +217,18 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
             if often:
                 title = Text(
                     "waiting for the last replica: it was replica {number} in {count} of {total} steps",
-                    number,
-                    count,
-                    affected,
+                    number=number,
+                    count=count,
+                    total=affected,
                 )
         else:
             title = Text("waiting for the last rank")
             if often:
                 title = Text(
                     "waiting for the last rank: it was rank {number} in {count} of {total} steps",
-                    number,
-                    count,
-                    affected,
+                    number=number,
+                    count=count,
+                    total=affected,
                 )
         total = sum(waits.values())
         numbers = tuple(step.step for step in steps if waits.get(step.step, 0) > LEAST * step.seconds)

@@ -410,8 +410,8 @@ class _Join:
                 "{share} of the time on critical paths was spent waiting for a CPU core: a thread of the process that"
                 " the step waited for was ready to run, but no core was free. Likely reasons: other programs, more"
                 " busy threads in this run than cores, or a container limit. Processes that waited most: {processes}",
-                share(waited / total),
-                self._longest_cpu_waits(steps),
+                share=share(waited / total),
+                processes=self._longest_cpu_waits(steps),
             )
 
     def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
@@ -425,9 +425,9 @@ class _Join:
         texts = [
             Text(
                 "{process} on {host}: {seconds} s",
-                label(process.role, process.replica, process.rank),
-                process.head.host,
-                brief(shares.seconds(us)),
+                process=label(process.role, process.replica, process.rank),
+                host=process.head.host,
+                seconds=brief(shares.seconds(us)),
             )
             for at, us in waits.most_common(LONGEST)
             if at is not None and (process := self.processes[at])
@@ -448,7 +448,12 @@ class _Join:
                 count = records.count_works(span)
                 most = self.expected[span.name] = max(self.expected.get(span.name, 0), count)
                 if count < most and not records.has_twin(span):
-                    return Text("{count} of {total} ranks have no record of {call}", most - count, most, span.name)
+                    return Text(
+                        "{count} of {total} ranks have no record of {call}",
+                        count=most - count,
+                        total=most,
+                        call=span.name,
+                    )
         return ""
 
     def _missing_texts(self) -> Iterator[str]:
@@ -465,8 +470,8 @@ class _Join:
             for text in step.missing:
                 yield Text(
                     "step {step}: {problem}; if a process was killed, the records of its last second are missing",
-                    step.step,
-                    text,
+                    step=step.step,
+                    problem=text,
                 )
 
     def _count_lost(self, process: int) -> int:
@@ -495,14 +500,14 @@ class _Join:
             elif reader.losses.cut:
                 yield Text("{file} is damaged; data after the damage was skipped", name)
             if count := reader.losses.lines:
-                yield Text("{file}: {count:,} unreadable records were skipped", name, count)
+                yield Text("{file}: {count:,} unreadable records were skipped", file=name, count=count)
             if lost := self._count_lost(at):
                 who = label(process.role, process.replica, process.rank)
-                who = Text("{process} (pid {pid})", who, process.head.pid)
+                who = Text("{process} (pid {pid})", process=who, pid=process.head.pid)
                 yield Text(
                     "{count:,} records of {process} are missing: they were dropped, or their file was replaced",
-                    lost,
-                    who,
+                    count=lost,
+                    process=who,
                 )
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:
@@ -516,16 +521,16 @@ class _Join:
                 wrong = clock.error_seconds or 0
                 yield Text(
                     "the times recorded on {hosts} contradict the order of calls: they may be wrong by {error:.3f} s",
-                    hosts,
-                    wrong,
+                    hosts=hosts,
+                    error=wrong,
                 )
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
             yield Text(
                 "in {steps}, rlpatch spent a total of {total:,.2f} s on opening and saving recording windows;"
                 " rlpatch does not count this time when it judges the steps",
-                steps_text(len(paused)),
-                total,
+                steps=steps_text(len(paused)),
+                total=total,
             )
         yield from self._cpu_wait_texts(self.spent[1:])
         if self.steps and not self.marked:

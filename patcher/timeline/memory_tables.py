@@ -56,14 +56,14 @@ def when(step: int | None) -> Text:
 
 def moment(step: int | None, doing: str) -> Text:
     """Return a step and what was going on in it."""
-    return Text("{step}, {phase}", when(step), doing) if doing else when(step)
+    return Text("{step}, {phase}", step=when(step), phase=doing) if doing else when(step)
 
 
 def holder(held: MemoryHolder) -> Text:
     """Return a process with the memory that it holds; the text also says if it holds it while asleep."""
     if held.asleep:
-        return Text("{process} (holds {size} while asleep)", held.who, size(held.bytes))
-    return Text("{process} ({size})", held.who, size(held.bytes))
+        return Text("{process} (holds {size} while asleep)", process=held.who, size=size(held.bytes))
+    return Text("{process} ({size})", process=held.who, size=size(held.bytes))
 
 
 def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
@@ -74,7 +74,9 @@ def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
     most += len(peak.holders) == most + 1  # a single one is named
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:
-        texts.append(Text("{count} more processes ({size})", len(beyond), size(sum(held.bytes for held in beyond))))
+        texts.append(
+            Text("{count} more processes ({size})", count=len(beyond), size=size(sum(held.bytes for held in beyond)))
+        )
     if peak.other:
         texts.append(Text("other memory holders ({size})", size(peak.other)))
     return joined(COMMA, texts)
@@ -82,10 +84,19 @@ def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
 
 def peak_line(peak: MemoryPeak) -> Text:
     """Return a line on a peak: host or device, step, phase, memory in use and in total, and what holds it."""
-    values = (peak.place, moment(peak.step, peak.phase), size(peak.used), size(peak.total), holders(peak))
+    values = {
+        "step": moment(peak.step, peak.phase),
+        "used": size(peak.used),
+        "total": size(peak.total),
+        "holders": holders(peak),
+    }
     if peak.of == "host":
-        return Text("host {host}, {step}: {used} of {total} memory in use, held by {holders}", *values)
-    return Text("device {device}, {step}: {used} of {total} memory in use, held by {holders}", *values)
+        return Text(
+            "host {host}, {step}: {used} of {total} memory in use, held by {holders}", host=peak.place, **values
+        )
+    return Text(
+        "device {device}, {step}: {used} of {total} memory in use, held by {holders}", device=peak.place, **values
+    )
 
 
 def change_line(change: MemoryChange) -> Text:
@@ -94,25 +105,32 @@ def change_line(change: MemoryChange) -> Text:
     The sizes are absolute. The words say by the sign of the median whether memory was given back or taken.
     """
     role = ROLES.get(change.role, change.role)
-    values = (change.what, size(abs(change.median)), change.times, size(abs(change.most)))
+    values = {
+        "activity": change.what,
+        "size": size(abs(change.median)),
+        "count": change.times,
+        "maximum": size(abs(change.most)),
+    }
     if change.kind == "sync":
         return Text(
-            "{activity} needs {size} of additional device memory (median of {count} times; maximum {maximum})", *values
+            "{activity} needs {size} of additional device memory (median of {count} times; maximum {maximum})", **values
         )
     if change.median < 0:
         return Text(
             "{role}: {activity} takes {size} of device memory (median of {count} times; maximum {maximum})",
-            role,
-            *values,
+            role=role,
+            **values,
         )
     if change.kind == "offload":
         return Text(
             "{role}: the end of {activity} frees {size} of device memory (median of {count} times; maximum {maximum})",
-            role,
-            *values,
+            role=role,
+            **values,
         )
     return Text(
-        "{role}: {activity} frees {size} of device memory (median of {count} times; maximum {maximum})", role, *values
+        "{role}: {activity} frees {size} of device memory (median of {count} times; maximum {maximum})",
+        role=role,
+        **values,
     )
 
 
@@ -121,12 +139,17 @@ def growth_line(growth: MemoryGrowth) -> Text:
 
     It also says for how many more steps the free memory lasts, if that is known.
     """
-    values = (growth.who, size(growth.per_step), size(growth.first), size(growth.last), growth.steps)
-    line = _GROWTH[growth.of].filled(*values)
+    line = _GROWTH[growth.of].filled(
+        process=growth.who,
+        rate=size(growth.per_step),
+        first=size(growth.first),
+        last=size(growth.last),
+        count=growth.steps,
+    )
     return (
         line
         if growth.full_in is None
-        else Text("{growth}; steps until the free memory is used up: {count}", line, growth.full_in)
+        else Text("{growth}; steps until the free memory is used up: {count}", growth=line, count=growth.full_in)
     )
 
 
@@ -134,14 +157,24 @@ def excess_line(excess: MemoryExcess) -> Text:
     """Return a line on a process that had more host memory than usual: step, additional and usual bytes, how long."""
     return Text(
         "{step}: {process} used {size} more than its usual {usual} of host memory, for {time}",
-        moment(excess.step, excess.doing), excess.who, size(excess.bytes), size(excess.usual), seconds(excess.seconds),
-    )  # fmt: skip
+        step=moment(excess.step, excess.doing),
+        process=excess.who,
+        size=size(excess.bytes),
+        usual=size(excess.usual),
+        time=seconds(excess.seconds),
+    )
 
 
 def cache_line(cache: CacheUse) -> Text:
     """Return a line on the KV cache of an engine."""
-    values = (cache.who, when(cache.step), share(cache.used / max(cache.total, 1)), cache.used, cache.total)
-    return Text("{engine}, {step}: peak KV cache use {share} ({used:,} of {total:,} blocks)", *values)
+    return Text(
+        "{engine}, {step}: peak KV cache use {share} ({used:,} of {total:,} blocks)",
+        engine=cache.who,
+        step=when(cache.step),
+        share=share(cache.used / max(cache.total, 1)),
+        used=cache.used,
+        total=cache.total,
+    )
 
 
 def peaks(run: RunTimeline) -> Table:

@@ -58,8 +58,8 @@ def trainer_texts(missing_ranks: dict[int, list[int]]) -> Iterator[str]:
         yield Text(
             "timeline files are missing for trainer ranks {ranks} (of {size}), so stragglers among them cannot be"
             " detected",
-            _listed(ranks),
-            size,
+            ranks=_listed(ranks),
+            size=size,
         )
 
 

@@ -103,8 +103,8 @@ def label(role: str, replica: int | None, rank: int | None) -> str:
     """
     name: str = ROLES.get(role, role)
     if replica is not None:
-        name = Text("{role}, replica {replica}", name, replica)
-    return name if rank is None else Text("{process}, rank {rank}", name, rank)
+        name = Text("{role}, replica {replica}", role=name, replica=replica)
+    return name if rank is None else Text("{process}, rank {rank}", process=name, rank=rank)
 
 
 def doing(process: str, activity: str, phase: str) -> Text:
@@ -112,8 +112,8 @@ def doing(process: str, activity: str, phase: str) -> Text:
 
     The phase is left out if it is empty, "step", or the same as the activity.
     """
-    text = Text("{process}: {activity}", process, activity)
-    return text if phase in ("", activity, "step") else Text("{activity} in {phase}", text, phase)
+    text = Text("{process}: {activity}", process=process, activity=activity)
+    return text if phase in ("", activity, "step") else Text("{activity} in {phase}", activity=text, phase=phase)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -384,12 +384,15 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
     common = set(sides[0]) & set(sides[1])
     shares = [sum(side[name] for name in common) / (sum(side.values()) or 1.0) for side in sides]
     if any(sides) and statistics.fmean(shares) < ALIKE:
-        phases = (joined(COMMA, sorted(side, key=lambda name: -side[name])[:3]) for side in sides)
-        packages = (", ".join(side.run.run.packages) or Text("unknown packages") for side in (before, after))
+        phases = [joined(COMMA, sorted(side, key=lambda name: -side[name])[:3]) for side in sides]
+        packages = [", ".join(side.run.run.packages) or Text("unknown packages") for side in (before, after)]
         yield Text(
             "different trainers: {package_before} before (phases: {phases_before}), {package_after} after (phases:"
             " {phases_after})",
-            *(text for pair in zip(packages, phases, strict=True) for text in pair),
+            package_before=packages[0],
+            phases_before=phases[0],
+            package_after=packages[1],
+            phases_after=phases[1],
         )
 
 
@@ -412,12 +415,21 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
     Nothing is yielded for what is equal.
     """
     if before.run.packages != after.run.packages:
-        texts = (", ".join(run.run.packages) or Text("unknown") for run in (before, after))
-        yield Text("packages: {packages_before} before, {packages_after} after", *texts)
+        packages = [", ".join(run.run.packages) or Text("unknown") for run in (before, after)]
+        yield Text(
+            "packages: {packages_before} before, {packages_after} after",
+            packages_before=packages[0],
+            packages_after=packages[1],
+        )
     for role, name in ROLES.items():
         counts = [sum(lane.role == role for lane in run.lanes) for run in (before, after)]
         if counts[0] != counts[1]:
-            yield Text("number of processes ({role}): {before} before, {after} after", name, *counts)
+            yield Text(
+                "number of processes ({role}): {before} before, {after} after",
+                role=name,
+                before=counts[0],
+                after=counts[1],
+            )
 
 
 def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
@@ -430,7 +442,7 @@ def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> It
         yield Text(
             "{before} steps before and {after} steps after are too few for a confidence interval: each side needs"
             " at least {fewest}",
-            len(before.steps), len(after.steps), FEWEST,
+            before=len(before.steps), after=len(after.steps), fewest=FEWEST,
         )  # fmt: skip
     elif step.equal_tokens is None:
         yield _why_not_at_equal_tokens(before, after)
@@ -449,7 +461,7 @@ def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> It
         if side.steps[0].warm_up:
             yield Text("{side}: there is only one step, and it includes warm-up time", name)
         for text in side.run.missing:
-            yield Text("{side}: {sentence}", name, text)
+            yield Text("{side}: {sentence}", side=name, sentence=text)
 
 
 def _why_not_at_equal_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:

@@ -46,9 +46,11 @@ def verdict(step: TrainingStep) -> str:
     cause = step.limited_by
     limit = step.verdict
     if cause is not None:
-        limit = Text("{cause} +{excess} s", cause.label, brief(cause.excess_seconds))
+        limit = Text("{cause} +{excess} s", cause=cause.label, excess=brief(cause.excess_seconds))
     for phase in step.beside:
-        limit = Text("{cause}; {phase} ({seconds} s) not compared", limit, phase.name, brief(phase.seconds))
+        limit = Text(
+            "{cause}; {phase} ({seconds} s) not compared", cause=limit, phase=phase.name, seconds=brief(phase.seconds)
+        )
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
 
 
@@ -63,10 +65,12 @@ def trend(change: Trend) -> Text:
     return Text(
         "trend: {before} s in steps {first} to {before_last}, {after} s in steps {after_first} to {last} (medians;"
         " single slow steps left out)",
-        brief(change.before_seconds),
-        *change.first,
-        brief(change.after_seconds),
-        *change.last,
+        before=brief(change.before_seconds),
+        first=change.first[0],
+        before_last=change.first[1],
+        after=brief(change.after_seconds),
+        after_first=change.last[0],
+        last=change.last[1],
     )
 
 
@@ -84,10 +88,10 @@ def correlated_quantities(change: Trend) -> Text:
         Text(
             "{quantity}: {before:,.4g} in the first third of the steps, {after:,.4g} in the last third"
             " (Spearman correlation with the step time: {correlation:.2f})",
-            driver.name,
-            driver.before,
-            driver.after,
-            driver.correlation,
+            quantity=driver.name,
+            before=driver.before,
+            after=driver.after,
+            correlation=driver.correlation,
         )
         for driver in change.drivers
     )
@@ -182,13 +186,13 @@ def roles(run: RunTimeline) -> Table:
     for use in itertools.chain.from_iterable(step.roles for step in run.steps):
         uses[use.role].append((use.busy_share, use.idle_seconds, use.lanes))
         for idle in use.idle_for:
-            name = Text("{process}: {activity}", ROLES.get(idle.role, idle.role), idle.what)
+            name = Text("{process}: {activity}", process=ROLES.get(idle.role, idle.role), activity=idle.what)
             waits[use.role][name] = waits[use.role].get(name, 0.0) + idle.seconds
     rows = []
     for role, of_steps in uses.items():
         busy, idles, lanes = zip(*of_steps, strict=True)
         longest = sorted(waits[role].items(), key=lambda wait: -wait[1])[:3]
-        reasons = (Text("{activity} {time}", name, seconds(total / len(busy))) for name, total in longest)
+        reasons = (Text("{activity} {time}", activity=name, time=seconds(total / len(busy))) for name, total in longest)
         rows.append(
             (ROLES.get(role, role), max(lanes), statistics.mean(busy), statistics.mean(idles), joined(COMMA, reasons))
         )

@@ -283,7 +283,9 @@ class Collector:
         ordered = sorted(rollouts, key=lambda rollout: steps[rollout.step].seconds)
         typical = ordered[len(ordered) // 2]
         why = Text(
-            "{median:,.1f} ms per decode step (median in training step {step})", typical.median_us / 1000, typical.step
+            "{median:,.1f} ms per decode step (median in training step {step})",
+            median=typical.median_us / 1000,
+            step=typical.step,
         )
         yield self._decode_window(Text("typical decode"), typical, typical.usual, why)
         slowest = max(rollouts, key=lambda rollout: rollout.slowest.us / max(rollout.median_us, 1))
@@ -291,9 +293,9 @@ class Collector:
             number, us = slowest.slowest.first, slowest.slowest.us
             why = Text(
                 "decode step {number} took {time:,.1f} ms, {times:,.0f} times the median",
-                number,
-                us / 1000,
-                us / max(slowest.median_us, 1),
+                number=number,
+                time=us / 1000,
+                times=us / max(slowest.median_us, 1),
             )
             around = slowest.slowest._replace(first=max(number - AROUND, 1), end=number + AROUND + 1)
             yield self._decode_window(Text("slowest decode"), slowest, around, why)
@@ -315,9 +317,9 @@ class Collector:
             why = Text(
                 "for {seconds:,.2f} s of step {step}, fewer than a tenth of the peak number of requests ({peak}) were"
                 " running",
-                tail.seconds,
-                step.step,
-                tail.peak,
+                seconds=tail.seconds,
+                step=step.step,
+                peak=tail.peak,
             )
             window = Decodes(0, TAIL_STEPS, round(tail.start * 1e6), round(tail.end * 1e6))
             few = str(max(of_step[0].requests // 10, 1))
@@ -370,11 +372,11 @@ class Collector:
         ranks = ("--ranks", "all" if rank is None else str(rank)) if micro_batch.rank is not None else ()
         why = Text(
             "micro-batch {number} of {method} in step {step} took {time:,.2f} s, {times:,.0f} times the median",
-            micro_batch.number,
-            micro_batch.method,
-            micro_batch.step,
-            (micro_batch.end - micro_batch.start) / 1e6,
-            times,
+            number=micro_batch.number,
+            method=micro_batch.method,
+            step=micro_batch.step,
+            time=(micro_batch.end - micro_batch.start) / 1e6,
+            times=times,
         )
         call = ("--training-steps", str(micro_batch.call))
         command = CommandLine("apply", self._trainer, *stage_words, *role_words, *window, *ranks, *call)

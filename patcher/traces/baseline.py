@@ -77,13 +77,13 @@ def read(file: Path) -> list[RankProfile]:
         if content["format"] != FORMAT:
             why = Text(
                 "the file has format {format}, but this rlpatch reads only format {supported}",
-                content["format"],
-                FORMAT,
+                format=content["format"],
+                supported=FORMAT,
             )
             raise ValueError(why)
         profiles = [_profile_from(profile, file) for profile in content["profiles"]]
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
-        cause = Text("{file} of the baseline cannot be read: {reason}", file.name, why)
+        cause = Text("{file} of the baseline cannot be read: {reason}", file=file.name, reason=why)
         raise Problem(
             Kind.TRACE, cause, str(file), Text("remove the file; the baseline keeps its other runs")
         ) from None

@@ -185,9 +185,12 @@ def rate_words(rates: Iterable[OperatorRate], device: str, kernel_ns: int, least
             done = sum((rate.flops or rate.bytes) * rate.calls for rate in group) / ns / 1e3
             rate = f"{done:,.{1 if done < 100 else 0}f} {unit}"
             yield Text(
-                "{operators}, {share} of the kernel time: {rate}, {roofline}", what, percent(covered), rate,
-                _roofline(group, device),
-            )  # fmt: skip
+                "{operators}, {share} of the kernel time: {rate}, {roofline}",
+                operators=what,
+                share=percent(covered),
+                rate=rate,
+                roofline=_roofline(group, device),
+            )
 
 
 def _roofline(rates: Iterable[OperatorRate], device: str) -> str:

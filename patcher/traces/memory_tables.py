@@ -36,9 +36,9 @@ def tables(device: DeviceMemory) -> Iterator[Table]:
 
 def peak_line(device: DeviceMemory) -> Text:
     """Return a text on the memory peak of a device; with marked steps also on the step that it is in, if any."""
-    peak = Text("device {device}: memory peak {size}", device.device, size(device.peak))
+    peak = Text("device {device}: memory peak {size}", device=device.device, size=size(device.peak))
     if device.peak_unit is not None:
-        return Text("{peak}, in step {step}", peak, device.peak_unit)
+        return Text("{peak}, in step {step}", peak=peak, step=device.peak_unit)
     return Text("{peak}, not inside any step", peak) if device.units else peak
 
 
@@ -47,8 +47,11 @@ def end_line(device: DeviceMemory) -> Text:
     return Text(
         "at the end: {used} of {reserved} reserved memory in use; {unused} cached but unused; the largest free"
         " block has {free}",
-        size(device.in_use), size(device.reserved), size(device.unused), size(device.largest_free),
-    )  # fmt: skip
+        used=size(device.in_use),
+        reserved=size(device.reserved),
+        unused=size(device.unused),
+        free=size(device.largest_free),
+    )
 
 
 def origin_name(origin: Origin) -> str:

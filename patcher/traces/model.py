@@ -491,8 +491,9 @@ class RankProfile(Payload):
     def span(self) -> str:
         """Range of the step numbers, as ``#3 to #5``, or ``#3`` for a single step; "" without steps."""
         numbers = [unit.number for unit in self.units]
-        ends = (min(numbers), max(numbers)) if len(numbers) > 1 else numbers
-        return Text("#{first} to #{last}", *ends) if len(numbers) > 1 else "".join(f"#{number}" for number in numbers)
+        if len(numbers) > 1:
+            return Text("#{first} to #{last}", first=min(numbers), last=max(numbers))
+        return "".join(f"#{number}" for number in numbers)
 
     @property
     def median_ns(self) -> int:

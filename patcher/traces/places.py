@@ -36,7 +36,11 @@ def place_of(gap: FreeGap) -> str:
     """
     if gap.kind == "place":
         stream = short(gap.stream, 20)
-        return Text("before {kernel} on {stream}", short(gap.after, _ROOM - len("before  on ") - len(stream)), stream)
+        return Text(
+            "before {kernel} on {stream}",
+            kernel=short(gap.after, _ROOM - len("before  on ") - len(stream)),
+            stream=stream,
+        )
     return (
         Text("inside replayed graphs")
         if gap.graph
@@ -74,7 +78,7 @@ def host_activity(gap: FreeGap) -> str:
     operator, module = (host_name(name) for name in (gap.operator, gap.module))
     around = operator or module
     if operator and module:
-        around = Text("{operator} in {module}", operator, module)
+        around = Text("{operator} in {module}", operator=operator, module=module)
     if gap.part == "free_waiting_ns":
         launched = around and Text("launched by {caller}", around)
         return joined(
@@ -83,8 +87,8 @@ def host_activity(gap: FreeGap) -> str:
     if gap.call:
         call = host_name(gap.call)
         if around:
-            call = Text("{call} ({caller})", call, around)
-        return Text("the host was in {call} for {share} of the gap", call, percent(gap.call_ns / gap.ns, 0))
+            call = Text("{call} ({caller})", call=call, caller=around)
+        return Text("the host was in {call} for {share} of the gap", call=call, share=percent(gap.call_ns / gap.ns, 0))
     if gap.within:
         return Text("the host was inside {operator}", around)
     launched = around and Text("launched by {caller}", around)
@@ -92,7 +96,9 @@ def host_activity(gap: FreeGap) -> str:
         return launched
     nothing: str = Text("no single recorded operator, call or frame covers half of the gap")
     if gap.returned_from:
-        nothing = Text("after the host returned from {call}, {statement}", host_name(gap.returned_from), nothing)
+        nothing = Text(
+            "after the host returned from {call}, {statement}", call=host_name(gap.returned_from), statement=nothing
+        )
     return joined(COMMA, (nothing, launched))
 
 
@@ -106,9 +112,13 @@ def place_with_time(profile: RankProfile, gap: FreeGap) -> str:
     """Return in words a place where the device was idle, with this time per step and the number of steps."""
     count, place = len(profile.units), place_in_words(gap)
     if count == 1:
-        return Text("{place}: {time}", place, in_ms(gap.ns))
+        return Text("{place}: {time}", place=place, time=in_ms(gap.ns))
     return Text(
-        "{place}: {time} per step, in {steps:,} of {count:,} steps", place, in_ms(gap.ns / count), gap.units, count
+        "{place}: {time} per step, in {steps:,} of {count:,} steps",
+        place=place,
+        time=in_ms(gap.ns / count),
+        steps=gap.units,
+        count=count,
     )
 
 
@@ -164,6 +174,6 @@ def longest_gap_text(gap: FreeGap) -> str:
     """
     return Text(
         "the longest gap lasts {time} and begins at {microseconds} µs in the trace (field ts)",
-        duration(gap.longest_ns),
-        f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
+        time=duration(gap.longest_ns),
+        microseconds=f"{gap.at_ns // 1000}.{gap.at_ns % 1000:03}",
     )

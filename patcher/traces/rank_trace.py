@@ -202,7 +202,7 @@ def several_problem(path: Path, what: str, values: Iterable[object]) -> Problem:
     if len(names) > _MOST_NAMES:
         names[_MOST_NAMES:] = [Text("and {count:,} more", len(names) - _MOST_NAMES)]
     listed = ", ".join(names)
-    cause = Text("{path} contains data of several ranks: {ranks}", path.name, listed)
+    cause = Text("{path} contains data of several ranks: {ranks}", path=path.name, ranks=listed)
     if what == "devices":
-        cause = Text("{path} contains data of several devices: {devices}", path.name, listed)
+        cause = Text("{path} contains data of several devices: {devices}", path=path.name, devices=listed)
     return Problem(Kind.TRACE, cause, str(path), Text("record, export or parse each rank into a separate folder"))

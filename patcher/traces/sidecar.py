@@ -261,8 +261,8 @@ def read(file: Path) -> Metadata:
             Text(
                 "the step metadata beside the trace has format {format}, but this rlpatch reads only format"
                 " {supported}",
-                version_text,
-                FORMAT,
+                format=version_text,
+                supported=FORMAT,
             )
         )
     return metadata_from(content)
@@ -305,9 +305,9 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
         if value not in (None, "") and expected not in (None, "") and value != expected:
             yield Text(
                 "{field} is {name_value} in the trace's name, but {metadata_value} in the step metadata",
-                name,
-                expected,
-                value,
+                field=name,
+                name_value=expected,
+                metadata_value=value,
             )
     if {metadata.backend, form} == {"npu", "torch"}:
         yield Text(
@@ -318,16 +318,16 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     if steps is not None and recorded and recorded != sorted(steps):
         yield Text(
             "the step metadata lists {listed_steps}, but the trace has {traced_steps}",
-            _steps_in_words(recorded),
-            _steps_in_words(sorted(steps)),
+            listed_steps=_steps_in_words(recorded),
+            traced_steps=_steps_in_words(sorted(steps)),
         )
     total = (metadata.window.length if metadata.window else None) or 0
     whole = metadata.closed == "complete" and (metadata.piece or 1) == 1
     if whole and "units" in metadata.raw and len(recorded) < total:
         yield Text(
             "the step metadata says that the recording window is complete, but lists only {count} of {total} steps",
-            len(recorded),
-            total,
+            count=len(recorded),
+            total=total,
         )
 
 
@@ -337,5 +337,5 @@ def _steps_in_words(units: Sequence[int]) -> str:
         return Text("step {number}", units[0]) if units else Text("no steps")
     whole = len(units) == units[-1] - units[0] + 1
     if whole:
-        return Text("{count} steps, {first} to {last}", len(units), units[0], units[-1])
-    return Text("{count} of the steps {first} to {last}", len(units), units[0], units[-1])
+        return Text("{count} steps, {first} to {last}", count=len(units), first=units[0], last=units[-1])
+    return Text("{count} of the steps {first} to {last}", count=len(units), first=units[0], last=units[-1])

@@ -154,7 +154,9 @@ def _load_content(
     """
     if path.stat().st_size > pickled.MOST_BYTES:
         cause = Text(
-            "{file} is larger than {limit} GB, so rlpatch does not read it", path.name, pickled.MOST_BYTES >> 30
+            "{file} is larger than {limit} GB, so rlpatch does not read it",
+            file=path.name,
+            limit=pickled.MOST_BYTES >> 30,
         )
         raise Problem(Kind.TRACE, cause, str(path), Text("record fewer steps, with a shorter window"))
     with reading(path) as file:

@@ -101,8 +101,8 @@ def parts(profile: RankProfile) -> Table:
     rows = [(part, PARTS[part], ns / count, ns / total) for part, ns in sums.items()]
     about = Text(
         "The rows add up to {total}; on the host the step took {host_time}.",
-        duration(profile.median_ns),
-        duration(profile.host_median_ns),
+        total=duration(profile.median_ns),
+        host_time=duration(profile.host_median_ns),
     )
     return Table("parts", Text("Time breakdown of a step"), columns, rows, about, tuple(sums))
 
@@ -265,12 +265,18 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     )  # fmt: skip
     code = [
         (
-            row.bytes / len(memory.units), row.allocations / len(memory.units), memory.device,
-            Text("{operator} in {module}", row.operator or "?", row.module) if row.module else row.operator or "?",
-            row.operator, row.module,
+            row.bytes / len(memory.units),
+            row.allocations / len(memory.units),
+            memory.device,
+            Text("{operator} in {module}", operator=row.operator or "?", module=row.module)
+            if row.module
+            else row.operator or "?",
+            row.operator,
+            row.module,
         )
-        for memory in profile.memory for row in memory.code
-    ]  # fmt: skip
+        for memory in profile.memory
+        for row in memory.code
+    ]
     about = Text("Memory that is allocated and freed again within a step counts, too.")
     return (
         Table("allocations_by_unit", Text("Memory by step"), by_unit, rows),
@@ -329,8 +335,8 @@ def kernel_uses(profile: RankProfile) -> Table:
         " no pipeline works for that long, but data movement and computing of a vector core sum to {together} or more,"
         " so they do not overlap. “Nothing”: the kernel is too small for the core, or its pipelines wait for each"
         " other.",
-        percent(BUSY, 0),
-        percent(TOGETHER, 0),
+        busy=percent(BUSY, 0),
+        together=percent(TOGETHER, 0),
     )
     return Table("kernel_shapes", Text("Kernels by shape"), columns, [*map(row, profile.kernel_uses)], about)
 

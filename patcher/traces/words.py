@@ -113,7 +113,7 @@ def _around(name: str, place: int, room: int) -> str:
 
 def spread(least: int, most: int) -> str:
     """Return the range from ``least`` to ``most`` as text; one number if they are equal."""
-    return f"{least:,}" if least == most else Text("{least:,} to {most:,}", least, most)
+    return f"{least:,}" if least == most else Text("{least:,} to {most:,}", least=least, most=most)
 
 
 def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
@@ -123,14 +123,14 @@ def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
     """
     first = in_ms(min(medians_ns))
     if len(medians_ns) == 1:
-        return Text("baseline {folder}: 1 run, median step time {time}", folder, first)
+        return Text("baseline {folder}: 1 run, median step time {time}", folder=folder, time=first)
     last = in_ms(max(medians_ns))
     return Text(
         "baseline {folder}: {count} runs, median step time {shortest} to {longest}",
-        folder,
-        len(medians_ns),
-        first,
-        last,
+        folder=folder,
+        count=len(medians_ns),
+        shortest=first,
+        longest=last,
     )
 
 
@@ -153,7 +153,7 @@ def uncounted_phrase(uncounted: Mapping[int, int]) -> str:
     count, units = sum(uncounted.values()), listed([f"#{at}" for at in sorted(uncounted)])
     if count == 1:
         return Text("1 iteration right before {steps} was not counted as a step", units)
-    return Text("{count:,} iterations right before {steps} were not counted as steps", count, units)
+    return Text("{count:,} iterations right before {steps} were not counted as steps", count=count, steps=units)
 
 
 def cold_start_phrase(numbers: Sequence[int]) -> str:
@@ -180,11 +180,15 @@ def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
     """
     text = Text(
         "{complete:,} of {count:,} graph replays were matched with the operators, modules and shapes of their capture",
-        complete,
-        count,
+        complete=complete,
+        count=count,
     )
     return (
-        Text("{replays}; the other replays were not matched with a capture: {reasons}", text, joined(SEMICOLON, why))
+        Text(
+            "{replays}; the other replays were not matched with a capture: {reasons}",
+            replays=text,
+            reasons=joined(SEMICOLON, why),
+        )
         if why
         else text
     )

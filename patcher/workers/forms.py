@@ -36,8 +36,8 @@ class Fields:
             raise ValueError(
                 Text(
                     "the file has format {format}, but this rlpatch reads only format {supported_format}",
-                    quoted(content.get("format")),
-                    FORMAT,
+                    format=quoted(content.get("format")),
+                    supported_format=FORMAT,
                 )
             )
         self.content: Mapping[str, Any] = content
@@ -91,7 +91,9 @@ class Fields:
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:
-        return ValueError(Text("the field {field} is not valid: {value}", name, quoted(self.content.get(name))))
+        return ValueError(
+            Text("the field {field} is not valid: {value}", field=name, value=quoted(self.content.get(name)))
+        )
 
 
 def _fits(value: object, pattern: str) -> bool:

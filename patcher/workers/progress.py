@@ -143,9 +143,9 @@ def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: floa
     if _is_past(worker, filed):
         return LOST, Text(
             "the recording request asks for {kind} {requested}, but the worker is already at {current}",
-            worker.turns,
-            filed.at,
-            worker.turn,
+            kind=worker.turns,
+            requested=filed.at,
+            current=worker.turn,
         )
     return (LOST, Text("the recording request has expired")) if filed.expires < now else (AT_WORK, "")
 
@@ -160,7 +160,7 @@ def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], fi
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
         if _is_past(worker, filed):
-            return LOST, Text("{kind} {number} ended, but no trace was saved", worker.turns, filed.at)
+            return LOST, Text("{kind} {number} ended, but no trace was saved", kind=worker.turns, number=filed.at)
     return _outcome(worker, state)
 
 
@@ -183,7 +183,9 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         why = worker.why or worker.state
         if window := worker.fitting_window:
-            why = Text("{reason}; this window would fit: --{option} {window}", why, worker.unit, window)
+            why = Text(
+                "{reason}; this window would fit: --{option} {window}", reason=why, option=worker.unit, window=window
+            )
         return LOST, why
     return (LOST, _why_incomplete(worker)) if state.gone else (AT_WORK, "")
 
@@ -193,7 +195,7 @@ def _why_incomplete(worker: Worker) -> str:
     some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
     if some:
         return Text("process {pid} ended before everything was recorded", worker.pid)
-    return Text("process {pid} ended; its last state was {state}", worker.pid, worker.state)
+    return Text("process {pid} ended; its last state was {state}", pid=worker.pid, state=worker.state)
 
 
 def _missing_ranks(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:

@@ -123,8 +123,8 @@ class Worker(WorkerState):
 def named(host: str, replica: str, rank: int) -> Text:
     """Return a worker's name in messages, such as "node1 replica 0 rank 2"; ``replica`` "" is left out."""
     if replica:
-        return Text("{host} replica {replica} rank {rank}", host, replica, rank)
-    return Text("{host} rank {rank}", host, rank)
+        return Text("{host} replica {replica} rank {rank}", host=host, replica=replica, rank=rank)
+    return Text("{host} rank {rank}", host=host, rank=rank)
 
 
 def read(text: bytes) -> Worker:

@@ -96,7 +96,7 @@ def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: t
     """
     update = stage == _UPDATE
     return Recipe(
-        name=Text("{class_name} from {release} on", worker.class_name, worker.releases[0]),
+        name=Text("{class_name} from {release} on", class_name=worker.class_name, release=worker.releases[0]),
         stage=stage,
         class_name=worker.class_name,
         method="train" if update else "get_logprobs",

@@ -240,47 +240,47 @@ UPSTREAM = Upstream(
         "<0.4.3.post3": Text(
             "with SGLANG_TORCH_PROFILER_DIR, /start_profile and /stop_profile record everything between the"
             " two requests. {all_ranks}. {other_thread}.",
-            _ALL_RANKS,
-            _OTHER_THREAD,
+            all_ranks=_ALL_RANKS,
+            other_thread=_OTHER_THREAD,
         ),
         ">=0.4.3.post3,<0.4.7": Text(
             "/start_profile with num_steps records the next num_steps batches. {all_ranks}. {off_by_one}."
             " {other_thread}.",
-            _ALL_RANKS,
-            _OFF_BY_ONE,
-            _OTHER_THREAD,
+            all_ranks=_ALL_RANKS,
+            off_by_one=_OFF_BY_ONE,
+            other_thread=_OTHER_THREAD,
         ),
         ">=0.4.7,<0.4.9.post2": Text(
             "/start_profile with num_steps records the next num_steps batches. {all_ranks}. {off_by_one};"
             " {by_stage}. {other_thread}.",
-            _ALL_RANKS,
-            _OFF_BY_ONE,
-            _BY_STAGE,
-            _OTHER_THREAD,
+            all_ranks=_ALL_RANKS,
+            off_by_one=_OFF_BY_ONE,
+            by_stage=_BY_STAGE,
+            other_thread=_OTHER_THREAD,
         ),
         ">=0.4.9.post2,<0.5.3.post1": Text(
             "/start_profile with start_step and num_steps records a window of batches. {all_ranks}."
             " {absolute}; {off_by_one}; {by_stage}. {other_thread}. NPUs are supported from 0.5.0rc1 on.",
-            _ALL_RANKS,
-            _ABSOLUTE,
-            _OFF_BY_ONE,
-            _BY_STAGE,
-            _OTHER_THREAD,
+            all_ranks=_ALL_RANKS,
+            absolute=_ABSOLUTE,
+            off_by_one=_OFF_BY_ONE,
+            by_stage=_BY_STAGE,
+            other_thread=_OTHER_THREAD,
         ),
         ">=0.5.3.post1,<0.5.16": Text(
             "/start_profile with start_step and num_steps records a window of batches. {all_ranks}."
             " {absolute}; {off_by_one}; {by_stage}.",
-            _ALL_RANKS,
-            _ABSOLUTE,
-            _OFF_BY_ONE,
-            _BY_STAGE,
+            all_ranks=_ALL_RANKS,
+            absolute=_ABSOLUTE,
+            off_by_one=_OFF_BY_ONE,
+            by_stage=_BY_STAGE,
         ),
         ">=0.5.16": Text(
             "/start_profile with start_step and num_steps records a window of batches. {all_ranks}."
             " {absolute}; {by_stage}.",
-            _ALL_RANKS,
-            _ABSOLUTE,
-            _BY_STAGE,
+            all_ranks=_ALL_RANKS,
+            absolute=_ABSOLUTE,
+            by_stage=_BY_STAGE,
         ),
     },
 )

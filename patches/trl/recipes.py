@@ -126,7 +126,9 @@ def _update_probe() -> Probe:
         """Return the constants for the recorder's code by name. Raises Problem (USAGE) for a mini-batch above 0."""
         window = config.stage.window
         if window.unit == MINI and any(first > 0 for first, _ in window.all):
-            cause = Text("--{unit} {window}: a training step of TRL has only one mini-batch, number 0", MINI, window)
+            cause = Text(
+                "--{unit} {window}: a training step of TRL has only one mini-batch, number 0", unit=MINI, window=window
+            )
             raise Problem(
                 Kind.USAGE,
                 cause,

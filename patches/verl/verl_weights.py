@@ -47,7 +47,7 @@ def _manager_recipes() -> Iterator[Recipe]:
     ):
         cls = f"{strategy}{engine.replace('vLLM', 'VLLM')}ShardingManager"
         yield _WEIGHTS.sites(
-            Text("sharding manager of {strategy} and {engine}", strategy, engine),
+            Text("sharding manager of {strategy} and {engine}", strategy=strategy, engine=engine),
             f"workers/sharding_manager/{strategy.lower()}_{engine.lower()}.py",
             releases,
             _sync(f"{cls}.__enter__"),

@@ -339,9 +339,10 @@ UPSTREAM = Upstream(
             " the right moment."
         ),
         ">=0.12.0,<0.13.0": _DELAYED.filled(
-            Text("VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS"), _BY_HAND
+            profiler=Text("VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS"),
+            by_hand=_BY_HAND,
         ),
-        ">=0.13.0,<0.18.0": _DELAYED.filled("--profiler-config", _BY_HAND),
+        ">=0.13.0,<0.18.0": _DELAYED.filled(profiler="--profiler-config", by_hand=_BY_HAND),
         ">=0.18.0": Text(
             "--profiler-config with wait_iterations, warmup_iterations and active_iterations records a window"
             " after start_profile(), like torch.profiler's schedule. {by_hand}",

@@ -35,8 +35,8 @@ def command() -> CommandResult:
     lines = [
         Text(
             "{variable}={value} is set in this shell, and overrides the option that you gave to `rlpatch apply`",
-            name,
-            value,
+            variable=name,
+            value=value,
         )
         for name, value in variables.items()
     ]

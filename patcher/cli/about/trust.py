@@ -52,7 +52,10 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     if len(interpreters) > consent.MOST:
         count = len(interpreters)
         cause = Text(
-            "{file} lists {count} interpreters, but at most {limit} are allowed", path.name, count, consent.MOST
+            "{file} lists {count} interpreters, but at most {limit} are allowed",
+            file=path.name,
+            count=count,
+            limit=consent.MOST,
         )
         raise usage(
             cause,
@@ -70,7 +73,12 @@ def _configuration_path(file: Path) -> Path:
     """
     if file.name not in (OWN, SHARED):
         raise usage(
-            Text("{file} is not a configuration file: the name must be {own_name} or {shared_name}", file, OWN, SHARED),
+            Text(
+                "{file} is not a configuration file: the name must be {own_name} or {shared_name}",
+                file=file,
+                own_name=OWN,
+                shared_name=SHARED,
+            ),
             _HINT,
         )
     return Path(os.path.realpath(file.parent), file.name)
@@ -87,7 +95,7 @@ def _interpreter_line(interpreter: str) -> str:
     real = os.path.realpath(program)
     if real == str(program):
         return Text("  rlpatch is allowed to start {program}", program)
-    return Text("  rlpatch is allowed to start {program}, a link to {target}", program, real)
+    return Text("  rlpatch is allowed to start {program}, a link to {target}", program=program, target=real)
 
 
 def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:

@@ -51,7 +51,7 @@ def _ranges(context: click.Context, parameter: click.Parameter, values: tuple[st
 def _at_most_two(context: click.Context, parameter: click.Parameter, values: tuple[T, ...]) -> tuple[T, ...]:  # noqa: ARG001
     """Return the values of an option unchanged. Raises Problem (USAGE) for more than two."""
     if len(values) > 2:
-        cause = Text("{option} is given {count} times", parameter.opts[0], len(values))
+        cause = Text("{option} is given {count} times", option=parameter.opts[0], count=len(values))
         raise Problem(
             Kind.USAGE,
             cause,

@@ -24,7 +24,7 @@ def half_open(context: click.Context, parameter: click.Parameter, value: str | N
     match = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
     if not match or int(match[1]) >= int(match[2]):
         name = parameter.opts[0]
-        cause = Text("{option} {range} is not a range A:B (B is not included)", name, value)
+        cause = Text("{option} {range} is not a range A:B (B is not included)", option=name, range=value)
         raise Problem(Kind.USAGE, cause, hint=Text("type a range such as {option} 30:60", name))
     return int(match[1]), int(match[2])
 
@@ -54,7 +54,7 @@ def _marks_pattern(context: click.Context, parameter: click.Parameter, value: st
     except re.error as error:
         raise Problem(
             Kind.USAGE,
-            Text("--marks {pattern} is not a valid regular expression: {error}", value, error),
+            Text("--marks {pattern} is not a valid regular expression: {error}", pattern=value, error=error),
             hint=r"--marks 'train step (?P<number>\d+)'",
         ) from None
 

@@ -56,7 +56,15 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
         site = Path(scratch) / COPY
         word = _fetch(path, site, on_wait)
         hashes = {"before": _hash(site)}
-        lines = [Text("{release} was copied to {folder}; hash of the copy: {hash}", word, site, hashes["before"]), ""]
+        lines = [
+            Text(
+                "{release} was copied to {folder}; hash of the copy: {hash}",
+                release=word,
+                folder=site,
+                hash=hashes["before"],
+            ),
+            "",
+        ]
         for words in (
             ("apply", word, *WINDOW, "--path", COPY),
             ("diff", *(() if every_line else ("--calls",)), "--path", COPY),
@@ -68,18 +76,18 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
             if done.returncode:
                 kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
-                cause = Text("`{command}` ended with exit code {exit_code}", typed, done.returncode)
+                cause = Text("`{command}` ended with exit code {exit_code}", command=typed, exit_code=done.returncode)
                 problem = Problem(
                     kind, cause, str(site), Text("do what the message above says, then run the demo again")
                 )
                 step = StepResult(tuple(lines), problems=(problem,))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if "--calls" in words:
-                follow_ups = CommandLine("demo", "-v"), CommandLine("diff")
                 lines += [
                     Text(
                         "See every inserted line with `{demo_command}`, or with `{diff_command}` for your own patch.",
-                        *follow_ups,
+                        demo_command=CommandLine("demo", "-v"),
+                        diff_command=CommandLine("diff"),
                     ),
                     "",
                 ]

@@ -136,8 +136,8 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
     head = Text(
         "{target} {version} is not installed here; this is what rlpatch's recipes contain:",
-        name,
-        version or Text("(every release)"),
+        target=name,
+        version=version or Text("(every release)"),
     )
     places: Places = {}
     try:
@@ -146,7 +146,12 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
         problems = [] if problem.kind in (Kind.NO_TARGET, Kind.VERSION) else [problem]
     else:
         version = version or target.version
-        head = Text("{target} {version} in {folder}", name, version or Text("(unknown version)"), target.root)
+        head = Text(
+            "{target} {version} in {folder}",
+            target=name,
+            version=version or Text("(unknown version)"),
+            folder=target.root,
+        )
         places, problems = _find_call_sites(upstream, recipes, target)
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
@@ -249,13 +254,22 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
     `structures` are the ones of its code to list. Texts in `texts_told` on why and how it patches, and on when the
     patch is obsolete, are left out. Those that are yielded are added to it.
     """
-    yield Text("{stage}: {recipe}, {windows}", recipe.stage, recipe.name, joined(COMMA, map(typed_as, recipe.windows)))
+    yield Text(
+        "{stage}: {recipe}, {windows}",
+        stage=recipe.stage,
+        recipe=recipe.name,
+        windows=joined(COMMA, map(typed_as, recipe.windows)),
+    )
     if recipe.marks:
         yield Text(
             "  with --markers, this code is inserted for {options} windows, too", ", ".join(map(typed_as, recipe.marks))
         )
     if recipe.strategies:
-        yield Text("  strategy: {strategies}; role: {roles}", ", ".join(recipe.strategies), ", ".join(recipe.roles))
+        yield Text(
+            "  strategy: {strategies}; role: {roles}",
+            strategies=", ".join(recipe.strategies),
+            roles=", ".join(recipe.roles),
+        )
     reasons = (
         (recipe.why, Text("  why: {reason}", recipe.why)),
         (recipe.how, Text("  how: {method}", recipe.how)),
@@ -266,10 +280,10 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
     yield Text("  upstream source: {source}", recipe.upstream)
     for structure in structures:
         first, last = structure.releases[0], structure.releases[-1]
-        span = first if first == last else Text("{first} to {last}", first, last)
+        span = first if first == last else Text("{first} to {last}", first=first, last=last)
         if structure.name:
-            span = Text("code structure {name} (releases {releases})", structure.name, span)
-        yield Text("  {releases}, {file}: {shape}", span, structure.file, structure.shape)
+            span = Text("code structure {name} (releases {releases})", name=structure.name, releases=span)
+        yield Text("  {releases}, {file}: {shape}", releases=span, file=structure.file, shape=structure.shape)
     yield from _insertion_lines(recipe)
     for note in (*recipe.notes, *recipe.unit_notes.values()):
         yield Text("  note: {note}", note.text)
@@ -286,7 +300,11 @@ def _insertion_lines(recipe: Recipe) -> Iterator[str]:
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
         yield Text(
-            "  in {function}, {position}{windows}: {code}", place, _position(site.where), only, _shown(site, recipe)
+            "  in {function}, {position}{windows}: {code}",
+            function=place,
+            position=_position(site.where),
+            windows=only,
+            code=_shown(site, recipe),
         )
         yield Text("    {line}", site.why)
     if recipe.calls:
@@ -294,8 +312,12 @@ def _insertion_lines(recipe: Recipe) -> Iterator[str]:
             "  settings that the patch can change: {options}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER)))
         )
     for call in recipe.calls:
-        names = recipe.class_name, recipe.method, call.function
-        yield Text("  in {class_name}.{method}: the arguments of {function}", *names)
+        yield Text(
+            "  in {class_name}.{method}: the arguments of {function}",
+            class_name=recipe.class_name,
+            method=recipe.method,
+            function=call.function,
+        )
         yield Text("    {line}", call.why)
 
 
@@ -320,7 +342,12 @@ def _installed_lines(recipe: Recipe, structures: Sequence[Structure], places: Pl
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
-            yield Text("  in the installed file{only_for_windows}: {file}:{line_and_code}", only, file, text)
+            yield Text(
+                "  in the installed file{only_for_windows}: {file}:{line_and_code}",
+                only_for_windows=only,
+                file=file,
+                line_and_code=text,
+            )
 
 
 def _shown(site: Insertion, recipe: Recipe) -> str:
@@ -341,13 +368,23 @@ def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -
         if stages.intersection(gap.stages) and gap.applies_to(release):
             first, *detail = gap.reason.lines
             lines += [
-                Text("--strategy {strategy} does not support --{unit} windows: {reason}", gap.strategy, gap.unit, first)
+                Text(
+                    "--strategy {strategy} does not support --{unit} windows: {reason}",
+                    strategy=gap.strategy,
+                    unit=gap.unit,
+                    reason=first,
+                )
             ]
             lines += [*(Text("  {line}", line) for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
             lines += [
-                Text("without rlpatch, {target} {releases} can record: {capability}", name, releases, text),
+                Text(
+                    "without rlpatch, {target} {releases} can record: {capability}",
+                    target=name,
+                    releases=releases,
+                    capability=text,
+                ),
                 "",
             ]
     return lines

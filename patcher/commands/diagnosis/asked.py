@@ -46,6 +46,11 @@ def failure_notes(folder: Path, processes: Sequence[Process]) -> Iterator[tuple[
             if worker.state == FAILED and (worker.pid, plain_host(worker.host)) in places:
                 reason = re.sub(r"""^\w+\((["'])(.*)\1\)$""", r"\2", worker.why)  # the message of an exception
                 yield (
-                    Text("{stage}, rank {rank}, was not recorded: {reason}", worker.stage, worker.rank, reason),
-                    Text("{host}, process {pid}", worker.host, worker.pid),
+                    Text(
+                        "{stage}, rank {rank}, was not recorded: {reason}",
+                        stage=worker.stage,
+                        rank=worker.rank,
+                        reason=reason,
+                    ),
+                    Text("{host}, process {pid}", host=worker.host, pid=worker.pid),
                 )

@@ -145,11 +145,11 @@ class Follower:
                 self.rollouts,
             )
         for row in rows if self.asked is not None else ():
-            who = row.worker.host, row.worker.pid, row.worker.rank
+            worker = {"host": row.worker.host, "pid": row.worker.pid, "rank": row.worker.rank}
             if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
-                yield Text("{host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
+                yield Text("{host}, process {pid}, rank {rank} recorded nothing: {reason}", **worker, reason=row.why)
             elif row.outcome == AT_WORK:
-                yield Text("{host}, process {pid}, rank {rank} has not answered the request to record yet", *who)
+                yield Text("{host}, process {pid}, rank {rank} has not answered the request to record yet", **worker)
 
     def _rollout_workers(self) -> list[WorkerProgress]:
         collected = progress.collect(self.states, time.time(), requested=self.asked).rows
@@ -193,9 +193,9 @@ class Follower:
         self.say(
             Text(
                 "asked the rollout workers of rank 0 to record rollout {number} with --{unit} {window}",
-                request.at,
-                unit,
-                window,
+                number=request.at,
+                unit=unit,
+                window=window,
             )
         )
 
@@ -238,7 +238,7 @@ def problem_with_place(error: BaseException) -> Problem:
 def described(error: BaseException) -> Text:
     """Return place and cause of an error in a line."""
     problem = problem_with_place(error)
-    return Text("{place}: {cause}", problem.where, problem.cause)
+    return Text("{place}: {cause}", place=problem.where, cause=problem.cause)
 
 
 def follow(follower: Follower, ended: Callable[[float], bool]) -> None:

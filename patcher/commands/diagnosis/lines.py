@@ -47,7 +47,9 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
         return
     total = max(diagnosis.seconds, 1e-12)
     yield Text(
-        "{count} steps, {seconds:,.1f} s: time of each stage on the critical path", diagnosis.steps, diagnosis.seconds
+        "{count} steps, {seconds:,.1f} s: time of each stage on the critical path",
+        count=diagnosis.steps,
+        seconds=diagnosis.seconds,
     )
     titles = [Text("stage"), Text("seconds"), Text("share"), Text("waits most for")]
     rows = [
@@ -72,23 +74,28 @@ def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
     if not stage.iterations:
         return
     if stage.classes:
-        yield from wrapped(Text("where the time of {stage} went: {shares}", stage.stage, _shares(stage)))
-    values = stage.stage, stage.turns, stage.seconds
+        yield from wrapped(Text("where the time of {stage} went: {shares}", stage=stage.stage, shares=_shares(stage)))
+    calls = {"stage": stage.stage, "calls": stage.turns, "seconds": stage.seconds}
     if stage.stage == sync.STAGE:
-        yield Detail("  {stage}: {calls} calls, {seconds:,.1f} s; one call was recorded", *values)
+        yield Detail("  {stage}: {calls} calls, {seconds:,.1f} s; one call was recorded", **calls)
     else:
         yield Detail(
             "  {stage}: {calls} calls, {seconds:,.1f} s in {count:,} micro-batches, {recorded} recorded; {between:,.1f}"
             " s between the micro-batches",
-            *values,
-            stage.iterations,
-            stage.recorded,
-            stage.between_seconds,
+            **calls,
+            count=stage.iterations,
+            recorded=stage.recorded,
+            between=stage.between_seconds,
         )
     for part in stage.by_load:
         most = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST])) or part.why
-        values_of_part = LOADS[part.load], 100 * part.share, part.ms_each, most
-        yield Detail("  {load} micro-batches: {share:.0f} % of the time, {ms:,.1f} ms each: {parts}", *values_of_part)
+        yield Detail(
+            "  {load} micro-batches: {share:.0f} % of the time, {ms:,.1f} ms each: {parts}",
+            load=LOADS[part.load],
+            share=100 * part.share,
+            ms=part.ms_each,
+            parts=most,
+        )
 
 
 def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
@@ -99,12 +106,16 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
     the terminal, None without one.
     """
     rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
-    values = stage.stage, rollouts, stage.seconds, stage.iterations, stage.recorded, windows
     yield from wrapped(
         Text(
             "{stage}: {rollouts}, {seconds:,.1f} s, {iterations:,} iterations; {recorded} recorded in"
             " {windows} windows",
-            *values,
+            stage=stage.stage,
+            rollouts=rollouts,
+            seconds=stage.seconds,
+            iterations=stage.iterations,
+            recorded=stage.recorded,
+            windows=windows,
         )
     )
     yield Detail("  a new rollout begins with the first request after an engine has finished all earlier ones")
@@ -115,8 +126,8 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
         share = 100 * stage.between_seconds / max(whole, 1e-12)
         yield Text(
             "  the engine spent {seconds:.1f} s ({share:.0f} % of its time) between iterations",
-            stage.between_seconds,
-            share,
+            seconds=stage.between_seconds,
+            share=share,
         )
     if stage.classes:
         yield from wrapped(Text("where the time went: {shares}", _shares(stage)))
@@ -151,14 +162,20 @@ def _share(part: ClassShare, *, with_interval: bool) -> str:
     """
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
-        return Text("{category} {share:.0f} % ± {interval:.0f}", name, share, 100 * part.interval)
-    return Text("{category} {share:.0f}", name, share)
+        return Text(
+            "{category} {share:.0f} % ± {interval:.0f}", category=name, share=share, interval=100 * part.interval
+        )
+    return Text("{category} {share:.0f}", category=name, share=share)
 
 
 def _action(number: int, action: Action) -> Text:
     """Return a sentence on an action, with its number, the upper bound of its saving in seconds and the reason."""
     return Text(
-        "{number}. {action}: {seconds:.1f} s; {reason}", number, action.what, action.bound_seconds, action.because
+        "{number}. {action}: {seconds:.1f} s; {reason}",
+        number=number,
+        action=action.what,
+        seconds=action.bound_seconds,
+        reason=action.because,
     )
 
 
@@ -173,13 +190,13 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
     for stage in recordable:
         for part in stage.by_load:
             if part.why:
-                yield Detail("  {stage}, {load}: {reason}", stage.stage, LOADS[part.load], part.why)
+                yield Detail("  {stage}, {load}: {reason}", stage=stage.stage, load=LOADS[part.load], reason=part.why)
         if stage.record:
-            yield Detail("  record the missing windows of {stage}: {command}", stage.stage, stage.record)
+            yield Detail("  record the missing windows of {stage}: {command}", stage=stage.stage, command=stage.record)
     if next_command is not None:
         yield Text("next: {command}", next_command)
     for window in diagnosis.windows:
-        yield Detail("  {window}: {command}", f"{window.stage} {window.window}".rstrip(), window.report)
+        yield Detail("  {window}: {command}", window=f"{window.stage} {window.window}".rstrip(), command=window.report)
 
 
 def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
@@ -195,8 +212,8 @@ def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
         text = Text(
             "check passed for {stages}, so the time shares are reliable: at each load level, the prediction from the"
             " recorded windows and the measured time differ by at most {error:.1f} % of the stage's time",
-            names,
-            error,
+            stages=names,
+            error=error,
         )
         yield from wrapped(text)
     unsupported = [stage for stage in stages if not stage.supported]
@@ -205,7 +222,7 @@ def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
         yield from wrapped(
             Text(
                 "check failed for {stages}: the time shares are not reliable ({reason})",
-                names,
-                reason,
+                stages=names,
+                reason=reason,
             )
         )

@@ -67,8 +67,14 @@ class TrainingRequests:
         for name, asked in self.asked.items():
             for row in self._workers(name, asked.request) if asked.request is not None else ():
                 if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
-                    who = name, row.worker.host, row.worker.pid, row.worker.rank
-                    yield Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}", *who, row.why)
+                    yield Text(
+                        "{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}",
+                        stage=name,
+                        host=row.worker.host,
+                        pid=row.worker.pid,
+                        rank=row.worker.rank,
+                        reason=row.why,
+                    )
 
     def _request_if_idle(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
@@ -125,9 +131,9 @@ class TrainingRequests:
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
         where = Text(
             "asked trainer rank {rank} to record stage {stage} of training step {step} with --micro-batch {window}",
-            request.ranks,
-            name,
-            request.at,
-            request.window,
+            rank=request.ranks,
+            stage=name,
+            step=request.at,
+            window=request.window,
         )
         self.say(where)

@@ -182,4 +182,4 @@ def node_header(search: Search) -> tuple[str, ...]:
     names = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")
     if len(search.nodes) == 1:
         return (Text("on 1 node ({names}):", names),)
-    return (Text("on {count} nodes ({names}):", len(search.nodes), names),)
+    return (Text("on {count} nodes ({names}):", count=len(search.nodes), names=names),)

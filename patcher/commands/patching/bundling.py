@@ -66,10 +66,19 @@ def bundle(
         step += StepResult.noted([_SAVE_PATH])
     unknown = Text("(unknown version)")
     releases = joined(
-        COMMA, (Text("{target} {version}", record.patch.target, record.version or unknown) for record in bundled)
+        COMMA,
+        (
+            Text("{target} {version}", target=record.patch.target, version=record.version or unknown)
+            for record in bundled
+        ),
     )
     lines = (
-        Text("wrote {output} ({kilobytes:.0f} KB) for {releases}", output, len(content) / 1000, releases),
+        Text(
+            "wrote {output} ({kilobytes:.0f} KB) for {releases}",
+            output=output,
+            kilobytes=len(content) / 1000,
+            releases=releases,
+        ),
         Text("next: run `python3 {bundle} apply` on each machine; --help lists more commands", output.name),
     )
     data = Bundled(str(output), tuple(describing.payload(planned.plan) for planned in plans), len(content))
@@ -117,7 +126,9 @@ def _bundle_problems(plans: Sequence[Planned], request: ProfileRequest) -> list[
         if not any(place.marked for place in plan.places):
             name, version = plan.target.project.name, plan.target.version
             cause = Text(
-                "the settings of {target} {version} are already those that this bundle would set", name, version
+                "the settings of {target} {version} are already those that this bundle would set",
+                target=name,
+                version=version,
             )
             problems.append(usage(cause, Text("this bundle would change nothing, so it was not written")))
     return problems

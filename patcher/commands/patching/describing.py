@@ -107,28 +107,36 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     target, config = plan.target, plan.config
     version = target.version or Text("(unknown version)")
     yield Text(
-        "{target} {version}: {installation} in {folder}", target.project.name, version, target.installed_as, target.root
+        "{target} {version}: {installation} in {folder}",
+        target=target.project.name,
+        version=version,
+        installation=target.installed_as,
+        folder=target.root,
     )
     yield Text(
         "  found through {found_by}; version from {source}",
-        target.found_by,
-        target.version_from or Text("an unknown source"),
+        found_by=target.found_by,
+        source=target.version_from or Text("an unknown source"),
     )
     for change, place in _placed(plan):
         yield from _file_lines(change, place, plan, verb)
     for change in plan.cleared:
-        yield Text("  {verb} {path}: the lines of the previous patch are removed", verb, change.path)
+        yield Text("  {verb} {path}: the lines of the previous patch are removed", verb=verb, path=change.path)
     if before := plan.replaces:
         options: str = shlex.join(before.options)
         if before.version != target.version:
-            options = Text("{options}, version {version}", options, before.version or Text("unknown"))
-        yield Text("  replaces: {options} (applied {time})", options, before.applied_at)
+            options = Text("{options}, version {version}", options=options, version=before.version or Text("unknown"))
+        yield Text("  replaces: {options} (applied {time})", options=options, time=before.applied_at)
     yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
     if config.records_step_zero:
         yield Text("  Step 0 includes the profiler's start-up cost, because there is no earlier step for the warm-up.")
     if profiler := planning.builtin_profiler(upstream, config):
         by = switched_on_by(upstream, profiler, target)
-        yield Text("  this setting alone records nothing: switch {profiler} on as usual, with {switch}", profiler, by)
+        yield Text(
+            "  this setting alone records nothing: switch {profiler} on as usual, with {switch}",
+            profiler=profiler,
+            switch=by,
+        )
         return
     if not config.profiler.MODULE:
         yield Text(
@@ -152,7 +160,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     if config.profiler.TOOL == "memory":
         yield Text("  memory snapshots go to {save_path}", config.save_path)
     else:
-        yield Text("  traces of {module} go to {save_path}", config.profiler.MODULE, config.save_path)
+        yield Text("  traces of {module} go to {save_path}", module=config.profiler.MODULE, save_path=config.save_path)
     yield Text("    set RLPATCH_SAVE_PATH to use another folder for one run")
 
 
@@ -179,13 +187,19 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
         shape = Text("code structure {name}", structure.name) if structure.name else ""
     recipe = joined(COMMA, (place.recipe.name, shape))
     extent = joined(COMMA, (without, _extent(change, place, plan.patch)))
-    yield Text("  {verb} {path}, {extent} ({recipe})", verb, change.path, extent, recipe)
+    yield Text("  {verb} {path}, {extent} ({recipe})", verb=verb, path=change.path, extent=extent, recipe=recipe)
     for setting in place.settings:
-        text = Text("    {argument}: already {value}", setting.keyword, setting.after)
+        text = Text("    {argument}: already {value}", argument=setting.keyword, value=setting.after)
         if setting.changed:
             before = setting.before or Text("not set")
-            text = Text("    {argument}: {before} → {after}", setting.keyword, before, setting.after)
-        yield Text("{setting} ({file}:{line})", text, place.file, setting.line) if setting.line else text
+            text = Text(
+                "    {argument}: {before} → {after}", argument=setting.keyword, before=before, after=setting.after
+            )
+        yield (
+            Text("{setting} ({file}:{line})", setting=text, file=place.file, line=setting.line)
+            if setting.line
+            else text
+        )
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
@@ -199,8 +213,14 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
         count = len(there[patch].lines)
         if shared:
             return Text(
-                "{count} lines inserted, plus {shared} lines of a recorder that several patches share", count, shared
+                "{count} lines inserted, plus {shared} lines of a recorder that several patches share",
+                count=count,
+                shared=shared,
             )
         return Text("{count} lines inserted", count)
     different = sum(setting.changed for setting in place.settings)
-    return Text("{different} of this release's {count} profiler arguments changed", different, len(place.settings))
+    return Text(
+        "{different} of this release's {count} profiler arguments changed",
+        different=different,
+        count=len(place.settings),
+    )

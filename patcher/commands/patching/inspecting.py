@@ -81,5 +81,7 @@ def _applied_files(names: Sequence[str], search: Search) -> tuple[Files, StepRes
     note = nothing_found(names, discovery, is_elsewhere=is_elsewhere)
     if is_elsewhere:
         command = CommandLine("status", *names, "--everywhere")
-        note = note._replace(text=Text("{nothing}; to list patches in other places: {command}", note.text, command))
+        note = note._replace(
+            text=Text("{nothing}; to list patches in other places: {command}", nothing=note.text, command=command)
+        )
     return files, report_nothing(names, discovery, is_elsewhere=is_elsewhere) + StepResult.noted([note])

@@ -205,7 +205,10 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
         text = Text(
-            "assuming {profiler}: {packages} are not installed in the environment of {target}", profiler, packages, name
+            "assuming {profiler}: {packages} are not installed in the environment of {target}",
+            profiler=profiler,
+            packages=packages,
+            target=name,
         )
         notes = [
             Note(
@@ -229,7 +232,7 @@ def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target)
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:
             what = Text("the package {package}", inside.name) if package else Text("rlpatch's store (.rlpatch)")
-            cause = Text("the folder for the traces must not be inside {place}: {folder}", what, folder)
+            cause = Text("the folder for the traces must not be inside {place}: {folder}", place=what, folder=folder)
             hint = Text(
                 "add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}", inside
             )
@@ -237,7 +240,9 @@ def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target)
         with suppress(PermissionError):  # what this user may not see, that of the engine may
             if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
                 cause = Text(
-                    "traces cannot be written to {folder}: no folder can be created in {inside}", folder, inside
+                    "traces cannot be written to {folder}: no folder can be created in {inside}",
+                    folder=folder,
+                    inside=inside,
                 )
                 raise usage(cause, Text("use --save-path DIR with a folder that exists or can be created"), str(inside))
     return config

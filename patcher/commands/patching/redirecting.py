@@ -109,17 +109,20 @@ def _cause(
     names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
     what = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))
     if not partners:
-        return Text("{option} is not available for {targets}", what, names)
+        return Text("{option} is not available for {targets}", option=what, targets=names)
     (unit,) = [window.unit for window in requests[0].windows] or [""]
     if kind_of(unit) is TrainingStage or requests[0].stage in TrainingStage.NAMES:
         return Text(
             "{option} is not available for {targets}: the training runs in {trainers}",
-            what,
-            names,
-            joined(OR, partners),
+            option=what,
+            targets=names,
+            trainers=joined(OR, partners),
         )
     return Text(
-        "{option} is not available for {targets}: the rollout runs in {engines}", what, names, joined(OR, partners)
+        "{option} is not available for {targets}: the rollout runs in {engines}",
+        option=what,
+        targets=names,
+        engines=joined(OR, partners),
     )
 
 

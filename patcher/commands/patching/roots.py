@@ -111,7 +111,9 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
         step += StepResult(problems=(with_edited_line(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint), root),))
     for record, patch in zip(root.records, patches, strict=True):
         for file in _gone(patch)[:1]:
-            cause = Text("{patch} no longer records anything in this file: {reason}", record.patch, file.detail)
+            cause = Text(
+                "{patch} no longer records anything in this file: {reason}", patch=record.patch, reason=file.detail
+            )
             forget = CommandLine("revert", record.patch.target, "--path", str(root.path))
             hint = (file.state == "lost" and again(record)) or forget
             if root.pending:
@@ -139,7 +141,7 @@ def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery
 def elsewhere_line(root: PatchedRoot) -> str:
     """Return a line that names a root outside of the search and its patches."""
     patches = ", ".join(str(record.patch) for record in root.records) or Text("an interrupted command")
-    return Text("also patched: {patches} in {folder}", patches, root.path)
+    return Text("also patched: {patches} in {folder}", patches=patches, folder=root.path)
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:

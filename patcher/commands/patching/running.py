@@ -141,11 +141,13 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     if require and gap.sure:
         cause = Text("{reason}, so processes started this way are unpatched", gap.why)
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, seen_text),))
-    warning = Text("{place} may start unpatched processes: {reason}", gap.where, gap.why)
+    warning = Text("{place} may start unpatched processes: {reason}", place=gap.where, reason=gap.why)
     if gap.sure:
-        warning = Text("{place} starts unpatched processes: {reason}", gap.where, gap.why)
+        warning = Text("{place} starts unpatched processes: {reason}", place=gap.where, reason=gap.why)
     note = Note(warning, joined("\n", seen_text))
-    return StepResult((Text("in {place}: {advice}", gap.where, gap.instead),)) + StepResult.noted([note], "warning")
+    return StepResult((Text("in {place}: {advice}", place=gap.where, advice=gap.instead),)) + StepResult.noted(
+        [note], "warning"
+    )
 
 
 def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
@@ -222,8 +224,8 @@ def _runner_with_hook(
             )
             text = Text(
                 "still alive after the command ended: {processes} of the run ({pids})",
-                processes_text(len(still)),
-                pids,
+                processes=processes_text(len(still)),
+                pids=pids,
             )
             step += StepResult.noted([Note(text, detail)])
         code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
@@ -247,7 +249,9 @@ def _report_effect(
     count = len({receipt.pid for receipt in receipts if receipt.state == "patched"})
     unpatched = tuple(dict.fromkeys(filter(None, (_why_unpatched(state, path) for _, _, state, path in receipts))))
     if count:
-        step = StepResult((Text("rlpatch run: {target} was patched in {processes}", name, processes_text(count)),))
+        step = StepResult(
+            (Text("rlpatch run: {target} was patched in {processes}", target=name, processes=processes_text(count)),)
+        )
         text = Text("some processes imported {target} without the patch", name)
         notes = [Note(text, joined("\n", unpatched))] if unpatched else []
         return count, step + StepResult.noted(notes, "warning")
@@ -301,12 +305,17 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     only gaps that are certain count.
     """
     began, prefix = folder.prefixes(), plan.target.prefix
-    texts = [
-        (gap.where, gap.why, gap.found or Text("from this line on"), gap.instead)
+    losses = tuple(
+        Text(
+            "{place}: {reason} ({text}); {advice}",
+            place=gap.where,
+            reason=gap.why,
+            text=gap.found or Text("from this line on"),
+            advice=gap.instead,
+        )
         for gap in gaps
         if gap.sure or not began
-    ]
-    losses = tuple(Text("{place}: {reason} ({text}); {advice}", *values) for values in texts)
+    )
     if not began and losses:
         return losses
     if not began:
@@ -315,11 +324,12 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
         )
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
-        values = ", ".join(began[:3]), plan.target.project.name, prefix
         text = Text(
             "Python ran in other environments ({environments}), but {target} is in {environment}: choose the"
             " environment of the run with --python EXE",
-            *values,
+            environments=", ".join(began[:3]),
+            target=plan.target.project.name,
+            environment=prefix,
         )
         return (text, *losses)
     files = ", ".join(str(change.path) for change in plan.edit.changes)

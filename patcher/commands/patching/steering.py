@@ -49,9 +49,11 @@ def _notes(environ: Mapping[str, str], patterns: Mapping[str, str]) -> Iterator[
     for variable in sorted(name for name in environ if name.startswith("RLPATCH")):
         if variable not in (*patterns, *_OTHERS):
             for near in difflib.get_close_matches(variable, patterns, 1, cutoff=0.8):
-                yield Note(Text("{variable} has no effect: did you mean {name}?", variable, near))
+                yield Note(Text("{variable} has no effect: did you mean {name}?", variable=variable, name=near))
         elif (value := environ[variable]) and not _valid(value, patterns.get(variable, ".*")):
-            yield Note(Text("{variable}={value} is not valid, so nothing will be recorded", variable, value))
+            yield Note(
+                Text("{variable}={value} is not valid, so nothing will be recorded", variable=variable, value=value)
+            )
 
 
 def _valid(value: str, pattern: str) -> bool:

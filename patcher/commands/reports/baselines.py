@@ -108,7 +108,9 @@ def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[mod
         for side in sides
     )
     cause = Text(
-        "the baseline has traces of ranks {baseline_ranks}, but this run has traces of ranks {ranks}", first, second
+        "the baseline has traces of ranks {baseline_ranks}, but this run has traces of ranks {ranks}",
+        baseline_ranks=first,
+        ranks=second,
     )
     hint = Text("pass the traces of all ranks, or choose another folder with --baseline")
     raise Problem(Kind.NOT_COMPARABLE, cause, str(folder), hint)

@@ -150,7 +150,9 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
         more = len(evidence) - len(shown) if at == len(shown) - 1 else 0
         line = Text("warning: {failed_check}", text)
         yield from wrapped(
-            Text("warning: {failed_check} (other failed checks: {count})", text, more) if more > 0 else line
+            Text("warning: {failed_check} (other failed checks: {count})", failed_check=text, count=more)
+            if more > 0
+            else line
         )
 
 
@@ -170,12 +172,18 @@ def _add_saving(
         before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else 0  # no part of a step
         mean = (of.total_ns + before) / len(of.units) or 1
         return Text(
-            "{title}; a fix saves at most {saving} of {time} per {step} ({share})", title, in_ms(finding.saving_ns),
-            in_ms(mean), unit_word(of), percent(finding.saving_ns / mean, 0),
-        )  # fmt: skip
+            "{title}; a fix saves at most {saving} of {time} per {step} ({share})",
+            title=title,
+            saving=in_ms(finding.saving_ns),
+            time=in_ms(mean),
+            step=unit_word(of),
+            share=percent(finding.saving_ns / mean, 0),
+        )
     if finding.id == "compute":
         share = percent(focus.share("compute_ns", "overlap_ns"))
-        return Text("{title}: {share} of {time} per {step}", title, share, in_ms(whole), unit_word(focus))
+        return Text(
+            "{title}: {share} of {time} per {step}", title=title, share=share, time=in_ms(whole), step=unit_word(focus)
+        )
     return title
 
 
@@ -183,15 +191,15 @@ def recorded_steps(profile: model.RankProfile) -> Text:
     """Return the number of recorded steps with their word and range: "30 decode steps, #30 to #59"."""
     count, word = len(profile.units), unit_word(profile)
     if count == 1:
-        return Text("1 {step}, {number}", word, profile.span)
-    return Text("{steps}, {range}", _UNITS[word][1].filled(count), profile.span)
+        return Text("1 {step}, {number}", step=word, number=profile.span)
+    return Text("{steps}, {range}", steps=_UNITS[word][1].filled(count), range=profile.span)
 
 
 def _recorded_line(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return a line on what was recorded: steps and their contents, ranks, mode, device and profiler."""
     units = recorded_steps(focus)
     if contents := contents_words(unit_contents(focus.units)):
-        units = Text("{steps}, with {contents}", units, contents)
+        units = Text("{steps}, with {contents}", steps=units, contents=contents)
     return joined(
         " · ", (units, _ranks_words(report, focus), _mode_words(focus), short(focus.device), model.FORMS[focus.form])
     )
@@ -228,11 +236,15 @@ def _ranks_words(report: model.TraceReport, focus: model.RankProfile) -> str:
         return Text("{count} traces", count)
     if count > 1:
         world = focus.world or count
-        return Text("{count} of {world} ranks", count, world) if world > count else Text("{count} ranks", count)
+        return (
+            Text("{count} of {world} ranks", count=count, world=world)
+            if world > count
+            else Text("{count} ranks", count)
+        )
     if focus.rank is None:
         return ""
     if (focus.world or 1) > 1:
-        return Text("rank {rank} (of {world} ranks)", focus.rank, focus.world)
+        return Text("rank {rank} (of {world} ranks)", rank=focus.rank, world=focus.world)
     return Text("rank {rank}", focus.rank)
 
 
@@ -283,14 +295,24 @@ def _breakdown_line(profile: model.RankProfile, name: str) -> str:
     labels = {**model.PARTS, **model.FREE}
     shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
     parts = joined(
-        COMMA, (Text("{category} {share}", label, percent(share)) for share, label in shares if share >= LITTLE)
+        COMMA,
+        (
+            Text("{category} {share}", category=label, share=percent(share))
+            for share, label in shares
+            if share >= LITTLE
+        ),
     )
     line = Text("breakdown: {parts}", parts)
     if name:
-        line = Text("breakdown of {rank}, median step {median}: {parts}", name, in_ms(profile.median_ns), parts)
+        line = Text(
+            "breakdown of {rank}, median step {median}: {parts}",
+            rank=name,
+            median=in_ms(profile.median_ns),
+            parts=parts,
+        )
     before = profile.sum_ns(model.LEAD_IN)
     if before >= NOTABLE * profile.total_ns:
-        return Text("{breakdown}; plus {time} before the first kernel", line, in_ms(before))
+        return Text("{breakdown}; plus {time} before the first kernel", breakdown=line, time=in_ms(before))
     return line
 
 
@@ -305,7 +327,8 @@ def _families_line(profile: model.RankProfile) -> str:
         return ""
     largest = [(name, ns) for name, ns in kernels.items() if ns >= NOTABLE * whole][:_MOST]
     families = joined(
-        COMMA, (Text("{category} {share}", FAMILIES[name], percent(ns / whole, 0)) for name, ns in largest)
+        COMMA,
+        (Text("{category} {share}", category=FAMILIES[name], share=percent(ns / whole, 0)) for name, ns in largest),
     )
     return Text("kernel time by family: {families}", families)
 
@@ -322,7 +345,10 @@ def _largest_idle_time_line(profile: model.RankProfile) -> str:
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
     time = in_ms(gap.ns / len(profile.units))
     return Text(
-        "largest idle time: {time} per step ({share}), {place}", time, percent(gap.ns / (profile.total_ns or 1)), place
+        "largest idle time: {time} per step ({share}), {place}",
+        time=time,
+        share=percent(gap.ns / (profile.total_ns or 1)),
+        place=place,
     )
 
 
@@ -337,7 +363,9 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis) -
         return ""
     name = short(kernel.name, _KERNEL_ROOM)
     share = percent(kernel.ns / (profile.total_ns or 1), 0)
-    return Text("longest kernel: {kernel}, {time} per step ({share})", name, in_ms(kernel.ns / count), share)
+    return Text(
+        "longest kernel: {kernel}, {time} per step ({share})", kernel=name, time=in_ms(kernel.ns / count), share=share
+    )
 
 
 def _largest_warning_line(report: model.TraceReport, focus: model.RankProfile) -> str:
@@ -373,7 +401,9 @@ def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None,
     if slow.severity != "warning" and not _is_large_on_host(slow, leading, focus):
         return ""
     return Text(
-        "also: {title}; averaged over all steps, the cost is {time} per step", slow.title, in_ms(slow.saving_ns)
+        "also: {title}; averaged over all steps, the cost is {time} per step",
+        title=slow.title,
+        time=in_ms(slow.saving_ns),
     )
 
 
@@ -382,7 +412,9 @@ def _to_do_line(leading: model.Diagnosis | None) -> str:
     if leading is None or not leading.advice:
         return ""
     if leading.saving_ns:
-        return Text("to do: {advice}. Saves at most {saving} per step", leading.advice, in_ms(leading.saving_ns))
+        return Text(
+            "to do: {advice}. Saves at most {saving} per step", advice=leading.advice, saving=in_ms(leading.saving_ns)
+        )
     return Text("to do: {advice}", leading.advice)
 
 
@@ -402,7 +434,9 @@ def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis | 
     ]  # fmt: skip
     if not small:
         return ""
-    things = joined(COMMA, (Text("{change} (at most {share})", thing, percent(share)) for thing, share in small))
+    things = joined(
+        COMMA, (Text("{change} (at most {share})", change=thing, share=percent(share)) for thing, share in small)
+    )
     return Text("little to gain from: {changes}", things)
 
 
@@ -419,7 +453,13 @@ def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis | None)
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
-        units = Text("{steps} take {low} to {high}, median {median}", several.filled(count), low, high, median)
+        units = Text(
+            "{steps} take {low} to {high}, median {median}",
+            steps=several.filled(count),
+            low=low,
+            high=high,
+            median=median,
+        )
     return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
 
 

@@ -50,9 +50,12 @@ def device_lines(device: DeviceMemory) -> Iterator[str]:
     for failure in device.failures[:FAILURES]:
         free = Text("unknown") if failure.free is None else size(failure.free)
         where = Text("outside of the recorded steps") if failure.unit is None else Text("in step {step}", failure.unit)
-        values = (where, size(failure.requested), free, size(failure.unused))
         text = Text(
-            "out of memory {where}: {size} requested, {free} free on the device, {unused} cached but unused", *values
+            "out of memory {where}: {size} requested, {free} free on the device, {unused} cached but unused",
+            where=where,
+            size=size(failure.requested),
+            free=free,
+            unused=size(failure.unused),
         )
         yield from wrapped(text, "  ", "    ")
     if len(device.failures) > FAILURES:

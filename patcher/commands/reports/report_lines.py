@@ -115,9 +115,9 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
         yield Text("  no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
     yield from map(Detail, _step_table(profile))
     for check in profile.checks:
-        line = Text("check “{check}” passed: {evidence}", check.id, check.evidence)
+        line = Text("check “{check}” passed: {evidence}", check=check.id, evidence=check.evidence)
         if not check.ok:
-            line = Text("check “{check}” failed: {evidence}", check.id, check.evidence)
+            line = Text("check “{check}” failed: {evidence}", check=check.id, evidence=check.evidence)
         yield from map(Detail, wrapped(line, "  ", "    "))
 
 
@@ -129,14 +129,14 @@ def _step_times(profile: model.RankProfile) -> str:
     count, slowest = len(profile.units), profile.slowest_unit
     text: str = recorded_steps(profile)
     if profile.total_ns:
-        text = Text("{steps}: median time {median}", text, in_ms(profile.median_ns))
+        text = Text("{steps}: median time {median}", steps=text, median=in_ms(profile.median_ns))
     if slowest and profile.median_ns and count > 1:
         text = Text(
             "{steps}, 95th percentile {percentile}, slowest step #{number} ({ratio:.2f}x the median)",
-            text,
-            in_ms(profile.percentile95_ns),
-            slowest.number,
-            slowest.device_ns / profile.median_ns,
+            steps=text,
+            percentile=in_ms(profile.percentile95_ns),
+            number=slowest.number,
+            ratio=slowest.device_ns / profile.median_ns,
         )
     return text
 
@@ -181,7 +181,9 @@ def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _shares(shares: Mapping[str, float]) -> Text:
-    return joined(COMMA, (Text("{category} {share}", name, percent(share)) for name, share in shares.items()))
+    return joined(
+        COMMA, (Text("{category} {share}", category=name, share=percent(share)) for name, share in shares.items())
+    )
 
 
 def _step_table(profile: model.RankProfile) -> Iterator[str]:
@@ -199,8 +201,10 @@ def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
     """
     title = diagnosis.title
     if diagnosis.saving_ns:
-        title = Text("{title} (upper bound of the saving: {saving} per step)", title, in_ms(diagnosis.saving_ns))
-    yield from wrapped(Text("{severity}: {title}", SEVERITY_WORDS[diagnosis.severity], title))
+        title = Text(
+            "{title} (upper bound of the saving: {saving} per step)", title=title, saving=in_ms(diagnosis.saving_ns)
+        )
+    yield from wrapped(Text("{severity}: {title}", severity=SEVERITY_WORDS[diagnosis.severity], title=title))
     yield from _indented(
         diagnosis.evidence,
         diagnosis.advice and Text("suggestion: {advice}", diagnosis.advice),
@@ -255,17 +259,17 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
         yield from wrapped(baseline_words(comparison.baseline.folder, comparison.before.medians_ns))
     yield Text(
         "{quantity}: {before} before, {after} after, change {change} ms",
-        Text("median step (host time)") if comparison.clock == "host" else Text("median step"),
-        in_ms(before),
-        in_ms(after),
-        CHANGE.text(after - before),
+        quantity=Text("median step (host time)") if comparison.clock == "host" else Text("median step"),
+        before=in_ms(before),
+        after=in_ms(after),
+        change=CHANGE.text(after - before),
     )
     if comparison.change is not None:
         low, _, high = comparison.change
-        interval = Text("95 % interval of the change {low} to {high} ms", CHANGE.text(low), CHANGE.text(high))
+        interval = Text("95 % interval of the change {low} to {high} ms", low=CHANGE.text(low), high=CHANGE.text(high))
         if before:
-            interval = Text("{interval}, {share:+.1f} %", interval, (after - before) / before * 100)
-        yield from _indented(Text("{interval}: {verdict}", interval, comparison.verdict))
+            interval = Text("{interval}, {share:+.1f} %", interval=interval, share=(after - before) / before * 100)
+        yield from _indented(Text("{interval}: {verdict}", interval=interval, verdict=comparison.verdict))
     elif not comparison.refused:
         yield from _indented(comparison.verdict)
     if (equal := comparison.equal_load) is not None:
@@ -275,11 +279,11 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
             Text(
                 "at equal {load} per step, by a linear fit: change {change} ms, 95 % interval {low} to {high} ms; the"
                 " fit explains {share} of the variation between steps",
-                load,
-                middle,
-                lower,
-                upper,
-                percent(equal.fit, 0),
+                load=load,
+                change=middle,
+                low=lower,
+                high=upper,
+                share=percent(equal.fit, 0),
             )
         )
     for difference in comparison.differs:

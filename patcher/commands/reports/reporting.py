@@ -169,8 +169,8 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
                 text,
                 Text(
                     "the baseline has {count} runs, but a verdict needs at least {least}",
-                    comparison.before.captures,
-                    least,
+                    count=comparison.before.captures,
+                    least=least,
                 ),
             )
             return
@@ -197,7 +197,7 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
         slowdown = Text("a step takes at least {share:.1f} % longer than before", at_least)
         if comparison.equal_load:
             slowdown = Text("a step takes at least {share:.1f} % longer than before, at equal load", at_least)
-        cause = Text("{slowdown}; --fail-above allows {limit:g} %", slowdown, fail_above)
+        cause = Text("{slowdown}; --fail-above allows {limit:g} %", slowdown=slowdown, limit=fail_above)
         result.problems.append(
             Problem(
                 Kind.SLOWER,
@@ -253,10 +253,10 @@ def _profiles_in(path: Path, options: ReadOptions, progress: Progress, graphs: G
         return profiles
     numbers = [unit.number for profile in profiles_in(None) for unit in profile.units]
     if units is not None and numbers:
-        hint = Text("for all steps of the trace, type --units {first}:{end}", min(numbers), max(numbers) + 1)
+        hint = Text("for all steps of the trace, type --units {first}:{end}", first=min(numbers), end=max(numbers) + 1)
         raise Problem(
             Kind.USAGE,
-            Text("{trace} has no steps in the range {first}:{end}", path.name, units[0], units[1]),
+            Text("{trace} has no steps in the range {first}:{end}", trace=path.name, first=units[0], end=units[1]),
             str(path),
             hint,
         )
@@ -276,7 +276,11 @@ def _profile_reader(
     tables = formats.read_step_table(path)
     timelines = [] if tables else formats.read(path, marks, progress)
     if marks and not any(mark.family == WANTED for timeline in timelines for _, mark in timeline.marks):
-        cause = Text("--marks {pattern} matches none of the names of host ranges in {trace}", marks.pattern, path.name)
+        cause = Text(
+            "--marks {pattern} matches none of the names of host ranges in {trace}",
+            pattern=marks.pattern,
+            trace=path.name,
+        )
         raise Problem(
             Kind.USAGE,
             cause,

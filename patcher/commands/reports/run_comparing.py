@@ -64,7 +64,7 @@ def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoi
     if not any(timeline.values()):
         if choice.steps or choice.run:
             option = "--steps" if choice.steps else "--run"
-            cause = Text("{option} is only for timelines, but {path} contains none", option, paths[0])
+            cause = Text("{option} is only for timelines, but {path} contains none", option=option, path=paths[0])
             raise Problem(Kind.USAGE, cause, str(paths[0]), Text("choose the steps of a trace with --units A:B"))
         return False
     chosen = bool(choice.steps or choice.run)
@@ -77,13 +77,16 @@ def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoi
     other = next((path for path in paths if not timeline[path]), run)
     if not other.exists():
         raise Problem(Kind.NO_TRACE, Text("{path} does not exist", other), str(other))
-    cause = Text("{run} contains a timeline, but {other} does not: compare two timelines, or two traces", run, other)
-    commands = CommandLine("timeline", str(run)), CommandLine("report", str(other))
+    cause = Text(
+        "{run} contains a timeline, but {other} does not: compare two timelines, or two traces", run=run, other=other
+    )
+    apart = Text(
+        "or look at the two runs separately: {timeline_command}, {report_command}",
+        timeline_command=CommandLine("timeline", str(run)),
+        report_command=CommandLine("report", str(other)),
+    )
     hint = CommandLine("compare", str(run), "RUN")
-    raise Problem(
-        Kind.USAGE, cause, str(other), Text("compare two runs: {command}", hint),
-        (Text("or look at the two runs separately: {timeline_command}, {report_command}", *commands),),
-    )  # fmt: skip
+    raise Problem(Kind.USAGE, cause, str(other), Text("compare two runs: {command}", hint), (apart,))
 
 
 def compare_runs(

@@ -41,14 +41,16 @@ def sentences(comparison: RunComparison) -> list[str]:
     step = comparison.step
     first = Text(
         "mean step: {before} s before, {after} s after, change {change} s",
-        brief(step.before_seconds),
-        brief(step.after_seconds),
-        CHANGE.text(step.change_seconds),
+        before=brief(step.before_seconds),
+        after=brief(step.after_seconds),
+        change=CHANGE.text(step.change_seconds),
     )
     verdict: str = comparison.verdict
     if step.raw is not None:
-        verdict = Text("{interval}: {verdict}", _interval(step.raw, step.before_seconds), comparison.verdict)
-    texts: list[str] = [Text("{change} ({verdict})", first, verdict)]
+        verdict = Text(
+            "{interval}: {verdict}", interval=_interval(step.raw, step.before_seconds), verdict=comparison.verdict
+        )
+    texts: list[str] = [Text("{change} ({verdict})", change=first, verdict=verdict)]
     texts += [_side_sentence(Text("before"), comparison.before), _side_sentence(Text("after"), comparison.after)]
     if (equal := step.equal_tokens) is not None:
         interval = _interval(equal, step.before_seconds)
@@ -57,14 +59,15 @@ def sentences(comparison: RunComparison) -> list[str]:
         texts.append(
             Text(
                 "mean step at equal token counts: change {change} s ({interval}: {verdict})",
-                CHANGE.text(equal.change),
-                interval,
-                about,
+                change=CHANGE.text(equal.change),
+                interval=interval,
+                verdict=about,
             )
         )
-    speeds = [comparison.before.tokens_per_second, comparison.after.tokens_per_second]
-    if None not in speeds:
-        texts.append(Text("decode tokens per second: {before:,.0f} before, {after:,.0f} after", *speeds))
+    before, after = comparison.before.tokens_per_second, comparison.after.tokens_per_second
+    if before is not None and after is not None:
+        text = Text("decode tokens per second: {before:,.0f} before, {after:,.0f} after", before=before, after=after)
+        texts.append(text)
     return texts
 
 
@@ -74,23 +77,32 @@ def _side_sentence(name: str, side: RunSide) -> Text:
     `name` is "before" or "after".
     """
     first, *_, last = (*side.steps, side.steps[-1])
-    steps = Text("step {step}", first) if first == last else Text("steps {first} to {last}", first, last)
+    steps = Text("step {step}", first) if first == last else Text("steps {first} to {last}", first=first, last=last)
     packages = ", ".join(side.packages) or Text("unknown packages")
     median = brief(side.median_seconds)
-    text = Text("{side}: {source}, {packages}, {steps}, median {median} s", name, side.source, packages, steps, median)
+    text = Text(
+        "{side}: {source}, {packages}, {steps}, median {median} s",
+        side=name,
+        source=side.source,
+        packages=packages,
+        steps=steps,
+        median=median,
+    )
     if side.decode_tokens is None or side.prefill_tokens is None:
         return text
     return Text(
         "{side}; {decode:,.0f} decode and {prefill:,.0f} prefill tokens per step",
-        text,
-        side.decode_tokens,
-        side.prefill_tokens,
+        side=text,
+        decode=side.decode_tokens,
+        prefill=side.prefill_tokens,
     )
 
 
 def _interval(interval: ChangeInterval, before: float) -> Text:
-    text = Text("95 % interval of the change {low} to {high} s", CHANGE.text(interval.low), CHANGE.text(interval.high))
-    return Text("{interval}, {share:+.1f} %", text, 100 * interval.change / before) if before else text
+    text = Text(
+        "95 % interval of the change {low} to {high} s", low=CHANGE.text(interval.low), high=CHANGE.text(interval.high)
+    )
+    return Text("{interval}, {share:+.1f} %", interval=text, share=100 * interval.change / before) if before else text
 
 
 def _part_table(comparison: RunComparison) -> Iterator[str]:
@@ -122,9 +134,15 @@ def _cause_lines(comparison: RunComparison) -> Iterator[str]:
         text = Text(
             "{cause} ({change}). Before, this cause lengthened {before} of the {before_steps} steps, by"
             " {before_seconds} s in total; after, {after} of the {after_steps} steps, by {after_seconds} s in total.",
-            row.label, cause_verdict(row), row.before_steps, sizes[0], brief(row.before_seconds),
-            row.after_steps, sizes[1], brief(row.after_seconds),
-        )  # fmt: skip
+            cause=row.label,
+            change=cause_verdict(row),
+            before=row.before_steps,
+            before_steps=sizes[0],
+            before_seconds=brief(row.before_seconds),
+            after=row.after_steps,
+            after_steps=sizes[1],
+            after_seconds=brief(row.after_seconds),
+        )
         entry = wrapped(text, "  ", "    ")
         yield from entry if row in certain else map(Detail, entry)
 

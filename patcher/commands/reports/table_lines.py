@@ -50,5 +50,5 @@ def lines(table: Table, hidden: Collection[str] = ()) -> Iterator[str]:
 def titled(table: Table, label: str = "") -> Iterator[str]:
     """Yield the title of `table`, with the `label` of its profile if given, then its lines; nothing without rows."""
     if table.rows:
-        yield Text("{title} of {profile}", table.title, label) if label else table.title
+        yield Text("{title} of {profile}", title=table.title, profile=label) if label else table.title
         yield from lines(table)

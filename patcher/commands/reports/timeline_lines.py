@@ -54,30 +54,37 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
     run = timeline.run
     head = Text(
         "{processes}, {seconds} s, {steps}",
-        processes_text(run.processes),
-        brief(timeline.seconds),
-        _steps_phrase(timeline),
+        processes=processes_text(run.processes),
+        seconds=brief(timeline.seconds),
+        steps=_steps_phrase(timeline),
     )
     if run.packages:
-        head = Text("{packages}: {summary}", ", ".join(run.packages), head)
+        head = Text("{packages}: {summary}", packages=", ".join(run.packages), summary=head)
     yield from wrapped(head)
     counts: dict[str, int] = {}
     for lane in timeline.lanes:
         counts[lane.role] = counts.get(lane.role, 0) + 1
-    lanes = (Text("{count} {role}", count, model.ROLES[role]) for role, count in counts.items())
+    lanes = (Text("{count} {role}", count=count, role=model.ROLES[role]) for role, count in counts.items())
     yield from wrapped(Text("processes by role: {processes}", joined(COMMA, lanes)))
     apart = [clock for clock in timeline.clocks if clock.source != "same clock"]
     for clock in apart:
         error = Text("unknown") if clock.error_seconds is None else f"{clock.error_seconds * 1000:,.2f} ms"
         source = tables.CLOCK_SOURCES.get(clock.source, clock.source)
-        yield Detail("  clock of {hosts}: aligned by {source}, error {error}", ", ".join(clock.hosts), source, error)
+        yield Detail(
+            "  clock of {hosts}: aligned by {source}, error {error}",
+            hosts=", ".join(clock.hosts),
+            source=source,
+            error=error,
+        )
     if apart:
         errors = [clock.error_seconds for clock in apart]
         count = len(timeline.clocks)
         text = Text("clocks of {count} machines: the largest error is unknown", count)
         if None not in errors:
             worst = max(error or 0 for error in errors) * 1000
-            text = Text("clocks of {count} machines: the largest error is at most {error:,.2f} ms", count, worst)
+            text = Text(
+                "clocks of {count} machines: the largest error is at most {error:,.2f} ms", count=count, error=worst
+            )
         yield from wrapped(text)
 
 
@@ -96,7 +103,12 @@ def _steps_phrase(timeline: model.RunTimeline) -> str:
     if len(steps) == 1:
         return Text("step {step}", steps[0].step)
     counted = [lane.seconds for lane in steps if not lane.warm_up] or [lane.seconds for lane in steps]
-    return Text("steps {first} to {last}, median {median} s", steps[0].step, steps[-1].step, brief(median(counted)))
+    return Text(
+        "steps {first} to {last}, median {median} s",
+        first=steps[0].step,
+        last=steps[-1].step,
+        median=brief(median(counted)),
+    )
 
 
 def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
@@ -128,20 +140,22 @@ def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> I
 
 def step_line(step: model.TrainingStep) -> str:
     """Return the line on a step that has ended: number, seconds and verdict."""
-    return Text("step {step}: {seconds} s, {verdict}", step.step, brief(step.seconds), verdict(step))
+    return Text(
+        "step {step}: {seconds} s, {verdict}", step=step.step, seconds=brief(step.seconds), verdict=verdict(step)
+    )
 
 
 def _step_details(step: model.TrainingStep) -> Iterator[str]:
     """Yield the lines for -v on a step: verdict, busy and idle time by role, weight sync, upper bounds of savings."""
-    line = Text("step {step}: {verdict}", step.step, verdict(step))
+    line = Text("step {step}: {verdict}", step=step.step, verdict=verdict(step))
     if step.why:
-        line = Text("{verdict} ({reason})", line, step.why)
+        line = Text("{verdict} ({reason})", verdict=line, reason=step.why)
     if step.mostly:
         line = Text(
             "{verdict}; largest part of the step: {cause}, {seconds} s",
-            line,
-            step.mostly.label,
-            brief(step.mostly.seconds),
+            verdict=line,
+            cause=step.mostly.label,
+            seconds=brief(step.mostly.seconds),
         )
     yield line
     if step.also:
@@ -149,10 +163,12 @@ def _step_details(step: model.TrainingStep) -> Iterator[str]:
         yield Text("  also longer than in the typical step: {causes}", also)
     for use in step.roles:
         role, share, idle = model.ROLES[use.role], percent(use.busy_share), brief(use.idle_seconds)
-        line = Text("  {role}: busy {share}, idle {seconds} s", role, share, idle)
+        line = Text("  {role}: busy {share}, idle {seconds} s", role=role, share=share, seconds=idle)
         if use.idle_for:
             line = Text(
-                "{idle_time}, including {reasons}", line, _times((_doing(why), why.seconds) for why in use.idle_for)
+                "{idle_time}, including {reasons}",
+                idle_time=line,
+                reasons=_times((_doing(why), why.seconds) for why in use.idle_for),
             )
         yield line
     if step.sync:
@@ -165,7 +181,7 @@ def _step_details(step: model.TrainingStep) -> Iterator[str]:
 
 
 def _times(times: Iterable[tuple[str, float]]) -> Text:
-    return joined(COMMA, (Text("{part} {seconds} s", name, brief(seconds)) for name, seconds in times))
+    return joined(COMMA, (Text("{part} {seconds} s", part=name, seconds=brief(seconds)) for name, seconds in times))
 
 
 def _doing(reason: model.Cause | model.IdleReason) -> str:
@@ -187,10 +203,11 @@ def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
     for entry in timeline.path_seconds[:PATH]:
         share = entry.seconds / whole
         if share >= 0.005:
-            yield Text("  {share:>7}  {cause}", percent(share), _doing(entry))
+            yield Text("  {share:>7}  {cause}", share=percent(share), cause=_doing(entry))
     reasons = {bound.name: bound.why for step in timeline.steps for bound in step.what_if}
     yield from (
-        Detail("  how the saving by “{change}” is estimated: {method}", name, why) for name, why in reasons.items()
+        Detail("  how the saving by “{change}” is estimated: {method}", change=name, method=why)
+        for name, why in reasons.items()
     )
 
 
@@ -203,7 +220,7 @@ def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
         return
     yield from wrapped(tables.trend(timeline.trend))
     if timeline.trend.parts:
-        parts = (Text("{part} {seconds:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts)
+        parts = (Text("{part} {seconds:+.2f} s", part=part.name, seconds=part.seconds) for part in timeline.trend.parts)
         yield from wrapped(
             Text("change of the step time, by part of the step: {parts}", joined(COMMA, parts)), "  ", "    "
         )
@@ -249,14 +266,14 @@ def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
         where = Text("step {step}", cause.steps[0]) if count == 1 else steps_text(count)
         text = Text(
             "{number}. {title}: {seconds} s, {share} of step time, in {steps}",
-            number,
-            cause.title,
-            brief(cause.seconds),
-            percent(cause.share),
-            where,
+            number=number,
+            title=cause.title,
+            seconds=brief(cause.seconds),
+            share=percent(cause.share),
+            steps=where,
         )
         if cause.saves_seconds is not None and brief(cause.saves_seconds) != brief(cause.seconds):
-            text = Text("{cost}; a fix saves at most {seconds} s", text, brief(cause.saves_seconds))
+            text = Text("{cost}; a fix saves at most {seconds} s", cost=text, seconds=brief(cause.saves_seconds))
         yield from wrapped(text, "  ", "     ")
         yield from wrapped(Text("suggestion: {advice}", cause.advice), "     ", "     ")
 
@@ -266,7 +283,7 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
     if timeline.windows:
         yield Text("windows to record next (for the `rlpatch trigger` commands, see --json)")
     for window in timeline.windows:
-        yield from wrapped(Text("{window}: {reason}", window.what, window.why), "  ", "    ")
+        yield from wrapped(Text("{window}: {reason}", window=window.what, reason=window.why), "  ", "    ")
         yield f"    {window.command}"
         yield Detail(
             "    if the present run was patched with --on-demand, record this window in it: {command}",
@@ -291,9 +308,9 @@ def _recorded_lines(recorded: Sequence[model.RecordedWindow]) -> Iterator[str]:
     for window in recorded:
         text = Text(
             "window recorded {start:,.1f} s after the start of the timeline: {title}; report: {command}",
-            window.start,
-            window.title,
-            window.report,
+            start=window.start,
+            title=window.title,
+            command=window.report,
         )
         lines = wrapped(text, "  ", "    ")
         yield from map(Detail, lines) if are_many else lines

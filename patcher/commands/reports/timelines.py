@@ -213,7 +213,7 @@ def chosen_run(
         )
     for path, why in surveyed.unread:
         if why:
-            result.warn(Text("skipped {file}: {reason}", path.name, why))
+            result.warn(Text("skipped {file}: {reason}", file=path.name, reason=why))
         else:
             result.warn(Text("skipped {file}: it is not a readable timeline", path.name))
     if not surveyed.runs:
@@ -264,7 +264,7 @@ def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
         )
     for path, why in surveyed.unread:
         if why:
-            return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", path.name, why), str(path))
+            return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", file=path.name, reason=why), str(path))
     if surveyed.unread:
         path = surveyed.unread[0].path
         cause = Text("none of the files in this folder can be read as a timeline")
@@ -282,8 +282,8 @@ def _newest_run(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.R
     if len(surveyed.runs) > 1:
         note = Text(
             "this is run {number}, the newest of {count} runs; --run N shows another one",
-            newest[0].number,
-            len(surveyed.runs),
+            number=newest[0].number,
+            count=len(surveyed.runs),
         )
         result.note(note)
     return newest
@@ -304,7 +304,9 @@ def _run_by_number(
     cause = (
         Text("the folder contains {count} runs; choose one with --run N", len(runs_by_number))
         if number is None
-        else Text("--run {number} does not exist: the folder contains {count} runs", number, len(runs_by_number))
+        else Text(
+            "--run {number} does not exist: the folder contains {count} runs", number=number, count=len(runs_by_number)
+        )
     )
     rows = tuple(_run_line(run) for run, _ in surveyed.runs)
     newest = rows if len(rows) <= LISTED else (Text("… {count} older runs", len(rows) - LISTED), *rows[-LISTED:])
@@ -315,9 +317,14 @@ def _run_by_number(
 def _run_line(run: model.Run) -> str:
     """Return a line on a run: the option that chooses this run, local start time, seconds, processes, packages."""
     start = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(max(run.started, 0), 1 << 36)))
-    of = ", ".join(run.packages) or Text("packages unknown")
-    values = run.number, start, run.seconds, processes_text(run.processes), of
-    return Text("--run {number}: {start}, {seconds:,.0f} s, {processes}, {packages}", *values)
+    return Text(
+        "--run {number}: {start}, {seconds:,.0f} s, {processes}, {packages}",
+        number=run.number,
+        start=start,
+        seconds=run.seconds,
+        processes=processes_text(run.processes),
+        packages=", ".join(run.packages) or Text("packages unknown"),
+    )
 
 
 def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -> model.RunTimeline:
@@ -332,10 +339,10 @@ def only_steps(joined_run: model.RunTimeline, numbers: tuple[int, int] | None) -
         step_numbers = [step.step for step in joined_run.steps]
         hint = Text("no training step has ended yet")
         if step_numbers:
-            hint = Text("steps of the run: {first} to {last}", step_numbers[0], step_numbers[-1])
+            hint = Text("steps of the run: {first} to {last}", first=step_numbers[0], last=step_numbers[-1])
         raise Problem(
             Kind.USAGE,
-            Text("--steps {first}:{end}: the run has no step in this range", numbers[0], numbers[1]),
+            Text("--steps {first}:{end}: the run has no step in this range", first=numbers[0], end=numbers[1]),
             hint=hint,
         )
     return dataclasses.replace(joined_run, steps=steps)

@@ -76,7 +76,7 @@ def _require_no_lost_trace(folder: Path) -> None:
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
-            Text("{worker}, {stage}: {reason}", row.worker.name, row.worker.stage, row.why)
+            Text("{worker}, {stage}: {reason}", worker=row.worker.name, stage=row.worker.stage, reason=row.why)
             for row in rows
             if row.outcome == progress.LOST
         ]
@@ -87,7 +87,7 @@ def _require_no_lost_trace(folder: Path) -> None:
 
 def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
     for doubt in trace.doubts:
-        report.warn(Text("{trace}: {doubt}", trace.path.name, doubt), str(trace.path))
+        report.warn(Text("{trace}: {doubt}", trace=trace.path.name, doubt=doubt), str(trace.path))
 
 
 def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
@@ -97,27 +97,27 @@ def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
     """
     for trace in group.traces:
         if trace.why:
-            yield Detail("  {number}  {trace}: {reason}", number, trace.path.name, trace.why)
+            yield Detail("  {number}  {trace}: {reason}", number=number, trace=trace.path.name, reason=trace.why)
     if group.pieces > 1:
         yield Text(
             "  {number}  saved as {count} traces, one after the other; `rlpatch report` reads them as one recording"
             " window",
-            number,
-            group.pieces,
+            number=number,
+            count=group.pieces,
         )
     if group.closed not in ("", "complete"):
-        yield Text("  {number}  the recording window ended early: {reason}", number, group.closed)
+        yield Text("  {number}  the recording window ended early: {reason}", number=number, reason=group.closed)
     if group.uncounted:
-        yield Text("  {number}  {line}", number, uncounted_phrase(group.uncounted))
+        yield Text("  {number}  {line}", number=number, line=uncounted_phrase(group.uncounted))
     nothing = (
         group.first.why
         if group.state == states.FOREIGN
         else Text("record this window again, because its trace can't be used: {state}", states.STATES[group.state])
     )
     if group.next_command:
-        yield Text("  {number}  next: {command}", number, group.next_command)
+        yield Text("  {number}  next: {command}", number=number, command=group.next_command)
     else:
-        yield Text("  {number}  {line}", number, nothing)
+        yield Text("  {number}  {line}", number=number, line=nothing)
 
 
 # ---------------------------------------------------------------- analyse
@@ -197,9 +197,9 @@ def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, A
         report.lines += wrapped(
             Text(
                 "{trace}: requested window {window}; each recorded step contains {contents}",
-                trace.path.name,
-                trace.requested,
-                contents_words(contents),
+                trace=trace.path.name,
+                window=trace.requested,
+                contents=contents_words(contents),
             )
         )
     if uncounted:
@@ -219,13 +219,15 @@ def _needs_parsing(report: CommandResult, trace: RecordedTrace, exports: tuple[s
     elif trace.form == "other":
         report.note(Text("not parsed: {reason}", trace.why), str(trace.path))
     elif readable and set(exports) <= set(trace.exports):
-        report.lines.append(Text("already parsed  {trace}: {exports}", trace.path.name, ", ".join(trace.exports)))
+        report.lines.append(
+            Text("already parsed  {trace}: {exports}", trace=trace.path.name, exports=", ".join(trace.exports))
+        )
     elif trace.raw and (readable or trace.state in (states.NOT_PARSED, states.HALF_PARSED)):
         return True
     elif readable or trace.state == states.HALF_PARSED:
         report.warn(Text("the trace cannot be parsed again, because its raw data was deleted"), str(trace.path))
     else:
-        report.warn(Text("not parsed ({state}): {reason}", trace.state, trace.why), str(trace.path))
+        report.warn(Text("not parsed ({state}): {reason}", state=trace.state, reason=trace.why), str(trace.path))
     return False
 
 
@@ -263,7 +265,7 @@ def _python_with_torch_npu(python: str | None) -> str:
         except Problem as problem:
             if candidates:
                 raise
-            searched.append(Text("{interpreter} cannot be used: {cause}", name, problem.cause))
+            searched.append(Text("{interpreter} cannot be used: {cause}", interpreter=name, cause=problem.cause))
     hint = Text("choose the Python of the environment that recorded the traces: rlpatch analyse DIR --python EXE")
     raise Problem(
         Kind.ENVIRONMENT, Text("torch_npu was not found in any Python environment"), hint=hint, notes=tuple(searched)
@@ -287,7 +289,7 @@ def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int
             yield display._replace(done=done)
         except KeyboardInterrupt:
             count = len(report.lines) - before
-            cause = Text("interrupted after {count} of {total} traces", count, total)
+            cause = Text("interrupted after {count} of {total} traces", count=count, total=total)
             hint = Text("run the same command again to parse the other traces; they were not changed")
             raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
@@ -316,7 +318,13 @@ def _parse(
 
 def _parsed(parsed: ParseResult) -> Text:
     what = parsed.why or ", ".join(parsed.exports)
-    return Text("{outcome}  {trace}: {details} ({seconds:.0f} s)", parsed.ended, parsed.path.name, what, parsed.seconds)
+    return Text(
+        "{outcome}  {trace}: {details} ({seconds:.0f} s)",
+        outcome=parsed.ended,
+        trace=parsed.path.name,
+        details=what,
+        seconds=parsed.seconds,
+    )
 
 
 def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[str, ...]) -> None:
@@ -354,13 +362,13 @@ def _viewer_lines(viewer: Viewer) -> Iterator[str]:
         yield Text("{program} can read the traces (install it in a separate environment):", viewer.program)
         yield f"  {viewer.how}"
     else:
-        yield Text("open the traces in {program} ({how}):", viewer.program, viewer.how)
+        yield Text("open the traces in {program} ({how}):", program=viewer.program, how=viewer.how)
         yield f"  {viewer.where}"
     for reason in viewer.lacks:
         yield from wrapped(Text("note: {limitation}", reason), "  ", "    ")
     for file in viewer.files:
-        values = file.trace.name, file.name, file.shows
+        values = {"trace": file.trace.name, "file": file.name, "contents": file.shows}
         if file.there:
-            yield Detail("  {trace} contains {file}, which shows {contents}", *values)
+            yield Detail("  {trace} contains {file}, which shows {contents}", **values)
         else:
-            yield Detail("  {trace} lacks {file}, which would show {contents}", *values)
+            yield Detail("  {trace} lacks {file}, which would show {contents}", **values)

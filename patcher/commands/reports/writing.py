@@ -68,7 +68,7 @@ def _reporting_outcome(result: CommandResult, path: Path, option: str) -> Iterat
         hint = (
             f"mkdir -p {shlex.quote(str(path.parent))}" if missing else Text("write to another place: {option}", option)
         )
-        cause = Text("{file} cannot be written: {error}", path, error.strerror or error)
+        cause = Text("{file} cannot be written: {error}", file=path, error=error.strerror or error)
         result.problems.append(Problem(Kind.ENVIRONMENT, cause, str(path), hint))
     else:
         result.done.append(Text("wrote {file}", path))

@@ -189,7 +189,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
         if stages
         else Text("no running worker accepts this recording request")
     )
-    cause = Text("{options}: {reason}", f"{options.target} {options.words}".lstrip(), waiting)
+    cause = Text("{options}: {reason}", options=f"{options.target} {options.words}".lstrip(), reason=waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _fitting_options(living, collected.rows))
 
@@ -265,7 +265,9 @@ def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now:
     at = following if options.at is None else options.at
     if at < following:
         turn, current = options.turns, following - 1
-        cause = Text("--at {at} has passed: a worker has already reached {turn} {number}", at, turn, current)
+        cause = Text(
+            "--at {at} has passed: a worker has already reached {turn} {number}", at=at, turn=turn, number=current
+        )
         raise usage(cause, Text("use --at {number} or a larger number, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
@@ -290,7 +292,7 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
         yield Message("warning", text, Text("ranks that accept recording requests: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:
-            text = Text("{worker} might have ended: {reason}", row.worker.name, row.life.words)
+            text = Text("{worker} might have ended: {reason}", worker=row.worker.name, reason=row.life.words)
             yield Message(
                 "warning",
                 text,
@@ -302,7 +304,10 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
     turns = _turns(living)
     if turns and min(turns) < max(turns):
         text = Text(
-            "the workers have reached different {turn}s: {first} to {last}", options.turns, min(turns), max(turns)
+            "the workers have reached different {turn}s: {first} to {last}",
+            turn=options.turns,
+            first=min(turns),
+            last=max(turns),
         )
         yield Message("note", text)
 
@@ -326,9 +331,14 @@ def _pending_notes(
     whose = _worker_names([row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK])
     if not of_stage and request.expires > time.time():
         whose = Text("workers that start later")
-    name = Text("{window} of {turn} {number}", request.window, options.turns, request.at)
+    name = Text("{window} of {turn} {number}", window=request.window, turn=options.turns, number=request.at)
     if whose and not options.replace:
-        cause = Text("recording request {id} ({window}) is still waiting for {workers}", request.id, name, whose)
+        cause = Text(
+            "recording request {id} ({window}) is still waiting for {workers}",
+            id=request.id,
+            window=name,
+            workers=whose,
+        )
         hint = Text("wait for this recording request with `rlpatch watch`, or replace it with --replace")
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
@@ -336,9 +346,9 @@ def _pending_notes(
             "warning",
             Text(
                 "the new recording request replaces request {id} ({window}), which was still waiting for {workers}",
-                request.id,
-                name,
-                whose,
+                id=request.id,
+                window=name,
+                workers=whose,
             ),
         )
     elif all(row.outcome != progress.DONE for row in of_stage):
@@ -365,15 +375,20 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
     )
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text("  the recording request goes to {workers} of {target}", _worker_names(rows), target)
-    asked = Text("requested {window} in {turn} {number}", options.words, options.turns, request.at)
+        whose = Text(
+            "  the recording request goes to {workers} of {target}", workers=_worker_names(rows), target=target
+        )
+    values = {"window": options.words, "turn": options.turns, "number": request.at}
+    asked = Text("requested {window} in {turn} {number}", **values)
     if options.dry_run:
-        asked = Text("would request {window} in {turn} {number}", *asked.values.values())
+        asked = Text("would request {window} in {turn} {number}", **values)
     if options.at is None:
-        asked = Text("{request}, the first {turn} that no worker has reached yet", asked, options.turns)
+        asked = Text("{request}, the first {turn} that no worker has reached yet", request=asked, turn=options.turns)
     expiry = Text(
         "  recording request {id} expires in {duration}; workers look for such requests when a {turn} begins",
-        *(request.id, life.duration(options.expires), options.turns),
+        id=request.id,
+        duration=life.duration(options.expires),
+        turn=options.turns,
     )
     return asked, whose, expiry
 
@@ -383,4 +398,4 @@ def _worker_names(rows: Sequence[WorkerProgress]) -> str:
     names = [row.worker.name for row in rows[: watching.MANY]]
     listed = joined(COMMA, names)
     more = len(rows) - watching.MANY
-    return Text("{workers} and {count} more", listed, more) if more > 0 else listed
+    return Text("{workers} and {count} more", workers=listed, count=more) if more > 0 else listed

@@ -202,7 +202,10 @@ def _worker_row(row: WorkerProgress) -> WorkerRow:
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """Return the report of a watch: the table and the lines below it, warnings, and a problem if not all have saved."""
     text = Text("skipped a file in the folder of the status files: it does not come from a worker")
-    notes = [Message("warning", text, Text("{file}: {reason}", skipped.file, skipped.why)) for skipped in data.skipped]
+    notes = [
+        Message("warning", text, Text("{file}: {reason}", file=skipped.file, reason=skipped.why))
+        for skipped in data.skipped
+    ]
     if data.earlier:
         text = Text("skipped {count} processes that ended and were replaced by new ones", data.earlier)
         notes.append(Message("note", text))
@@ -227,7 +230,7 @@ def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Pro
     idle = all(row.outcome == IDLE for row in data.workers) and not _absent(data, options)
     if data.ended == SAVED or (data.ended == NOW and idle):
         return None
-    cause = Text("{cause}: {summary}", _CAUSES[data.ended], _summary(data, options))
+    cause = Text("{cause}: {summary}", cause=_CAUSES[data.ended], summary=_summary(data, options))
     hint = Text("look into the log of the run; `rlpatch watch` can be started again at any time")
     return Problem(Kind.NO_TRACE, cause, data.folder, hint)
 
@@ -246,14 +249,18 @@ def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stage
     """
     cause = Text("no worker has reported its status in {path}", folder.path)
     if stages:
-        cause = Text("no worker of {stages} has reported its status in {path}", ", ".join(stages), folder.path)
+        cause = Text(
+            "no worker of {stages} has reported its status in {path}", stages=", ".join(stages), path=folder.path
+        )
     if not folder.save_path.exists():
         cause = Text("{save_path} does not exist", folder.save_path)
     hint = Text(
         "workers report their status from their first rollout or training step on. The log of the run and"
         " `rlpatch status` name the folder of the status files"
     )
-    left_out = tuple(Text("skipped {file}: {reason}", entry.file.name, entry.why) for entry in skipped[:MANY])
+    left_out = tuple(
+        Text("skipped {file}: {reason}", file=entry.file.name, reason=entry.why) for entry in skipped[:MANY]
+    )
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=(*left_out, NOT_RESTARTED))
 
 
@@ -266,16 +273,20 @@ def lines_below_table(data: WatchData) -> list[str]:
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
         lines.append(
-            Text("  {stage} rank {ranks}: asked to record, but has not reported its status yet", missing.stage, ranks)
+            Text(
+                "  {stage} rank {ranks}: asked to record, but has not reported its status yet",
+                stage=missing.stage,
+                ranks=ranks,
+            )
         )
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
-            lines.append(Text("  {number}  {line}", number, row.why))
+            lines.append(Text("  {number}  {line}", number=number, line=row.why))
         for trace in row.traces:
             name = Path(trace.path).name
             if trace.size is None:
                 name = Text("{trace} (no longer exists)", name)
-            lines.append(Text("  {number}  {line}", number, name))
+            lines.append(Text("  {number}  {line}", number=number, line=name))
     return lines
 
 
@@ -309,8 +320,14 @@ def _pending_request_lines(data: WatchData) -> Iterator[str]:
             values = {"load": request.load, "tail": request.tail, "context": request.context}
             conditions = "".join(f" --at-{name} {value}" for name, value in values.items() if value)
             ranks = Text("all ranks") if request.ranks == "all" else Text("rank {rank}", request.ranks)
-            turn = request.window, conditions, turns[stage], request.at
-            yield Text("  requested: {window}{conditions} in {turn} {number}, on {ranks}", *turn, ranks)
+            yield Text(
+                "  requested: {window}{conditions} in {turn} {number}, on {ranks}",
+                window=request.window,
+                conditions=conditions,
+                turn=turns[stage],
+                number=request.at,
+                ranks=ranks,
+            )
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:

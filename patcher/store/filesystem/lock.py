@@ -58,7 +58,7 @@ class Owner(NamedTuple):
         host, words = (
             "".join(char if char.isprintable() else "?" for char in text)[:80] for text in (self.host, self.words)
         )
-        return Text("process {pid} on host {host} ({command})", self.pid, host, words)
+        return Text("process {pid} on host {host} ({command})", pid=self.pid, host=host, command=words)
 
 
 def silent(_message: str) -> None:

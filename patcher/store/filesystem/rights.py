@@ -112,7 +112,7 @@ def _set_attribute(descriptor: int, name: str, value: str) -> None:
         try:
             os.setxattr(descriptor, name, binascii.a2b_base64(value))
         except OSError as error:
-            text = Text("cannot set the extended attribute {attribute}: {error}", name, error.strerror)
+            text = Text("cannot set the extended attribute {attribute}: {error}", attribute=name, error=error.strerror)
             raise OSError(error.errno, text) from error
 
 
@@ -234,8 +234,8 @@ def unkept_rights(plain: PathState, file: PathState, path: Path) -> str:
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
         return Text(
             "the file that the link points to belongs to user {uid}; a patched file would belong to user {new_uid}",
-            file.uid,
-            plain.uid,
+            uid=file.uid,
+            new_uid=plain.uid,
         )
     out = Text(
         "the file belongs to {group}; patching would change the group, and members of the present group could no"
@@ -350,16 +350,20 @@ def differences(expected: PathState, present: PathState) -> str:
     changed = []
     if expected.mode & _MODE != present.mode & 0o7777:
         changed.append(
-            Text("the file's mode is {mode:04o} instead of {expected_mode:04o}", present.mode, expected.mode)
+            Text(
+                "the file's mode is {mode:04o} instead of {expected_mode:04o}",
+                mode=present.mode,
+                expected_mode=expected.mode,
+            )
         )
     if expected.uid != present.uid or expected.gid not in (-1, present.gid):
         changed.append(
             Text(
                 "the file's owner is {uid}:{gid} instead of {expected_uid}:{expected_gid}",
-                present.uid,
-                present.gid,
-                expected.uid,
-                expected.gid,
+                uid=present.uid,
+                gid=present.gid,
+                expected_uid=expected.uid,
+                expected_gid=expected.gid,
             )
         )
     if recorded(expected.attributes) != recorded(present.attributes):

@@ -82,7 +82,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
         try:
             yield ask(exe, packages, name)
         except Problem as problem:
-            searched.append(Text("{place}: {reason}", name, problem.cause))
+            searched.append(Text("{place}: {reason}", place=name, reason=problem.cause))
 
 
 def more_interpreters() -> Iterator[tuple[str, str]]:
@@ -182,7 +182,7 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
             Text("use --path DIR with the site-packages folder of this interpreter"),
         )
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
-        cause = Text("the interpreter failed (exit code {code}): {last_line}", code, last)
+        cause = Text("the interpreter failed (exit code {code}): {last_line}", code=code, last_line=last)
         return Problem(
             Kind.ENVIRONMENT, cause, program, Text("check whether this command works: {program} -c pass", program)
         )
@@ -190,5 +190,5 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
 
 
 def _not_python(program: str, why: str) -> Problem:
-    cause = Text("{program} is not a Python interpreter: {reason}", program, why)
+    cause = Text("{program} is not a Python interpreter: {reason}", program=program, reason=why)
     return Problem(Kind.USAGE, cause, hint=_HINT)

@@ -68,9 +68,9 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
     notes = [
         Text(
             "this page shows only {count} of {total} entries of the list “{list}”; `rlpatch timeline --json` has all",
-            most,
-            f"{len(entries):,}",
-            title,
+            count=most,
+            total=f"{len(entries):,}",
+            list=title,
         )
         for entries, title in lists
         if len(entries) > most
@@ -94,8 +94,8 @@ def _newest(timeline: RunTimeline, step_count: int) -> RunTimeline:
         return timeline
     note = Text(
         "this page shows the newest {count} of {total} steps; `rlpatch timeline --steps A:B` shows other steps",
-        step_count,
-        len(timeline.steps),
+        count=step_count,
+        total=len(timeline.steps),
     )
     return dataclasses.replace(timeline, steps=timeline.steps[-step_count:], missing=(note, *timeline.missing))
 

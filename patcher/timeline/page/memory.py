@@ -35,7 +35,9 @@ def labels(place: MemoryPlace, top: int) -> Iterator[Markup]:
     label = Text("host {host}", place.place) if place.of == "host" else Text("device {device}", place.place)
     yield tag("text", label, tag("title", label), x=0, y=top + 14)
     most = max(used for _, used, _ in place.points)
-    yield tag("text", Text("peak {used} of {total}", size(most), size(place.total)), x=0, y=top + 28, class_="less")
+    yield tag(
+        "text", Text("peak {used} of {total}", used=size(most), total=size(place.total)), x=0, y=top + 28, class_="less"
+    )
 
 
 def areas(

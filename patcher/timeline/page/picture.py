@@ -189,14 +189,14 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
     Otherwise it is the role, and as much of replica, rank and number as tells the process from those in ``all_rows``.
     """
     if len(row.lanes) > 1:
-        return Text("{role}: {count} processes", ROLES[row.role], len(row.lanes))
+        return Text("{role}: {count} processes", role=ROLES[row.role], count=len(row.lanes))
     lane = timeline.lanes[row.lanes[0]]
     role_lanes = [timeline.lanes[at] for other in all_rows if other.role == row.role for at in other.lanes]
     in_replica = [other for other in role_lanes if other.replica == lane.replica]
     alone = lane.replica is not None and len(in_replica) == 1
     name = label(lane.role, lane.replica, None if alone else lane.rank)
     same = len([other for other in in_replica if other.rank == lane.rank]) > 1
-    return Text("{process} (#{number})", name, lane.number) if same else name
+    return Text("{process} (#{number})", process=name, number=lane.number) if same else name
 
 
 def _row_bars(placed: Placed, frame: Frame) -> tuple[list[Markup], int]:
@@ -346,7 +346,7 @@ def step_head(step: TrainingStep) -> str:
 def step_cause(step: TrainingStep) -> str:
     """Return a short text on a step's largest cause with its excess; else the verdict: typical, several, unknown."""
     if step.verdict == "limited" and step.limited_by:
-        return Text("+{excess} {cause}", seconds(step.limited_by.excess_seconds), step.limited_by.label)
+        return Text("+{excess} {cause}", excess=seconds(step.limited_by.excess_seconds), cause=step.limited_by.label)
     return CAUSES if step.verdict == SEVERAL else step.verdict if step.verdict == TYPICAL else NOT_KNOWN
 
 
@@ -422,9 +422,9 @@ def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Fram
         yield Text(
             "The picture shows the run from {start} to {end} (of {total}), without the time before the first step and"
             " after the last one.",
-            seconds(frame.start),
-            seconds(frame.end),
-            seconds(timeline.seconds),
+            start=seconds(frame.start),
+            end=seconds(frame.end),
+            total=seconds(timeline.seconds),
         )
     grouped = sum(len(place.row.lanes) for place in placed if len(place.row.lanes) > 1)
     if grouped:
@@ -436,12 +436,14 @@ def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Fram
     if merged_bars:
         yield Text(
             "{count} bars shorter than {time} are merged with their neighbours.",
-            f"{merged_bars:,}",
-            seconds(frame.shortest),
+            count=f"{merged_bars:,}",
+            time=seconds(frame.shortest),
         )
     if names := sum(place.row.joined for place in placed):
         yield Text(
-            "Short spans with {count} different names are drawn under a single name: {name}.", f"{names:,}", OTHERS
+            "Short spans with {count} different names are drawn under a single name: {name}.",
+            count=f"{names:,}",
+            name=OTHERS,
         )
     if omitted := sum(lane.left_out for lane in timeline.lanes):
         yield Text("{count} short spans are not drawn.", f"{omitted:,}")
@@ -466,7 +468,10 @@ def _script_data(timeline: RunTimeline, frame: Frame) -> object:
         for step in timeline.steps
     ]
     runs = Text(
-        "{total} iterations ({decodes} decode-only), up to {requests} requests per iteration", "{0}", "{1}", "{2}"
+        "{total} iterations ({decodes} decode-only), up to {requests} requests per iteration",
+        total="{0}",
+        decodes="{1}",
+        requests="{2}",
     )
     return {
         "start": frame.start,

@@ -32,9 +32,9 @@ def head(timeline: RunTimeline) -> Content:
     run = timeline.run
     origin = Text(
         "{packages}: {processes}, {time} recorded",
-        ", ".join(run.packages) or "?",
-        processes_text(run.processes),
-        seconds(timeline.seconds),
+        packages=", ".join(run.packages) or "?",
+        processes=processes_text(run.processes),
+        time=seconds(timeline.seconds),
     )
     return (
         tag("header", tag("h1", Text("rlpatch timeline")), faint((origin, run.name and f" \N{MIDDLE DOT} {run.name}"))),
@@ -52,16 +52,20 @@ def _run_verdict(timeline: RunTimeline) -> str:
         return Text("No training step has been recorded yet.")
     regular = [step for step in timeline.steps if not step.warm_up] or timeline.steps
     count, median = len(timeline.steps), seconds(statistics.median(step.seconds for step in regular))
-    steps = Text("1 step, {median}", median) if count == 1 else Text("{count} steps, median {median}", count, median)
+    steps = (
+        Text("1 step, {median}", median)
+        if count == 1
+        else Text("{count} steps, median {median}", count=count, median=median)
+    )
     if not timeline.causes:
         return Text("{steps}. No step or cause stands out.", steps)
     most = timeline.causes[0]
     return Text(
         "{steps}. Largest cost: {cause} ({time}, {share} of step time).",
-        steps,
-        _title(most),
-        seconds(most.seconds),
-        share(most.share),
+        steps=steps,
+        cause=_title(most),
+        time=seconds(most.seconds),
+        share=share(most.share),
     )
 
 
@@ -77,7 +81,7 @@ def causes(timeline: RunTimeline) -> Content:
             tag("h3", _title(cause)),
             tag(
                 "p",
-                Text("{time}, {share} of step time", seconds(cause.seconds), share(cause.share)),
+                Text("{time}, {share} of step time", time=seconds(cause.seconds), share=share(cause.share)),
                 _saving_text(cause),
                 cause.steps and (" \N{MIDDLE DOT} ", _step_links(cause.steps)),
             ),
@@ -103,7 +107,9 @@ def trend(timeline: RunTimeline) -> Content:
     """
     if timeline.trend is None:
         return ()
-    parts = [Text("{activity} {change:+.2f} s", part.name, part.seconds) for part in timeline.trend.parts]
+    parts = [
+        Text("{activity} {change:+.2f} s", activity=part.name, change=part.seconds) for part in timeline.trend.parts
+    ]
     return section(
         Text("Trend"),
         tag("p", tables.trend(timeline.trend)),
@@ -141,16 +147,19 @@ def _verdict_text(step: TrainingStep) -> Content:
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
         also = [
-            (SEMICOLON, Text("+{excess} {cause}", seconds(cause.excess_seconds), cause.label)) for cause in step.also
+            (SEMICOLON, Text("+{excess} {cause}", excess=seconds(cause.excess_seconds), cause=cause.label))
+            for cause in step.also
         ]
         return (
-            tag("strong", Text("+{excess} {cause}", seconds(by.excess_seconds), by.label)),
+            tag("strong", Text("+{excess} {cause}", excess=seconds(by.excess_seconds), cause=by.label)),
             also,
             _uncompared_phases(step),
         )
     if step.verdict == TYPICAL:
         most = step.mostly
-        spent = most and Text("typical step; largest activity: {activity} ({time})", most.label, seconds(most.seconds))
+        spent = most and Text(
+            "typical step; largest activity: {activity} ({time})", activity=most.label, time=seconds(most.seconds)
+        )
         return (tag("span", spent or TYPICAL, class_="faint"), _uncompared_phases(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
     if step.verdict == SEVERAL:
@@ -164,7 +173,10 @@ def _uncompared_phases(step: TrainingStep) -> Content:
     A phase is what the driver calls a part of its step, such as validation.
     """
     return [
-        (SEMICOLON, Text("not compared with other steps: {phase}, {time}", phase.name, seconds(phase.seconds)))
+        (
+            SEMICOLON,
+            Text("not compared with other steps: {phase}, {time}", phase=phase.name, time=seconds(phase.seconds)),
+        )
         for phase in step.beside
     ]
 

@@ -89,7 +89,10 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     wrong = "" if units else Text("the trace has no steps")
     if idle:
         wrong = Text(
-            "no kernel was recorded for {count} of {total} steps: {step_numbers}", len(idle), len(units), _numbers(idle)
+            "no kernel was recorded for {count} of {total} steps: {step_numbers}",
+            count=len(idle),
+            total=len(units),
+            step_numbers=_numbers(idle),
         )
     yield _check(
         "kernels", wrong, Text("each step launched at least one kernel"), ON_DEVICE if profile.on_host else EVERY
@@ -132,10 +135,10 @@ def _kernel_count_check(units: Sequence[RecordedUnit]) -> Check:
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
     wrong = Text(
         "{count} of {total} steps launched far more or fewer kernels than the median of {median:,.0f}: {step_numbers}",
-        len(far),
-        len(units),
-        median,
-        _numbers(far),
+        count=len(far),
+        total=len(units),
+        median=median,
+        step_numbers=_numbers(far),
     )
     return _check(
         "count",
@@ -151,7 +154,7 @@ def _launches_check(launches: Launches) -> Check:
     """
     share = launches.linked / launches.tasks if launches.tasks else 1.0
     evidence = Text(
-        "launches were recorded for {share} of {tasks:,} kernels and copies", percent(share), launches.tasks
+        "launches were recorded for {share} of {tasks:,} kernels and copies", share=percent(share), tasks=launches.tasks
     )
     return Check(
         "launches",
@@ -171,8 +174,8 @@ def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
     evidence = Text(
         "{lost:,} of {launches:,} launches have no kernel in the trace, so the device was busy for longer than"
         " recorded",
-        trace.lost_kernels,
-        trace.kernel_launches,
+        lost=trace.lost_kernels,
+        launches=trace.kernel_launches,
     )
     yield Check("lost", False, evidence, EVERY)
 
@@ -196,11 +199,11 @@ def _clock_check(attribution: Attribution) -> Check:
     evidence = Text(
         "{early:,} of {tasks:,} kernels begin more than {limit} µs before their launch: the clocks of host and device"
         " differ by about {difference:.0f} µs, so up to {share} of the recorded time may be attributed wrongly",
-        early,
-        tasks,
-        EARLY_NS // 1000,
-        lead / early / 1000,
-        percent(min(moved, 1)),
+        early=early,
+        tasks=tasks,
+        limit=EARLY_NS // 1000,
+        difference=lead / early / 1000,
+        share=percent(min(moved, 1)),
     )
     withdraws = tuple(name for name, parts in HOST.items() if attribution.profile.share(*parts) < 2 * moved)
     return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, withdraws)
@@ -223,10 +226,10 @@ def _host_time_check(profile: RankProfile) -> Check:
         wrong = Text(
             "steps that took much longer on the host than on the device: {step_numbers}; step #{number} took"
             " {host_time} on the host, but {device_time} on the device (counted from its first kernel)",
-            _numbers([candidate.number for candidate in longer]),
-            unit.number,
-            in_ms(unit.host_ns),
-            in_ms(unit.device_ns),
+            step_numbers=_numbers([candidate.number for candidate in longer]),
+            number=unit.number,
+            host_time=in_ms(unit.host_ns),
+            device_time=in_ms(unit.device_ns),
         )
     return _check(
         "host",
@@ -256,9 +259,9 @@ def _exposed_communication_check(profile: RankProfile) -> Check:
             evidence = Text(
                 "in step {step} of torch_npu's table, exposed communication ({exposed}) exceeds total communication"
                 " ({total})",
-                step or "?",
-                in_ms(exposed),
-                in_ms(whole),
+                step=step or "?",
+                exposed=in_ms(exposed),
+                total=in_ms(whole),
             )
             return Check("exposed", False, evidence, _COMMUNICATION)
     fine = Text("exposed communication does not exceed total communication in any step of torch_npu's table")
@@ -275,7 +278,9 @@ def _unknown_events_check(trace: RankTrace) -> Iterator[Check]:
     if not trace.unread:
         return
     most = trace.unread.most_common(3)
-    counts = joined(COMMA, (Text("{category} ({count:,})", short(category), count) for category, count in most))
+    counts = joined(
+        COMMA, (Text("{category} ({count:,})", category=short(category), count=count) for category, count in most)
+    )
     if len(trace.tasks):
         evidence = Text("rlpatch left out events of unknown categories: {categories}", counts)
         yield Check("events", False, evidence, ())
@@ -300,16 +305,16 @@ def _computing_time_check(trace: RankTrace) -> Iterator[Check]:
         if tasks.kind[task] == compute and tasks.end[task] > reach:
             computing_ns += tasks.end[task] - max(tasks.begin[task], reach)
             reach = tasks.end[task]
-    values = in_ms(computing_ns), in_ms(vendor_ns)
+    times = {"kernel_time": in_ms(computing_ns), "vendor_time": in_ms(vendor_ns)}
     wrong = Text(
         "computing time is {kernel_time} according to the kernels, but {vendor_time} according to torch_npu's Overlap"
         " Analysis",
-        *values,
+        **times,
     )
     fine = Text(
         "computing time is {kernel_time} according to the kernels, and {vendor_time} according to torch_npu's Overlap"
         " Analysis",
-        *values,
+        **times,
     )
     apart = abs(computing_ns - vendor_ns) > APART * max(computing_ns, vendor_ns)
     yield _check("computing", wrong if apart else "", fine, EVERY)
@@ -336,5 +341,7 @@ def _numbers(numbers: Sequence[int]) -> str:
     """Return the first five step numbers in words, as ``#3, #4``, and how many more there are; "" without any."""
     first_numbers = joined(COMMA, (f"#{number}" for number in numbers[:5]))
     return (
-        Text("{step_numbers} and {count} more", first_numbers, len(numbers) - 5) if len(numbers) > 5 else first_numbers
+        Text("{step_numbers} and {count} more", step_numbers=first_numbers, count=len(numbers) - 5)
+        if len(numbers) > 5
+        else first_numbers
     )

@@ -111,14 +111,19 @@ def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
     if saving < NOTABLE * profile.total_ns or not slow:
         return None
     worst = max(slow, key=lambda collective: collective.excess_ns)
-    values = short(worst.kind or worst.name), size(worst.size or 0), worst.unit, duration(worst.ns)
-    took = Text("{collective} of {size} in step {step} took {time}.", *values)
+    values = {
+        "collective": short(worst.kind or worst.name),
+        "size": size(worst.size or 0),
+        "step": worst.unit,
+        "time": duration(worst.ns),
+    }
+    took = Text("{collective} of {size} in step {step} took {time}.", **values)
     if (neighbour := _faster_neighbour(profile.collectives, worst)) is not None:
         took = Text(
             "{collective} of {size} in step {step} took {time}; another one, of {other_size}, took {other_time}.",
-            *values,
-            size(neighbour.size or 0),
-            duration(neighbour.ns),
+            **values,
+            other_size=size(neighbour.size or 0),
+            other_time=duration(neighbour.ns),
         )
     less = Text(
         "At the rate of similar collectives, this collective would take {time} less.", duration(worst.excess_ns)
@@ -126,7 +131,9 @@ def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
     evidence = sentences(took, _waiting_sentence(worst), less)
     if more_slow := len(slow) - 1:
         several = Text(
-            "{count:,} more of {total:,} collectives are also unusually slow.", more_slow, len(profile.collectives)
+            "{count:,} more of {total:,} collectives are also unusually slow.",
+            count=more_slow,
+            total=len(profile.collectives),
         )
         if more_slow == 1:
             several = Text("1 more of {total:,} collectives is also unusually slow.", len(profile.collectives))
@@ -157,13 +164,17 @@ def _waiting_sentence(collective: Collective) -> str:
     if collective.transit_ns is not None:
         return Text(
             "According to torch_npu, {transit} of this time is transfer, {waiting} is waiting and {idle} is idle.",
-            in_ms(collective.transit_ns),
-            in_ms(collective.wait_ns or 0),
-            in_ms(collective.idle_ns or 0),
+            transit=in_ms(collective.transit_ns),
+            waiting=in_ms(collective.wait_ns or 0),
+            idle=in_ms(collective.idle_ns or 0),
         )
     if collective.waits_ns is not None:
         waited, moved = in_ms(collective.waits_ns), in_ms(collective.moving_ns)
-        return Text("Of this time, {waiting} is waiting for the straggler and {transfer} is transfer.", waited, moved)
+        return Text(
+            "Of this time, {waiting} is waiting for the straggler and {transfer} is transfer.",
+            waiting=waited,
+            transfer=moved,
+        )
     return Text("The trace of this rank alone does not show how much of this time is waiting for other ranks.")
 
 
@@ -219,18 +230,18 @@ def diagnose_unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
     share = sum(piece.ns for piece in odd) / whole
     example = Text(
         "a block of {bytes:,} bytes in {collective} of step {step}",
-        largest.bytes,
-        short(most.kind or most.name),
-        most.unit,
+        bytes=largest.bytes,
+        collective=short(most.kind or most.name),
+        step=most.unit,
     )
     evidence = Text(
         "{count:,} of {total:,} collectives send blocks whose size is not a multiple of {aligned} bytes, such as"
         " {example}. These blocks take {share} of the time on links within the node.",
-        len(odd_collectives),
-        len(profile.collectives),
-        ALIGNED,
-        example,
-        percent(share),
+        count=len(odd_collectives),
+        total=len(profile.collectives),
+        aligned=ALIGNED,
+        example=example,
+        share=percent(share),
     )
     beside, slower = _compare_rates(_rate(odd), _rate(even))
     advice = Text(
@@ -252,8 +263,8 @@ def _compare_rates(unaligned_rate: float, other_rate: float) -> tuple[str, bool]
     slower = unaligned_rate < SLOWER * other_rate
     rates = Text(
         "Unaligned blocks moved at {rate:,.1f} GB/s, all other blocks at {other_rate:,.1f} GB/s",
-        unaligned_rate,
-        other_rate,
+        rate=unaligned_rate,
+        other_rate=other_rate,
     )
     if slower:
         return Text("{rates}.", rates), True

@@ -208,7 +208,9 @@ def _model_difference(before: Profiles, after: Profiles) -> Iterator[str]:
         share = statistics.mean(sum(side[name] for name in common) / sum(side.values()) for side in times)
         if share < least:
             yield Text(
-                "only {share:.0f} % of the time is in {kernels_or_modules} that both sides have", 100 * share, what
+                "only {share:.0f} % of the time is in {kernels_or_modules} that both sides have",
+                share=100 * share,
+                kernels_or_modules=what,
             )
         return
 
@@ -254,7 +256,12 @@ def _difference(name: str, *sides: Sequence[object]) -> Iterator[str]:
     """
     first, second = ({str(value) for value in side if value not in (None, "")} for side in sides)
     if first and second and first != second:
-        yield Text("{property}: {before} before, {after} after", name, _list_sorted(first), _list_sorted(second))
+        yield Text(
+            "{property}: {before} before, {after} after",
+            property=name,
+            before=_list_sorted(first),
+            after=_list_sorted(second),
+        )
 
 
 def _describe_side(profiles: Profiles, captures: Captures, time: Time) -> model.Side:
@@ -291,11 +298,23 @@ def _refusals(before: Profiles, after: Profiles) -> Iterator[str]:
     marks = [{mark_name(profile.marks) or Text("none") for profile in side} for side in (before, after)]
     windows = [{_window_text(profile) for profile in side} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
-        yield Text("different stages: {before} before, {after} after", *map(_list_sorted, stages))
+        yield Text(
+            "different stages: {before} before, {after} after",
+            before=_list_sorted(stages[0]),
+            after=_list_sorted(stages[1]),
+        )
     if marks[0] != marks[1]:
-        yield Text("different step marks: {before} before, {after} after", *map(_list_sorted, marks))
+        yield Text(
+            "different step marks: {before} before, {after} after",
+            before=_list_sorted(marks[0]),
+            after=_list_sorted(marks[1]),
+        )
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
-        yield Text("different recording windows: {before} before, {after} after", *map(_list_sorted, windows))
+        yield Text(
+            "different recording windows: {before} before, {after} after",
+            before=_list_sorted(windows[0]),
+            after=_list_sorted(windows[1]),
+        )
 
 
 def _capture_names(profiles: Profiles) -> str:
@@ -315,9 +334,14 @@ def _failed_checks(name: str, side: Profiles, is_counted: Callable[[model.Check]
                 failures.setdefault(check.evidence, []).append(profile)
     for evidence, profiles in failures.items():
         if len(profiles) == len(side):
-            yield Text("{side}: {failed_check}", name, evidence)
+            yield Text("{side}: {failed_check}", side=name, failed_check=evidence)
         else:
-            yield Text("{side}, {captures}: {failed_check}", name, _capture_names(profiles), evidence)
+            yield Text(
+                "{side}, {captures}: {failed_check}",
+                side=name,
+                captures=_capture_names(profiles),
+                failed_check=evidence,
+            )
 
 
 def _prevents_comparison(check: model.Check) -> bool:
@@ -354,7 +378,7 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
     if few_captures and before[0].baseline_run:
         yield Text(
             "The baseline has {count} runs; {least} are needed to tell how much runs vary if nothing changes.",
-            len(captures_by_side[0]), model.ENOUGH_CAPTURES - 1,
+            count=len(captures_by_side[0]), least=model.ENOUGH_CAPTURES - 1,
         )  # fmt: skip
     elif few_captures:
         yield Text(
@@ -375,8 +399,8 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
     for side, profiles in zip(names, (before, after), strict=True):
         for profile in profiles:
             if profile.uncounted:
-                whose = Text("{side}, {profile}", side, profile.label or profile.source)
-                yield Text("{side}: {sentence}.", whose, uncounted_phrase(profile.uncounted))
+                whose = Text("{side}, {profile}", side=side, profile=profile.label or profile.source)
+                yield Text("{side}: {sentence}.", side=whose, sentence=uncounted_phrase(profile.uncounted))
         yield from _failed_checks(side, profiles, lambda check: not _prevents_comparison(check))
 
 
@@ -394,7 +418,7 @@ def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
         yield Text(
             "The time per step in which the host runs no operator changes from {before} to {after} (medians). Run"
             " `rlpatch report` on each trace to see where this time is spent.",
-            in_ms(idle[0]), in_ms(idle[1]),
+            before=in_ms(idle[0]), after=in_ms(idle[1]),
         )  # fmt: skip
 
 
@@ -414,7 +438,9 @@ def _load_difference(before: Profiles, after: Profiles) -> Iterator[str]:
         if all(recorded):
             first, second = map(model.lower_median, recorded)
             if abs(second - first) > LOADED * max(first, second):
-                differing.append(Text("{load}: {before:,} before, {after:,} after", name, first, second))
+                differing.append(
+                    Text("{load}: {before:,} before, {after:,} after", load=name, before=first, after=second)
+                )
     if differing:
         yield Text(
             "The steps of the two sides did different amounts of work (medians): {differing}.",

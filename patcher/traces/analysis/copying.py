@@ -73,8 +73,8 @@ def advice_on_many_copies(profile: model.RankProfile) -> str:
     return Text(
         "avoid or combine copies between host and device, such as those of .item(), nonzero() and torch.tensor(…,"
         " device=…): they are {copies:,} of {launches:,} launches per step, and each can block the host",
-        copies // count,
-        launches // count,
+        copies=copies // count,
+        launches=launches // count,
     )
 
 
@@ -98,12 +98,13 @@ def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
     largest = max(times, key=lambda way: times[way])
     count = len(profile.units)
     ways = joined(
-        COMMA, (Text("{time} {direction}", in_ms(ns / count), _LABELS[way]) for way, ns in times.most_common())
+        COMMA,
+        (Text("{time} {direction}", time=in_ms(ns / count), direction=_LABELS[way]) for way, ns in times.most_common()),
     )
     evidence = Text(
         "{share} of the time is exposed copies. Time of all copies per step, exposed or not: {times}.",
-        percent(exposed / profile.total_ns),
-        ways,
+        share=percent(exposed / profile.total_ns),
+        times=ways,
     )
     advice = _ADVICE[largest]
     if largest == _TO_DEVICE and 2 * pinned > times[largest]:

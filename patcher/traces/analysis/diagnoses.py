@@ -71,7 +71,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
         evidence = Text(
             "The report covers {count} of {total} ranks. How long these ranks waited for the missing ones is unknown."
             " Missing: {ranks}.",
-            len(profiles), len(profiles) + len(missing), listed(missing),
+            count=len(profiles), total=len(profiles) + len(missing), ranks=listed(missing),
         )  # fmt: skip
         diagnoses.append(model.Diagnosis("missing-ranks", "note", evidence, None, model.EXACT))
     labels = {profile.source: profile.label or profile.source for profile in profiles} if labelled else {}
@@ -141,7 +141,7 @@ def _counted_units(profile: model.RankProfile) -> list[model.RecordedUnit]:
 
 def _with_label(profile: str | None, evidence: str) -> str:
     """Return the evidence, after the name of its profile if that is given."""
-    return Text("{profile}: {evidence}", profile, evidence) if profile else evidence
+    return Text("{profile}: {evidence}", profile=profile, evidence=evidence) if profile else evidence
 
 
 def _diagnose_profile(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
@@ -295,10 +295,12 @@ def _slow_step_evidence(
 
     A step that has the profiler's start-up cost in its time is said to have it.
     """
-    values = slowest.number, in_ms(ns), ns / max(usual_ns, 1)
-    evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", *values)
+    values = {"number": slowest.number, "time": in_ms(ns), "times": ns / max(usual_ns, 1)}
+    evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", **values)
     if profile.on_host:
-        evidence = Text("Step {number} took {time} on the host, {times:.1f} times as long as the median step.", *values)
+        evidence = Text(
+            "Step {number} took {time} on the host, {times:.1f} times as long as the median step.", **values
+        )
     if slowest.number not in profile.cold:
         return sentences(evidence, more)
     return sentences(evidence, more, Text("{sentence}.", cold_start_phrase([slowest.number])))
@@ -318,26 +320,28 @@ def _slow_steps_headline(
         return _with_cause(alternating, cause)
     title: str = ""
     if len(similar) > 1 and total < len(profile.units):
-        title = Text("{count} of {total} decode steps take much longer than the others", len(similar), total)
+        title = Text(
+            "{count} of {total} decode steps take much longer than the others", count=len(similar), total=total
+        )
     elif len(similar) > 1:
-        title = Text("{count} of {total} steps take much longer than the others", len(similar), total)
+        title = Text("{count} of {total} steps take much longer than the others", count=len(similar), total=total)
     elif slowest is profile.units[0] and _delayed_step(profile, slowest, usual) is None:
         title = Text("The first recorded step takes much longer than the others")
     if host_only.causes_differ(profile, similar, usual.number, cause):
-        return Text("{title}; in the slowest one, {cause}", title, cause)
+        return Text("{title}; in the slowest one, {cause}", title=title, cause=cause)
     return _with_cause(title, cause)
 
 
 def _with_cause(headline: str, cause: str) -> str:
     """Return a headline on slow steps ("": the usual one) with their cause; unchanged if that is ""."""
-    return Text("{title}: {cause}", headline or model.TITLES["outlier"], cause) if cause else headline
+    return Text("{title}: {cause}", title=headline or model.TITLES["outlier"], cause=cause) if cause else headline
 
 
 def _trend_headline(first: int, last: int) -> str:
     """Return the headline on steps whose times rise or fall throughout, from ``first`` to ``last`` (ns)."""
     if first > last:
-        return Text("The step time keeps falling, from {first} to {last}", in_ms(first), in_ms(last))
-    return Text("The step time keeps growing, from {first} to {last}", in_ms(first), in_ms(last))
+        return Text("The step time keeps falling, from {first} to {last}", first=in_ms(first), last=in_ms(last))
+    return Text("The step time keeps growing, from {first} to {last}", first=in_ms(first), last=in_ms(last))
 
 
 def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
@@ -351,7 +355,7 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
     label = model.FREE.get(part, model.PARTS[part])
     share = percent(min(excess / whole, 1), 0)
-    most = Text("{share} of the additional time is in this part of the step: {part}.", share, label)
+    most = Text("{share} of the additional time is in this part of the step: {part}.", share=share, part=label)
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     if gap := _longer_gap(profile, slowest, usual):
         held = _host_held(gap)
@@ -364,11 +368,14 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     if delayed := _delayed_step(profile, slowest, usual):
         host_time = in_ms(delayed.host_ns)
         most = sentences(
-            most, Text("On the host, step {number} is the slow one: it took {time}.", delayed.number, host_time)
+            most,
+            Text("On the host, step {number} is the slow one: it took {time}.", number=delayed.number, time=host_time),
         )
     if slowest.kernels != usual.kernels:
         kernels = Text(
-            "The slow step launched {count:,} kernels, the median step {median:,}.", slowest.kernels, usual.kernels
+            "The slow step launched {count:,} kernels, the median step {median:,}.",
+            count=slowest.kernels,
+            median=usual.kernels,
         )
         most = sentences(most, kernels)
     return most, cause
@@ -412,7 +419,9 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
     largest = zip(kernels[:3], shorten_distinct([kernel.name for kernel in kernels[:3]]), strict=True)
-    longest = joined(COMMA, (Text("{name} ({share})", name, percent(kernel.ns / whole, 0)) for kernel, name in largest))
+    longest = joined(
+        COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
+    )
     advice = Text("make the kernels faster or fewer: try fusion, another precision or larger batches")
     evidence: str = Text("{share} of the time is computing.", percent(share))
     if longest:
@@ -423,8 +432,8 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
         roofline = Text(
             "At the device's roofline, the operators with known FLOPs and bytes ({share} of the kernel time) would"
             " take {time} less per step.",
-            percent(min(sum(rate.ns for rate in profile.rates) / whole, 1)),
-            in_ms(less),
+            share=percent(min(sum(rate.ns for rate in profile.rates) / whole, 1)),
+            time=in_ms(less),
         )
         evidence = sentences(evidence, roofline)
     return model.Diagnosis("compute", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline)
@@ -494,7 +503,7 @@ def _withdrawal(check: model.Check) -> str:
     if not names:
         return check.evidence
     verdicts = Text("all") if set(EVERY) <= set(names) else joined(COMMA, names)
-    return Text("{failed_check} (withdrawn verdicts: {verdicts})", check.evidence, verdicts)
+    return Text("{failed_check} (withdrawn verdicts: {verdicts})", failed_check=check.evidence, verdicts=verdicts)
 
 
 def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
@@ -513,7 +522,9 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
     rule = Text("Counted as in torch_npu's step_trace_time, Free time is {share}", percent(free))
     if len(profiles) > 1:
         rule = Text(
-            "Counted as in torch_npu's step_trace_time, Free time of {profile} is {share}", profile.label, percent(free)
+            "Counted as in torch_npu's step_trace_time, Free time of {profile} is {share}",
+            profile=profile.label,
+            share=percent(free),
         )
     if free <= NOTABLE:
         return Text(
@@ -528,7 +539,8 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
         return rule, ""
     shares = ((reason, profile.share(part)) for part, reason in reasons.items())
     causes = joined(
-        COMMA, (Text("{share} {reason}", percent(share), reason) for reason, share in shares if share >= 0.0005)
+        COMMA,
+        (Text("{share} {reason}", share=percent(share), reason=reason) for reason, share in shares if share >= 0.0005),
     )
     difference = Text("This Free time includes copies and all kinds of waiting: {shares}.", causes)
     if first is not None and first.saving_ns:

@@ -145,9 +145,9 @@ def _breakdown(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
     return Text(
         "{share} of the time is exposed communication ({times}). For another {hidden} of the time, communication is"
         " hidden behind computing.",
-        percent(sum(sums.values()) / (profile.total_ns or 1)),
-        times,
-        percent(profile.share("overlap_ns")),
+        share=percent(sum(sums.values()) / (profile.total_ns or 1)),
+        times=times,
+        hidden=percent(profile.share("overlap_ns")),
     )
 
 
@@ -217,19 +217,23 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
         return FindingText(evidence, advice, certainty)
-    values = slowest.name, in_ms(slowest.computing_ns), fastest.name, in_ms(fastest.computing_ns)
-    evidence = sentences(
-        evidence, Text("{slow_stage} computes for {longest} per step, {fast_stage} for {shortest}.", *values)
+    computing = Text(
+        "{slow_stage} computes for {longest} per step, {fast_stage} for {shortest}.",
+        slow_stage=slowest.name,
+        longest=in_ms(slowest.computing_ns),
+        fast_stage=fastest.name,
+        shortest=in_ms(fastest.computing_ns),
     )
+    evidence = sentences(evidence, computing)
     more = excess(slowest.profiles, fastest.profiles)
     if more is not None and more.part == "compute_ns":
         advice = Text("first give {stage} fewer layers, then use more micro-batches", slowest.name)
     elif more is not None:
         extra = Text(
             "Per step, {stage} spends {time} more than the fastest stage on this part: {part}.",
-            slowest.name,
-            in_ms(more.ns),
-            excess_words(more),
+            stage=slowest.name,
+            time=in_ms(more.ns),
+            part=excess_words(more),
         )
         evidence = sentences(evidence, extra)
         advice = Text("check the host of {stage} first; then use more micro-batches", slowest.name)
@@ -291,7 +295,10 @@ def _straggler_text(
             )
         times = joined(
             COMMA,
-            (Text("{time} waiting for {rank}", in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited),
+            (
+                Text("{time} waiting for {rank}", time=in_ms(rank.awaited_per_unit), rank=rank_words(rank))
+                for rank in awaited
+            ),
         )
         return FindingText(
             Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
@@ -302,10 +309,10 @@ def _straggler_text(
     evidence: str = Text(
         "{rank} arrives last in {count} of {total} collectives; on average, each of the other ranks waits {time} per"
         " step for it.",
-        last,
-        slow.last,
-        slow.collectives,
-        in_ms(slow.awaited_per_unit / (len(meetings.ranks) - 1)),
+        rank=last,
+        count=slow.last,
+        total=slow.collectives,
+        time=in_ms(slow.awaited_per_unit / (len(meetings.ranks) - 1)),
     )
     if 2 * slow.at_first_ns > slow.awaited_ns and slow.units == 1:
         share = percent(slow.at_first_ns / slow.awaited_ns, 0)
@@ -329,9 +336,9 @@ def _straggler_text(
             evidence,
             Text(
                 "Per step, {rank} spends {time} more than the other ranks on this part: {part}.",
-                last,
-                in_ms(more.ns),
-                excess_words(more),
+                rank=last,
+                time=in_ms(more.ns),
+                part=excess_words(more),
             ),
         )
     return FindingText(evidence, advice, certainty, last, Text("Ranks wait for {rank}", last))

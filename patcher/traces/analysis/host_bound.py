@@ -108,8 +108,8 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
     elif cause := host_cause(profile, HOST_PARTS):
         most = Text(
             "During most of this idle time, the host was in {call}: {time} per step.",
-            host_name(cause.name),
-            in_ms(cause.ns / len(profile.units)),
+            call=host_name(cause.name),
+            time=in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
         advice = advice_on_place(profile, cause.gap)
@@ -217,7 +217,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
     names = [
         Text(
             "{module} takes {host_time} on the host, its kernels only {kernel_time}",
-            host_name(row.name), in_ms(row.host_ns / count), in_ms(row.ns / count),
+            module=host_name(row.name), host_time=in_ms(row.host_ns / count), kernel_time=in_ms(row.ns / count),
         )
         for row in rows
     ]  # fmt: skip
@@ -238,8 +238,8 @@ def _diagnose_blocked_launches(profile: model.RankProfile) -> model.Diagnosis:
     advice = _about_launch(call, repeated=longest is not None and _is_repeated(profile, longest))
     if longest:
         in_call = Text(
-            "The longest launch call: {call}, {time}, {place}.", host_name(call) or Text("a launch call"),
-            in_ms(longest.longest_ns), first_place(profile, "free_blocked_ns"),
+            "The longest launch call: {call}, {time}, {place}.", call=host_name(call) or Text("a launch call"),
+            time=in_ms(longest.longest_ns), place=first_place(profile, "free_blocked_ns"),
         )  # fmt: skip
         evidence = sentences(evidence, in_call)
     saving = profile.sum_ns("free_blocked_ns") // len(profile.units)
@@ -290,13 +290,15 @@ def _diagnose_before_first_kernel(profile: model.RankProfile, lead_in: int) -> m
         waits = Text(
             "For {share} of the time before the first kernel, the host waits in {call}, presumably for work that was"
             " launched before the recording.",
-            percent(longest.call_ns / lead_in, 0),
-            host_name(longest.call),
+            share=percent(longest.call_ns / lead_in, 0),
+            call=host_name(longest.call),
         )
         return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
     if longest:
         place = Text(
-            "The longest gap before the first kernel: {place}, {time}.", place_in_words(longest), in_ms(longest.ns)
+            "The longest gap before the first kernel: {place}, {time}.",
+            place=place_in_words(longest),
+            time=in_ms(longest.ns),
         )
         evidence = sentences(evidence, place)
     if len(profile.units) > 1:

@@ -131,7 +131,7 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     evidence: str = Text(
         "Per step, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank} waits least"
         " because it arrives last.",
-        name, in_ms(least), in_ms(usual),
+        rank=name, least=in_ms(least), usual=in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
     if (own := _diagnose_idle_host(slow)) is not None and own.severity == "warning":
@@ -205,7 +205,11 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     longer_by_operator = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
-    named = [Text("{name} {time}", name, in_ms(ns)) for name, ns in most.most_common(_NAMED) if ns >= NOTABLE * whole]
+    named = [
+        Text("{name} {time}", name=name, time=in_ms(ns))
+        for name, ns in most.most_common(_NAMED)
+        if ns >= NOTABLE * whole
+    ]
     sentence = Text("Largest parts of the additional time: {names}.", joined(COMMA, named)) if named else ""
     if sum(slow.calls.values()) != sum(typical.calls.values()):
         return _excess_by_calls(slow, typical, longer_by_operator, sentence)
@@ -246,7 +250,9 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
     if not is_another or 2 * running < longer or _excess_in_range(kind, typical):
         return ""
     return Text(
-        "Steps of two kinds alternate, and {count} of {total} take much longer than the others", len(slow), len(steps)
+        "Steps of two kinds alternate, and {count} of {total} take much longer than the others",
+        count=len(slow),
+        total=len(steps),
     )
 
 
@@ -260,7 +266,7 @@ def _excess_by_calls(
     no range did.
     """
     whole, calls, usual_calls = slow.ns - typical.ns, sum(slow.calls.values()), sum(typical.calls.values())
-    counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", calls, usual_calls)
+    counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", count=calls, median=usual_calls)
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
         advice = Text(
@@ -287,7 +293,7 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
     if not telling:
         return None
     ns, name = min(telling)
-    evidence = Text("{time} of the additional time passes in the range {name}.", in_ms(ns), host_name(name))
+    evidence = Text("{time} of the additional time passes in the range {name}.", time=in_ms(ns), name=host_name(name))
     return HostExcess(evidence, Text("most of the additional time passes in {place}", host_name(name)))
 
 
@@ -295,8 +301,8 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     """Return the explanation of a step that is longer mainly by ``ns`` at one place without operators."""
     evidence: str = Text(
         "Outside of all operators, the host spends {time} more than in the median step: {place}.",
-        in_ms(ns),
-        place_words(place),
+        time=in_ms(ns),
+        place=place_words(place),
     )
     if _CALLS_OPERATORS.match(place.inside):
         short = Text(
@@ -328,8 +334,10 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
             shapes = max(new - old, key=_elements), max(old - new, key=_elements)
             sizes = Text(
                 "The inputs of {operator} have the shapes {shapes}; in the median step, they have {median_shapes}.",
-                host_name(name), *map(host_name, shapes),
-            )  # fmt: skip
+                operator=host_name(name),
+                shapes=host_name(shapes[0]),
+                median_shapes=host_name(shapes[1]),
+            )
             if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
                 return HostExcess(sizes)
             advice = Text("make the inputs of all steps similar in size: sort, split or pack them")
@@ -376,7 +384,7 @@ def place_words(place: model.HostPlace) -> str:
             inside,
         )
     if place.inside and place.around:
-        return Text("in {inside} (within {around})", inside, host_name(place.around))
+        return Text("in {inside} (within {around})", inside=inside, around=host_name(place.around))
     if place.inside:
         return Text("in {inside}", inside)
     if place.saving:
@@ -385,7 +393,7 @@ def place_words(place: model.HostPlace) -> str:
             place.before,
         )
     if place.before and place.after:
-        return Text("between {before} and {after}", host_name(place.before), host_name(place.after))
+        return Text("between {before} and {after}", before=host_name(place.before), after=host_name(place.after))
     if place.before:
         return Text("after the last operator ({before})", host_name(place.before))
     return Text("before the first operator ({after})", host_name(place.after))
@@ -424,26 +432,28 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     evidence: str = Text(
         "In a typical step of {step_time}, no operator ran on the host for {time} ({share}). The longest such gap:"
         " {place}, {longest}.",
-        in_ms(whole), in_ms(idle), share, place_words(first), in_ms(saving),
+        step_time=in_ms(whole), time=in_ms(idle), share=share, place=place_words(first), longest=in_ms(saving),
     )  # fmt: skip
     advice = advice_on(first)
     if parts:
-        longest = joined(COMMA, (Text("{place} {time}", host_name(name), in_ms(ns)) for name, ns in parts))
+        longest = joined(COMMA, (Text("{place} {time}", place=host_name(name), time=in_ms(ns)) for name, ns in parts))
         evidence = sentences(
             evidence, Text("The longest calls within this part, with their mean time per step: {places}.", longest)
         )
         advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline: str = Text(
-        "No device data; for {share} of the time, the host runs no operator, mostly {place}", share, place_words(first)
+        "No device data; for {share} of the time, the host runs no operator, mostly {place}",
+        share=share,
+        place=place_words(first),
     )
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if 2 * saving < idle:
         saving = sum(ns for _, ns in places[:_NAMED])
         headline = Text(
             "No device data; for {share} of the time, the host runs no operator: {places}",
-            share,
-            _places_with_times(places[:_NAMED]),
+            share=share,
+            places=_places_with_times(places[:_NAMED]),
         )
     elif spread:
         headline = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving))
@@ -507,7 +517,7 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
 
 def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
     """Return places with their ns in words."""
-    return joined(COMMA, (Text("{place} {time}", place_words(place), in_ms(ns)) for place, ns in places))
+    return joined(COMMA, (Text("{place} {time}", place=place_words(place), time=in_ms(ns)) for place, ns in places))
 
 
 def _timer_spread(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
@@ -580,12 +590,13 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     frequent = calls.most_common(_NAMED)
     most = joined(
-        COMMA, (Text("{name} ({count:,.0f})", host_name(name), total / len(steps)) for name, total in frequent)
+        COMMA,
+        (Text("{name} ({count:,.0f})", name=host_name(name), count=total / len(steps)) for name, total in frequent),
     )
     evidence = Text(
         "A step of {step_time} runs {count:,.0f} operators. In total, operators and pauses shorter than 0.1 ms take"
         " {time}. Most frequent: {operators}.",
-        in_ms(whole), calls.total() / len(steps), in_ms(small), most,
+        step_time=in_ms(whole), count=calls.total() / len(steps), time=in_ms(small), operators=most,
     )  # fmt: skip
     advice: str = Text(
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
@@ -609,7 +620,7 @@ def _diagnose_compilation(profile: model.RankProfile) -> model.Diagnosis | None:
     affected = sum(2 * step.compiling_ns * len(steps) >= compiling for step in steps)
     evidence = Text(
         "torch.compile takes {time} in {affected} of {count} steps, {share} of the time of all steps.",
-        in_ms(compiling), affected, len(steps), percent(compiling / whole, 0),
+        time=in_ms(compiling), affected=affected, count=len(steps), share=percent(compiling / whole, 0),
     )  # fmt: skip
     saving = compiling // len(steps)
     return model.Diagnosis(
@@ -626,7 +637,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
     shares = ((host_name(call.name), percent(call.host_ns / own, 0)) for call in calls[:_NAMED])
-    longest = joined(COMMA, (Text("{name} ({share})", name, share) for name, share in shares))
+    longest = joined(COMMA, (Text("{name} ({share})", name=name, share=share) for name, share in shares))
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
@@ -634,7 +645,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     evidence: str = Text(
         "The trace has no device data. Operators ran on the host for {share} of the time, {time} per step. The longest:"
         " {longest}.",
-        percent(ran / whole, 0), in_ms(ran / len(profile.units)), longest,
+        share=percent(ran / whole, 0), time=in_ms(ran / len(profile.units)), longest=longest,
     )  # fmt: skip
     advice: str = Text(
         "compare the number of threads (OMP_NUM_THREADS) with the number of cores that this process has; then try"
@@ -676,11 +687,10 @@ def _trend_headline(steps: Sequence[model.HostStep]) -> str:
     same = all((step.calls, step.inputs) == (steps[0].calls, steps[0].inputs) for step in steps)
     if change is None or (same and max(change) < 2 * min(change)):
         return ""
+    times = {"first_time": in_ms(change[0]), "last_time": in_ms(change[1])}
     if change[0] > change[1]:
-        return Text(
-            "No device data; the step time keeps falling, from {first_time} to {last_time}", *map(in_ms, change)
-        )
-    return Text("No device data; the step time keeps growing, from {first_time} to {last_time}", *map(in_ms, change))
+        return Text("No device data; the step time keeps falling, from {first_time} to {last_time}", **times)
+    return Text("No device data; the step time keeps growing, from {first_time} to {last_time}", **times)
 
 
 def trend(times: Sequence[int]) -> tuple[int, int] | None:
@@ -718,7 +728,11 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
     labels += [(FAMILIES[family], ns) for family, ns in families.most_common(1)]
     for label, ns in labels:
         if 2 * ns >= whole:
-            return Text("No device data; {share} of the time passes in {operators}", percent(ns / whole, 0), label)
+            return Text(
+                "No device data; {share} of the time passes in {operators}",
+                share=percent(ns / whole, 0),
+                operators=label,
+            )
     return ""
 
 
@@ -735,9 +749,9 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
     if place is not None:
         stretch = Text(
             "The longest time without an operator: {place}, {time} in step {number}.",
-            place_words(place),
-            in_ms(longest),
-            number,
+            place=place_words(place),
+            time=in_ms(longest),
+            number=number,
         )
         evidence = sentences(evidence, stretch)
     headline = Text(

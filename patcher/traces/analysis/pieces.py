@@ -192,14 +192,16 @@ def _joined_checks(pieces: Sequence[RankProfile]) -> Iterator[Check]:
         failed = next((check for check in group if not check.ok), group[0])
         count = sum(not check.ok for check in group)
         evidence = Text(
-            "{check_result} (in the first of the {count} traces of this window)", failed.evidence, len(group)
+            "{check_result} (in the first of the {count} traces of this window)",
+            check_result=failed.evidence,
+            count=len(group),
         )
         if count:
             evidence = Text(
                 "{check_result} (failed in {count} of the {total} traces of this window)",
-                failed.evidence,
-                count,
-                len(group),
+                check_result=failed.evidence,
+                count=count,
+                total=len(group),
             )
         yield dataclasses.replace(failed, evidence=evidence)
 

@@ -41,8 +41,8 @@ class PipelineStage(NamedTuple):
         """Number and ranks of the stage in words."""
         ranks = listed([profile.rank for profile in self.profiles if profile.rank is not None])
         if len(self.profiles) == 1:
-            return Text("stage {number} (rank {rank})", self.number, ranks)
-        return Text("stage {number} (ranks {ranks})", self.number, ranks)
+            return Text("stage {number} (rank {rank})", number=self.number, rank=ranks)
+        return Text("stage {number} (ranks {ranks})", number=self.number, ranks=ranks)
 
     @property
     def computing_ns(self) -> int:

@@ -46,7 +46,9 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
             return diagnosis
         return dataclasses.replace(
             diagnosis,
-            headline=Text("{title}, mostly while the host was in {call}", diagnosis.title, host_name(cause.name)),
+            headline=Text(
+                "{title}, mostly while the host was in {call}", title=diagnosis.title, call=host_name(cause.name)
+            ),
             saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
             culprit=cause.name,
         )
@@ -54,8 +56,8 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         diagnosis,
         headline=Text(
             "{title}, mostly at one place: {place}",
-            diagnosis.title,
-            host_activity(gap) if gap.call or gap.within else place_of(gap),
+            title=diagnosis.title,
+            place=host_activity(gap) if gap.call or gap.within else place_of(gap),
         ),
         saving_ns=min(diagnosis.saving_ns, gap.ns // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),

@@ -215,7 +215,7 @@ def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     ]
     if all(ranks):
         spans: list[str] = [
-            Text("{rank}, {steps}", rank, profile.span) for rank, profile in zip(ranks, every, strict=True)
+            Text("{rank}, {steps}", rank=rank, steps=profile.span) for rank, profile in zip(ranks, every, strict=True)
         ]
         stages = [f"{profile.part} {rank}".strip() for rank, profile in zip(ranks, every, strict=True)]
         candidates = [ranks, stages, spans, *candidates]

@@ -218,16 +218,16 @@ def _why_unmatched(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: S
     if len(replays) != len(graphs):
         return Text(
             "a step replays {count} graphs, but {captured} graphs of its batch size were captured",
-            len(replays),
-            len(graphs),
+            count=len(replays),
+            captured=len(graphs),
         )
     tasks, texts = trace.tasks, trace.names.texts
     for replay, graph in zip(replays, graphs, strict=True):
         if len(replay) != len(graph):
             return Text(
                 "a replayed graph has {count:,} kernels, but {captured:,} were captured",
-                len(replay),
-                len(graph),
+                count=len(replay),
+                captured=len(graph),
             )
         for task, call in zip(replay, graph, strict=True):
             if call.copy != (tasks.kind[task] == _COPY) or (call.kernel and call.kernel != texts[tasks.name[task]]):

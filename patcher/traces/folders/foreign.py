@@ -91,7 +91,9 @@ def by_name(file: Path) -> Foreign | None:
     """Return what the file of another tool is, and what reads it, by the end of its name; None for any other file."""
     if file.name.endswith((".nsys-rep", ".qdrep")):
         report, export = shlex.quote(str(file)), shlex.quote(str(file.with_suffix(".sqlite")))
-        hint = Text("run nsys export --type sqlite {report}, then rlpatch report {export}", report, export)
+        hint = Text(
+            "run nsys export --type sqlite {report}, then rlpatch report {export}", report=report, export=export
+        )
         return Foreign(Text("a report of Nsight Systems that has not been exported"), hint)
     return next((foreign for end, foreign in _ENDS.items() if file.name.endswith(end)), None)
 

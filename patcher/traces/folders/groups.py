@@ -133,9 +133,9 @@ def step_range_text(units: Iterable[int] | None, requested: int | None) -> str:
     first, end = numbers[0], numbers[-1] + 1
     text = f"{first}:{end}"
     if len(numbers) < end - first:
-        return Text("{window} ({count} steps)", text, len(numbers))
+        return Text("{window} ({count} steps)", window=text, count=len(numbers))
     if requested and len(numbers) < requested:
-        return Text("{window} ({count} of {total} steps)", text, len(numbers), requested)
+        return Text("{window} ({count} of {total} steps)", window=text, count=len(numbers), total=requested)
     return text
 
 
@@ -151,13 +151,15 @@ def ranks_text(group: TraceGroup) -> str:
         expected = {rank for rank in listed if not world or rank < world}
         missing = sorted(expected - set(group.ranks))
         return (
-            Text("{ranks}, missing {missing_ranks}", text or Text("none"), number_ranges(missing)) if missing else text
+            Text("{ranks}, missing {missing_ranks}", ranks=text or Text("none"), missing_ranks=number_ranges(missing))
+            if missing
+            else text
         )
     if not world or world <= len(group.ranks):
         return text
     if not text:
         return Text("none of {count} ranks", world)
-    return Text("{number} of {total} ranks: {ranks}", len(group.ranks), world, text)
+    return Text("{number} of {total} ranks: {ranks}", number=len(group.ranks), total=world, ranks=text)
 
 
 def common(paths: Iterable[Path]) -> Path:

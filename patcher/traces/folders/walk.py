@@ -151,7 +151,7 @@ def traces_to_read(path: Path) -> list[Path]:
         if trace == path and (other := foreign.by_name_or_content(path)):
             raise Problem(
                 Kind.TRACE,
-                Text("{file} is {format}, which rlpatch cannot read", path.name, other.what),
+                Text("{file} is {format}, which rlpatch cannot read", file=path.name, format=other.what),
                 str(path),
                 other.hint,
             )
@@ -175,7 +175,9 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if unparsed is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
         if other := next(filter(None, map(foreign.by_name, foreign_files)), None):
-            cause = Text("{folder} contains {format}, which rlpatch cannot read", path.name or path, other.what)
+            cause = Text(
+                "{folder} contains {format}, which rlpatch cannot read", folder=path.name or path, format=other.what
+            )
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)
     trace = unparsed or path

@@ -86,7 +86,7 @@ class DatabaseTrace(RankTrace):
             with database.opened(self.file) as db:
                 yield db
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            cause = Text("{file} cannot be read: {reason}", self.file.name, database.failure_reason(error))
+            cause = Text("{file} cannot be read: {reason}", file=self.file.name, reason=database.failure_reason(error))
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
@@ -149,8 +149,8 @@ class DatabaseTrace(RankTrace):
             cause = Text(
                 "{file} cannot be read: {table} is a view or a virtual table, or has generated columns, but "
                 "torch_npu writes plain tables",
-                self.file.name,
-                computed[0],
+                file=self.file.name,
+                table=computed[0],
             )
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN)
         for table, columns in _NEEDED.items():
@@ -160,12 +160,14 @@ class DatabaseTrace(RankTrace):
             if missing:
                 lacking = ", ".join(sorted(missing))
                 what = (
-                    Text("the column {columns} of the table {table}", lacking, table)
+                    Text("the column {columns} of the table {table}", columns=lacking, table=table)
                     if table in self.tables
                     else Text("the table {table}", table)
                 )
                 cause = Text(
-                    "{file} is not a database of torch_npu.profiler: {missing_part} is missing", self.file.name, what
+                    "{file} is not a database of torch_npu.profiler: {missing_part} is missing",
+                    file=self.file.name,
+                    missing_part=what,
                 )
                 hint = Text("rlpatch reads only the file ascend_pytorch_profiler_<rank>.db of torch_npu.profiler")
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)

@@ -279,8 +279,8 @@ class ChromeEvents:
                 raise self._problem(
                     Text(
                         "{name} has no traceEvents list in its first {count:,} bytes",
-                        self.path.name,
-                        len(unparsed),
+                        name=self.path.name,
+                        count=len(unparsed),
                     ),
                     file,
                 )
@@ -289,7 +289,7 @@ class ChromeEvents:
     def _problem(self, cause: str, file: _Stream) -> Problem:
         """Build a Problem (TRACE) about the file from ``cause``, and why the gzip file is cut off, if it is."""
         if file.cut:
-            cause = Text("{cause}: {reason}", cause, file.cut)
+            cause = Text("{cause}: {reason}", cause=cause, reason=file.cut)
         hint = Text(
             "run `rlpatch traces {parent}` to see which traces are complete", shlex.quote(str(self.path.parent))
         )

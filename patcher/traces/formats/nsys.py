@@ -146,7 +146,7 @@ class _Export:
             )
         for table, needed in _COLUMNS.items():
             if lacking := ", ".join(sorted(needed - self.tables.get(table, needed))):
-                raise _unreadable(self.file, Text("the table {table} lacks {columns}", table, lacking))
+                raise _unreadable(self.file, Text("the table {table} lacks {columns}", table=table, columns=lacking))
         if _TEXTS not in self.tables and self.tables.keys() & {_KERNELS, _CALLS, _RANGES}:
             raise _unreadable(self.file, Text("the table {table} is missing", _TEXTS))
 
@@ -262,7 +262,7 @@ class _Export:
         """Yield a sentence on each table that is missing, and one if graphs were recorded whole, not by kernel."""
         for table, what in _WITHOUT.items():
             if table not in self.tables and (table != _KERNELS or _GRAPHS not in self.tables):
-                yield Text("the table {table} is missing: {consequence}", table, what)
+                yield Text("the table {table} is missing: {consequence}", table=table, consequence=what)
         if _GRAPHS in self.tables:
             yield _WHOLE_GRAPHS
 
@@ -325,11 +325,11 @@ def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-        raise _unreadable(file, Text("{part}: {error}", what, database.failure_reason(error))) from None
+        raise _unreadable(file, Text("{part}: {error}", part=what, error=database.failure_reason(error))) from None
 
 
 def _unreadable(file: Path, what: str) -> Problem:
     """Build a Problem (TRACE): the export cannot be read because of ``what``; the hint exports it again."""
     report = shlex.quote(str(file.with_suffix(".nsys-rep")))
     again = Text("export the report again: nsys export --type sqlite --force-overwrite true {report}", report)
-    return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", file.name, what), str(file), again)
+    return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", file=file.name, reason=what), str(file), again)

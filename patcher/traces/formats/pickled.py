@@ -58,7 +58,11 @@ def load(data: bytes, name: str, progress: Progress = ignore) -> Any:
         )
         raise Problem(
             Kind.TRACE,
-            Text("{file} contains data that does not belong in a memory snapshot: {reason}", name, refused.args[0]),
+            Text(
+                "{file} contains data that does not belong in a memory snapshot: {reason}",
+                file=name,
+                reason=refused.args[0],
+            ),
             name,
             hint,
         ) from None

@@ -28,7 +28,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
             "header",
             tag("h1", "rlpatch compare"),
             [
-                faint(Text("{side}: {origin}", name, origin(", ".join(profile.sources), profile)))
+                faint(Text("{side}: {origin}", side=name, origin=origin(", ".join(profile.sources), profile)))
                 for name, profile in sides.items()
             ],
         ),
@@ -67,22 +67,28 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """
     first, second = comparison.median_ns
     median = Text("median step (host time)") if comparison.clock == "host" else Text("median step")
-    yield duration(first), Text("before: {median}, {steps}", median, steps_text(len(comparison.before.units_ns)))
-    yield duration(second), Text("after: {median}, {steps}", median, steps_text(len(comparison.after.units_ns)))
+    yield (
+        duration(first),
+        Text("before: {median}, {steps}", median=median, steps=steps_text(len(comparison.before.units_ns))),
+    )
+    yield (
+        duration(second),
+        Text("after: {median}, {steps}", median=median, steps=steps_text(len(comparison.after.units_ns))),
+    )
     if comparison.change:
         low, estimate, high = comparison.change
         yield signed(estimate), Text("change of the median step time")
-        yield Text("{low} to {high}", signed(low), signed(high)), Text("95 % interval of the change")
+        yield Text("{low} to {high}", low=signed(low), high=signed(high)), Text("95 % interval of the change")
         if first:
             yield f"{sign(estimate)}{percent(abs(estimate) / first)}", Text("relative change of the median step time")
         if equal := comparison.equal_load:
             low, estimate, high = equal.change
             about = Text(
                 "change at equal load ({load}), by a linear fit that explains {share} of the variation between steps",
-                joined(AND, equal.by),
-                percent(equal.fit, 0),
+                load=joined(AND, equal.by),
+                share=percent(equal.fit, 0),
             )
-            yield Text("{change} ({low} to {high})", signed(estimate), signed(low), signed(high)), about
+            yield Text("{change} ({low} to {high})", change=signed(estimate), low=signed(low), high=signed(high)), about
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -100,7 +106,7 @@ def _verdict(comparison: Comparison) -> str:
         ALIKE: Text("No clear difference: {change}", change),
     }  # fmt: skip
     if comparison.verdict not in (*DECIDED, *verdicts):
-        return Text("{change}: {verdict}", change, comparison.verdict)
+        return Text("{change}: {verdict}", change=change, verdict=comparison.verdict)
     changed = duration(abs(estimate))
     certain = Text("Slower by {time} per step", changed) if estimate > 0 else Text("Faster by {time} per step", changed)
     return verdicts.get(comparison.verdict, certain)

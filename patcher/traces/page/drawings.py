@@ -45,7 +45,9 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
         )
     )
     if each > 1:
-        about = Text("There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each, about)
+        about = Text(
+            "There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each=each, about=about
+        )
     legend = [tag("li", svg.icon(svg.swatch(part)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
     legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), Text("time on the host")))
     figure = tag("figure", _stacked_bars(groups, profile.median_ns), tag("figcaption", about))
@@ -91,9 +93,9 @@ def _bar_tooltip(group: Sequence[RecordedUnit], mean: Mapping[str, float], host:
     ``mean`` maps parts to ns, ``host`` is in ns.
     """
     first, last = group[0].number, group[-1].number
-    name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first, last)
-    parts = (Text("{part} {time}", PARTS[part], duration(value)) for part, value in mean.items() if value)
-    head = Text("{steps}: {time}", name, duration(sum(mean.values())))
+    name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first=first, last=last)
+    parts = (Text("{part} {time}", part=PARTS[part], time=duration(value)) for part, value in mean.items() if value)
+    head = Text("{steps}: {time}", steps=name, time=duration(sum(mean.values())))
     return joined("\n", (head, *parts, Text("host time: {host}", duration(host))))
 
 
@@ -127,7 +129,7 @@ def load_charts(profile: RankProfile) -> Content:
             if not on_device:
                 caption = Text("Step time on the host by {load}", about)
             if explained := _growth_in_words(values, times):
-                caption = Text("{caption}: {explained}", caption, explained)
+                caption = Text("{caption}: {explained}", caption=caption, explained=explained)
             drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
     return section(Text("Step time and workload"), drawn) if drawn else None
 
@@ -146,14 +148,14 @@ def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
         return Text(
             "by a linear fit, the time falls by {time} per unit of the horizontal axis; the fit"
             " explains {share} of the variation",
-            duration(-slope),
-            explains,
+            time=duration(-slope),
+            share=explains,
         )
     return Text(
         "by a linear fit, the time rises by {time} per unit of the horizontal axis; the fit"
         " explains {share} of the variation",
-        duration(slope),
-        explains,
+        time=duration(slope),
+        share=explains,
     )
 
 
@@ -183,11 +185,17 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
     across = Scale(low, high, _LEFT + 15, WIDTH - 15)
     dots = [
         svg.shape(
-            "circle", title=Text("step #{number}: {value:,} {load}, {time}", number, value, about, duration(time)),
-            r=3.5, class_="dot", cx=across(value), cy=up(time),
+            "circle",
+            title=Text(
+                "step #{number}: {value:,} {load}, {time}", number=number, value=value, load=about, time=duration(time)
+            ),
+            r=3.5,
+            class_="dot",
+            cx=across(value),
+            cy=up(time),
         )
         for value, time, number in points[:: math.ceil(len(points) / 600)]
-    ]  # fmt: skip
+    ]
     ends = [
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]

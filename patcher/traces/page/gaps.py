@@ -32,10 +32,10 @@ def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
     """
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
-        return Text("step #{number}, {time} after its start", gap.unit, duration(gap.begin_ns))
+        return Text("step #{number}, {time} after its start", number=gap.unit, time=duration(gap.begin_ns))
     return tag(
         "a",
-        Text("step #{number}, {time} after its start", drawn, duration(gap.spots[drawn][0])),
+        Text("step #{number}, {time} after its start", number=drawn, time=duration(gap.spots[drawn][0])),
         href=f"#{_name(profile, at, drawn)}",
     )
 
@@ -51,11 +51,11 @@ def idle_frames(profile: RankProfile, lanes: Lanes, across: Scale, height: float
             begin, ns = gap.spots[lanes.number]
             title = Text(
                 "{number}: {place}\n{why}\n{time}, begins at {begin}",
-                at + 1,
-                cut(place_of(gap)),
-                cut(why(gap)),
-                duration(ns),
-                duration(begin),
+                number=at + 1,
+                place=cut(place_of(gap)),
+                why=cut(why(gap)),
+                time=duration(ns),
+                begin=duration(begin),
             )
             wide = max(across.length(ns), 1.0)
             name = _name(profile, at, lanes.number)

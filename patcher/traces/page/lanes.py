@@ -68,7 +68,10 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
         figures.append(
             tag(
                 "figure",
-                tag("figcaption", Text("{step}, #{number}: {time}", name, lanes.number, duration(lanes.device_ns))),
+                tag(
+                    "figcaption",
+                    Text("{step}, #{number}: {time}", step=name, number=lanes.number, time=duration(lanes.device_ns)),
+                ),
                 drawn,
             )
         )
@@ -167,12 +170,12 @@ def _shapes_of_row(spans: Iterable[Span], across: Scale, y: int, shortest: int, 
         kind = f"{_kind(span)}{'' if span.own else ' others'}"
         if span.ns >= shortest and span.kind != LAUNCH:
             ((begin, end),) = merge_spans([ends], 0)
-            values = cut(span.name), duration(span.ns), duration(span.begin_ns)
-            title = Text("{name}\n{time}, begins at {begin}", *values)
+            values = {"name": cut(span.name), "time": duration(span.ns), "begin": duration(span.begin_ns)}
+            title = Text("{name}\n{time}, begins at {begin}", **values)
             if span.count > 1 and span.kind in KINDS:
-                title = Text("{name}\n{time}, begins at {begin}, {count} tasks", *values, span.count)
+                title = Text("{name}\n{time}, begins at {begin}, {count} tasks", **values, count=span.count)
             elif span.count > 1:
-                title = Text("{name}\n{time}, begins at {begin}, {count} events", *values, span.count)
+                title = Text("{name}\n{time}, begins at {begin}, {count} events", **values, count=span.count)
             yield svg.shape("rect", title=title, x=begin, y=y, width=max(end - begin, 1), height=_BAR, class_=kind)
         else:
             small.setdefault(kind, []).append(ends)

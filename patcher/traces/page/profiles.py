@@ -53,7 +53,10 @@ def profile_section(
         else Text("{time} on the host", duration(profile.host_median_ns))
     )
     return tag(
-        "details", tag("summary", Text("{capture}: median step time {median}", name, median)), inner, open=opened
+        "details",
+        tag("summary", Text("{capture}: median step time {median}", capture=name, median=median)),
+        inner,
+        open=opened,
     )
 
 
@@ -91,7 +94,7 @@ def _checks(profile: RankProfile) -> Content:
         tag(
             "li",
             tag("span", "ok") if check.ok else tag("span", "failed", class_="bad"),
-            Text(" {check}: {evidence}", check.id, check.evidence),
+            Text(" {check}: {evidence}", check=check.id, evidence=check.evidence),
         )
         for check in sorted(profile.checks, key=lambda check: check.ok)
     ]

@@ -76,7 +76,9 @@ def _bars(profile: RankProfile, lanes: Lanes, longest: int, top: int, near: floa
             (span.begin_ns * each, (span.begin_ns + span.ns) * each)
             for spans in lanes.streams.values() for span in spans if span.kind == kind
         )  # fmt: skip
-        title = Text("{rank}, step #{number}: {time}", _name(profile), lanes.number, duration(lanes.device_ns))
+        title = Text(
+            "{rank}, step #{number}: {time}", rank=_name(profile), number=lanes.number, time=duration(lanes.device_ns)
+        )
         yield strokes(merge_spans(bars, near), top + below, 6, kind, title)
 
 
@@ -113,7 +115,11 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
     each = math.ceil(len(numbers) * len(chosen) / min(8 * limits.bars, _CELLS))
     columns = [numbers[at : at + each] for at in range(0, len(numbers), each)]
     figures = [
-        tag("figure", tag("figcaption", Text("{title}. {about}", *measure[:2])), _heat_map_of(chosen, columns, measure))
+        tag(
+            "figure",
+            tag("figcaption", Text("{title}. {about}", title=measure[0], about=measure[1])),
+            _heat_map_of(chosen, columns, measure),
+        )
         for measure in _measures(chosen)
     ]
     about = Text(
@@ -147,8 +153,13 @@ def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int
             number = max(there, key=lambda number: abs(changes[number]), default=None)
             if number is not None:
                 change = changes[number]
-                values = _name(profile), number, duration(rank_times[number]), f"{sign(change)}{percent(abs(change))}"
-                title = Text("{rank}, step #{number}: {time}, {change}", *values)
+                title = Text(
+                    "{rank}, step #{number}: {time}, {change}",
+                    rank=_name(profile),
+                    number=number,
+                    time=duration(rank_times[number]),
+                    change=f"{sign(change)}{percent(abs(change))}",
+                )
                 drawn.append(svg.shape(
                     "rect", title=title, x=_LEFT + at * wide, y=row * _CELL, width=wide - min(1, wide / 5),
                     height=_CELL - 1, class_=shade(change),
@@ -164,7 +175,9 @@ def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int
         for at, numbers in enumerate(columns[::every])
     ]
     label = Text(
-        "{title} of {count} ranks: deviation from the median of all ranks in each step", title_of_all, len(profiles)
+        "{title} of {count} ranks: deviation from the median of all ranks in each step",
+        title=title_of_all,
+        count=len(profiles),
     )
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
@@ -202,7 +215,7 @@ def _left_out(profiles: Sequence[RankProfile]) -> Content:
     """Return a sentence on the ranks that are not drawn; False if all are."""
     hidden = len(profiles) - MOST
     return hidden > 0 and faint(
-        Text("Only the {count} slowest ranks are drawn; {more} more are left out.", MOST, hidden)
+        Text("Only the {count} slowest ranks are drawn; {more} more are left out.", count=MOST, more=hidden)
     )
 
 

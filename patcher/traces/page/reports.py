@@ -147,14 +147,14 @@ def _diagnoses(report: TraceReport) -> Content:
         if diagnosis.saving_ns and median:
             saving = Text(
                 "Upper bound of the saving: {time} per step ({share}).",
-                duration(diagnosis.saving_ns),
-                percent(diagnosis.saving_ns / median, 0),
+                time=duration(diagnosis.saving_ns),
+                share=percent(diagnosis.saving_ns / median, 0),
             )
         whose = profile.name if profile and len(report.captures) > 1 else ""
         severity = f" {diagnosis.severity}" if diagnosis.severity in ("problem", "warning") else ""
         return tag(
             "article",
-            tag("h3", Text("{profile}: {title}", whose, diagnosis.title) if whose else diagnosis.title),
+            tag("h3", Text("{profile}: {title}", profile=whose, title=diagnosis.title) if whose else diagnosis.title),
             tag("p", diagnosis.evidence),
             diagnosis.advice and tag("p", Text("Suggestion: {advice}", diagnosis.advice)),
             saving and tag("p", tag("strong", saving)),

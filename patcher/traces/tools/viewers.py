@@ -118,16 +118,16 @@ def _missing_files(files: Sequence[FileCheck]) -> Iterator[str]:
         checks = [file for file in files if file.name == name]
         missing = sum(not file.there for file in checks)
         if missing:
-            lack = Text("{file} is missing; it is needed for {view}", name, shows)
+            lack = Text("{file} is missing; it is needed for {view}", file=name, view=shows)
             if len(checks) > 1:
                 lack = Text(
                     "{file} is missing in {missing} of {count} traces; it is needed for {view}",
-                    name,
-                    missing,
-                    len(checks),
-                    shows,
+                    file=name,
+                    missing=missing,
+                    count=len(checks),
+                    view=shows,
                 )
-            yield Text("{problem}. This is normal if {condition}", lack, unless) if unless else lack
+            yield Text("{problem}. This is normal if {condition}", problem=lack, condition=unless) if unless else lack
 
 
 def _analyze_viewer(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
@@ -145,7 +145,9 @@ def _analyze_viewer(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
         ranks += trace_ranks
         if not trace_ranks:
             unknown = Text("torch_npu knows the rank only if torch.distributed is in use")
-            lacks.append(Text("{folder} has no profiler_info_RANK.json: {reason}", trace.path.name, unknown))
+            lacks.append(
+                Text("{folder} has no profiler_info_RANK.json: {reason}", folder=trace.path.name, reason=unknown)
+            )
     if len(set(map(int, ranks))) < len(ranks):
         lacks.append(
             Text(
@@ -160,6 +162,6 @@ def _analyze_viewer(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
 def _perfetto_limits(trace: RecordedTrace) -> Iterator[str]:
     """Yield sentences on what keeps Perfetto from showing a trace: it is not whole, or over 2 GB without gzip."""
     if trace.state not in (WHOLE, FOREIGN):
-        yield Text("the trace is {state}: {reason}", trace.state, trace.why)
+        yield Text("the trace is {state}: {reason}", state=trace.state, reason=trace.why)
     if trace.size > PERFETTO_BYTES and trace.path.suffix != ".gz":
         yield Text("the file is too large for a browser: run `trace_processor --httpd FILE`, then open Perfetto")

@@ -79,7 +79,7 @@ TRANSLATIONS = {
         (Text("nobody knows {name}", "x"), "nobody knows x"),
         (Text("{name} is there", "a plain text"), "a plain text 在"),  # a value is no text
         (Text("{name} is there", Text("a plain text")), "一句话 在"),
-        (Text("{name} was {state} for {seconds:.1f} s", "a", Text("b"), 2), "2.0 秒内 a 为 b"),
+        (Text("{name} was {state} for {seconds:.1f} s", name="a", state=Text("b"), seconds=2), "2.0 秒内 a 为 b"),
         (Text("{what} is {what!r}", "x"), "'x'"),
         (Text("{literal} %s \\1"), "{literal} %s \\1"),
         (Text("{name} is there", "{0} %s {name}"), "{0} %s {name} 在"),
@@ -111,10 +111,23 @@ def test_texts_are_put_together_without_losing_what_they_are() -> None:
     assert (lines("a\nb"), lines("a"), lines("")) == (["a", "b"], ["a"], [])
 
 
-@pytest.mark.parametrize("values", [("a",), ("a", "b", "c")])
-def test_names_and_values_pair(values: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="values for"):
-        Text("{one} and {two}, {one}", *values)
+@pytest.mark.parametrize(
+    ("template", "only_value", "values"),
+    [
+        ("{one} and {two}, {one}", ("a",), {}),
+        ("{one} and {two}, {one}", ("a", "b"), {}),
+        ("{one} and {two}, {one}", ("a",), {"two": "b"}),
+        ("{one} and {two}, {one}", (), {"one": "a"}),
+        ("{one} and {two}, {one}", (), {"one": "a", "two": "b", "three": "c"}),
+        ("{one}", ("a", "b"), {}),
+        ("nothing", ("a",), {}),
+    ],
+)
+def test_several_values_are_given_by_the_names_of_their_template(
+    template: str, only_value: tuple[str, ...], values: dict[str, str]
+) -> None:
+    with pytest.raises(ValueError, match="name"):
+        Text(template, *only_value, **values)
 
 
 def test_lines_end_between_characters_and_never_before_a_comma() -> None:
