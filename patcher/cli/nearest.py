@@ -117,7 +117,7 @@ def load(file: Path) -> ConfigurationFile:
                     Text("replace the link with a copy of the file that it points to"),
                 )
             elif not stat.S_ISREG(link.st_mode):
-                refused, change = Text("not a regular file"), Text("replace the configuration with a regular file")
+                refused, change = Text("not a regular file"), Text("replace the configuration file with a regular file")
             else:
                 with folder.reading(file.name) as stream:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)

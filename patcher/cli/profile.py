@@ -35,7 +35,7 @@ def _preset(name: str) -> str:
     """
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
-        cause = Text("--preset {name}: no configuration in this folder or above it", name)
+        cause = Text("--preset {name}: no rlpatch configuration in this folder or above it", name)
         raise usage(cause, CommandLine("config", "--help"))
     return name
 

@@ -258,7 +258,7 @@ def growth(run: RunTimeline) -> Table:
         Column("step", Text("step"), Unit(str, missing="-"), optional=True),
         Column("per_step_bytes", Text("growth per step"), BYTES, optional=True),
         Column("first_bytes", Text("initial or usual size"), BYTES),
-        Column("last_bytes", Text("final or largest size"), BYTES),
+        Column("last_bytes", Text("final or peak size"), BYTES),
         Column("seconds", Text("duration"), Unit(seconds), optional=True),
         Column("doing", Text("activity"), optional=True),
     )

@@ -148,7 +148,7 @@ class SglangRollout(SglangWorker, RolloutUnits):
     def yield_to(self, start: bool) -> None:
         """Close the window before SGLang's own profiler starts, and open none until it stops.
 
-        ``start`` tells whether it starts or stops.
+        ``start`` tells whether it starts or stops. A window that is due before it stops is lost.
         """
         self.will_start = start
         if start:

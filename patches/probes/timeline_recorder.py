@@ -374,7 +374,7 @@ class TimelineRecorder(MemoryUse):
             data = data[os.write(self.file or 0, data) :]
 
     def open_file(self, now_ms: int) -> None:  # docstring goes in
-        """Open the file with a header, if none is open; if one over half the limit is, first rename it PATH.old."""
+        """Open a file with a header, if none is open, or in place of one over half the limit, now PATH.old."""
         import json
         import os
         import zlib

@@ -119,7 +119,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         why=Text("the training step of this batch ends here"),
     )
     minis = loop(method, MINI, "dataloader", last=unit != CALL)
-    over = (leave(method, Text("the call of the stage ends here")),) if unit == CALL else ()
+    over = (leave(method, Text("the call that runs this stage ends here")),) if unit == CALL else ()
     return Recipe(
         name=_worker_name(unit),
         stage=stage,
@@ -150,8 +150,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         ),
         why=WHY,
         how=Text(
-            "inserts a line at the start of the function. The line calls a probe, which determines the role that the"
-            " call serves. The probe is a nested class at the end of TrainingWorker"
+            "inserts a line at the start of the function. The line calls a probe, which determines for which role the"
+            " function was called. The probe is a nested class at the end of TrainingWorker"
         ),
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         needed_until=REMOVE,

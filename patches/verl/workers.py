@@ -80,7 +80,7 @@ def _enter(method: str) -> Insertion:
 
 def _end(method: str) -> Insertion:
     """Return the line that ends a call of the stage."""
-    return leave(method, Text("the call of the stage ends here"), windows=(CALL,))
+    return leave(method, Text("the call that runs this stage ends here"), windows=(CALL,))
 
 
 class _Worker(NamedTuple):

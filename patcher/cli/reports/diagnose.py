@@ -65,7 +65,7 @@ OPTIONS = Group(
         type=click.IntRange(1, 20),
         default=3,
         metavar="N",
-        help="Ask the workers at most N times to record windows. Default: 3.",
+        help="Request windows at most N times. Default: 3.",
     ),
     Option(
         ["--steps"],

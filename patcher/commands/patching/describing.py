@@ -220,7 +220,7 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
         return Text("{count} lines inserted", count)
     different = sum(setting.changed for setting in place.settings)
     return Text(
-        "{different} of this release's {count} profiler arguments changed",
+        "{different} of the {count} arguments of the profiler changed",
         different=different,
         count=len(place.settings),
     )

@@ -21,9 +21,10 @@ Point = tuple[float, int]
 
 
 def places(timeline: RunTimeline) -> list[MemoryPlace]:
-    """Return the devices and hosts that have a lane: the fullest eight, devices first, with two points or more.
+    """Return the devices and hosts that have a lane, at most eight: devices before hosts, and the fullest first.
 
-    A lane is a row of the picture. The fullest has the largest share of its memory in use at its peak.
+    A lane is a row of the picture, with two points or more. The fullest device or host has the largest share of its
+    memory in use at its peak.
     """
     by_name = {(place.of, place.place): place for place in timeline.memory.places if len(place.points) > 1}
     ordered = (by_name.get((peak.of, peak.place)) for peak in timeline.memory.highest())

@@ -239,5 +239,5 @@ def waterfall(comparison: Comparison) -> Content:
     about = Text("Breakdown of the change from “before” to “after”; the bars add up to the total difference.")
     if low > 0:
         about = sentences(about, Text("The axis begins at {time}, not at 0.", duration(low)))
-    figure = svg.drawing(drawn, len(bars) * height + 4, Text("Waterfall chart of the change"))
+    figure = svg.drawing(drawn, len(bars) * height + 4, Text("Waterfall chart: which parts of the step time changed"))
     return section(Text("Where the difference comes from"), tag("figure", figure, tag("figcaption", about)))

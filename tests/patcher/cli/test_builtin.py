@@ -24,7 +24,7 @@ def test_each_setting_is_named_and_how_the_profiler_is_switched_on(run, site: Pa
     pristine = picture(site)
     said = run("apply", "vllm-ascend", *LEVEL, "--contents", "npu,cpu", "--path", site).stdout
     for line in (
-        "  patched vllm_ascend/worker/worker_v1.py, 4 of this release's 7 profiler arguments changed",
+        "  patched vllm_ascend/worker/worker_v1.py, 4 of the 7 arguments of the profiler changed",
         "    aic_metrics: torch_npu.profiler.AiCMetrics.AiCoreNone → torch_npu.profiler.AiCMetrics.Memory",
         ".ProfilerLevel.Level1 → torch_npu.profiler.ProfilerLevel.Level2 (vllm_ascend/worker/worker_v1.py:23)\n",
         "    activities: not set → [torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU]",
@@ -61,7 +61,7 @@ def test_other_settings_replace_those_before_and_the_released_ones_take_them_out
     assert b"            msprof_tx=True,  # rlpatch: vllm-ascend builtin\n" in (site / WORKER).read_bytes()
     back = run("apply", "vllm-ascend", "--builtin", "--level", "level1", "--path", site)
     assert (
-        "  patched vllm_ascend/worker/worker_v1.py, no lines inserted, 0 of this release's 1 profiler arguments changed"
+        "  patched vllm_ascend/worker/worker_v1.py, no lines inserted, 0 of the 1 arguments of the profiler changed"
         in back.stdout
     )
     assert "rlpatch revert" not in back.stdout
