@@ -106,7 +106,7 @@ class PackageStage:
             windows=(WHOLE,),
             why=self.WHY,
             how=self.HOW,
-            upstream=f"{path}, from {releases[0]} on",
+            upstream=Text("{file}, from {release} on", file=path, release=releases[0]),
             needed_until=self.REMOVE_WHEN,
         )
 

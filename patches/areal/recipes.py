@@ -92,7 +92,7 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
             "inserts a line at the start of the function. The line calls a probe, which determines the role that the"
             " call serves. The probe is a nested class at the end of the patched class"
         ),
-        upstream=f"{file}, from {RELEASES[0]} on",
+        upstream=Text("{file}, from {release} on", file=file, release=RELEASES[0]),
         needed_until=_REMOVE,
         strategies=("fsdp",) if unit == MICRO else _STRATEGIES,
         roles=ROLES[stage],
@@ -132,7 +132,7 @@ def _engine(stage: str) -> Recipe:
             "inserts one line before the loop over micro-batches. Through this line, a probe in the actor or critic"
             " counts the iterations"
         ),
-        upstream=f"{file}, from {RELEASES[0]} on",
+        upstream=Text("{file}, from {release} on", file=file, release=RELEASES[0]),
         needed_until=_REMOVE,
         strategies=("fsdp",),
         roles=ROLES[stage],

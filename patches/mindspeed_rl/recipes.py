@@ -99,7 +99,7 @@ _ROLLOUT = Recipe(
         "inserts one line where the engine is built, and one at the start of free_cache_engine(). These lines call a"
         " probe, which is a nested class at the end of VLLMInferEngine"
     ),
-    upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
+    upstream=Text("{file}, from {release} on", file=_ENGINE_FILE, release=RELEASES[0]),
     needed_until=_REMOVE,
     notes=(_DISPATCH,),
 )
@@ -170,7 +170,7 @@ def _engine(stage: str) -> Recipe:
             " iterable of mini-batches that the training loop reads. Between two batches, the wrapper starts, steps"
             " or stops the profiler. The trace is saved even if an exception ends the loop"
         ),
-        upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
+        upstream=Text("{file}, from {release} on", file=_TRAINING_ENGINE, release=releases[0]),
         needed_until=_REMOVE,
         strategies=("megatron",),
         roles=ROLES[stage],
@@ -220,7 +220,7 @@ def _worker(
             " inherit",
             class_name,
         ),
-        upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",
+        upstream=Text("{file}, from {release} on", file=structures[-1].file, release=structures[0].releases[0]),
         needed_until=_REMOVE,
         strategies=("megatron",),
         roles=(role,),

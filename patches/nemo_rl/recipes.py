@@ -119,7 +119,7 @@ def _recipe(worker: _Worker, stage: str, windows: tuple[str, ...], insertions: t
             "inserts one line at the start and one at the end of the call, and one line wherever a mini-batch or"
             " micro-batch ends and the next one begins"
         ),
-        upstream=f"{worker.file}, from {worker.releases[0]} on",
+        upstream=Text("{file}, from {release} on", file=worker.file, release=worker.releases[0]),
         needed_until=_REMOVE,
         strategies=(worker.strategy,),
         roles=ROLES[stage],

@@ -76,7 +76,7 @@ def _update(stage: str, *, role: str, class_name: str, fingerprints: tuple[str, 
             "inserts one line at the start of the function, one after the loop over the epochs, and one before and"
             " one after each micro-batch. Each optimizer step ends a mini-batch"
         ),
-        upstream=f"{file}, from {RELEASES[0]} on",
+        upstream=Text("{file}, from {release} on", file=file, release=RELEASES[0]),
         needed_until=_REMOVE,
         roles=(role,),
         notes=(_COUNTED, _OPTIMIZER),
@@ -126,7 +126,7 @@ def _forward(stage: str) -> Recipe:
             "inserts one line at the start and one at the end of the call, and one line before and one after each"
             " forward"
         ),
-        upstream=f"{file}, from {RELEASES[0]} on",
+        upstream=Text("{file}, from {release} on", file=file, release=RELEASES[0]),
         needed_until=_REMOVE,
         roles=ROLES[stage],
         notes=(_COUNTED,),

@@ -151,7 +151,7 @@ SCHEDULER = Recipe(
         " is a nested class at the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
-    upstream=f"{_SCHEDULER}, from 0.4.0 on",
+    upstream=Text("{file}, from {release} on", file=_SCHEDULER, release="0.4.0"),
     needed_until=Text(
         "the patch is no longer needed once SGLang's own profiler can record a window of decode steps of a chosen"
         " rollout and rank"
@@ -198,7 +198,7 @@ FORWARD_THREAD = Recipe(
         "inserts one line before SGLang starts the thread that runs the forward. Between two batches, this thread takes"
         " the profiler's start and stop commands from its queue of batches, and runs them"
     ),
-    upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
+    upstream=Text("{file}, {first} to {last}", file=_THREAD, first="0.4.0", last="0.5.3"),
     needed_until=Text(
         "the patch is no longer needed once nobody uses a release below {release} any more", "0.5.3.post1"
     ),

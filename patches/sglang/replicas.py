@@ -64,7 +64,11 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             "in the Ray actor of verl's server, the inserted code takes the replica number from the actor's name and"
             " sets VERL_REPLICA_RANK, as verl does for vLLM. In other processes the code does nothing"
         ),
-        upstream="verl/workers/rollout/sglang_rollout/async_sglang_server.py, from verl 0.6.1 on",
+        upstream=Text(
+            "{file}, from {release} on",
+            file="verl/workers/rollout/sglang_rollout/async_sglang_server.py",
+            release="verl 0.6.1",
+        ),
         needed_until=Text("the patch is no longer needed once verl tells SGLang's schedulers their replica number"),
         needs=tuple(recipe.name for recipe in recorders),
     )
@@ -78,7 +82,11 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             "inserts one line where a server is configured. In slime and its forks, the Ray actor that configures it"
             " knows the replica number"
         ),
-        upstream="slime/backends/sglang_utils/sglang_engine.py, from slime 0.2.1 on; the same file of miles",
+        upstream=Text(
+            "{file}, from {release} on, and the same file of miles",
+            file="slime/backends/sglang_utils/sglang_engine.py",
+            release="slime 0.2.1",
+        ),
         needed_until=Text("the patch is no longer needed once slime tells SGLang's schedulers their replica number"),
         needs=(named.name,),
     )

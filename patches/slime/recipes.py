@@ -164,7 +164,7 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
             " mini-batch or micro-batch. The inserted lines call a recorder, whose code is added at the end of the"
             " module"
         ),
-        upstream=f"{file}, from {releases[0]} on",
+        upstream=Text("{file}, from {release} on", file=file, release=releases[0]),
         needed_until=Text(
             "the patch is no longer needed once {package}'s profiler can record a window of mini-batches or"
             " micro-batches",

@@ -169,7 +169,11 @@ def _update(trainer: _Trainer) -> Recipe:
             " floating_point_ops() at the end of a micro-batch and _maybe_log_save_evaluate() after the optimizer"
             " step. rlpatch overrides both methods in the trainer's class"
         ),
-        upstream=f"{trainer.file}, from {trainer.releases[0]} on, on transformers from 4.56 on",
+        upstream=Text(
+            "{file}, from {release} on, with transformers 4.56 or later",
+            file=trainer.file,
+            release=trainer.releases[0],
+        ),
         needed_until=_REMOVE,
         roles=("actor",),
         notes=(_ONE, _DEEPSPEED),
@@ -193,7 +197,7 @@ def _log_probs(trainer: _Trainer, *structures: Structure) -> Recipe:
             "inserts one line before the loop over the micro-batches of the rollout. In the loop, the statement that"
             " ends a micro-batch gets one line before and one line after it"
         ),
-        upstream=f"{trainer.file}, from {trainer.releases[0]} on",
+        upstream=Text("{file}, from {release} on", file=trainer.file, release=trainer.releases[0]),
         needed_until=_REMOVE,
         roles=ROLES["compute-log-prob"],
         notes=(_NOT_ALWAYS,),

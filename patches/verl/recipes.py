@@ -153,7 +153,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
             "inserts a line at the start of the function. The line calls a probe, which determines for which role the"
             " function was called. The probe is a nested class at the end of TrainingWorker"
         ),
-        upstream=f"{_WORKER}, from {_ENGINES[0]} on",
+        upstream=Text("{file}, from {release} on", file=_WORKER, release=_ENGINES[0]),
         needed_until=REMOVE,
         strategies=_strategies(stage, unit),
         roles=ROLES[stage],
@@ -207,7 +207,7 @@ def _tinker(unit: str) -> Recipe:
             "inserts two lines: one before forward and backward, and one after the optimizer step. The lines call a"
             " probe, which this worker inherits from TrainingWorker"
         ),
-        upstream=f"{file}, from {releases[0]} on",
+        upstream=Text("{file}, from {release} on", file=file, release=releases[0]),
         needed_until=REMOVE,
         strategies=_strategies("update-policy", unit),
         roles=ROLES["update-policy"],
@@ -246,7 +246,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
             "inserts one line before the loop over micro-batches. Through this line, a probe in the worker counts the"
             " iterations"
         ),
-        upstream=f"{file}, from {engine.releases[0]} on",
+        upstream=Text("{file}, from {release} on", file=file, release=engine.releases[0]),
         needed_until=REMOVE,
         strategies=(engine.strategy,),
         roles=ROLES[stage],
@@ -270,7 +270,7 @@ def _in_megatron(stage: str) -> Recipe:
         structures=(Structure("", _ENGINES, file, _MEGATRON_LOOP, Text("Megatron's schedule runs the micro-batches")),),
         why=WHY,
         how=ITERATED,
-        upstream=f"{file}, from {_ENGINES[0]} on",
+        upstream=Text("{file}, from {release} on", file=file, release=_ENGINES[0]),
         needed_until=REMOVE,
         strategies=_MEGATRON,
         roles=ROLES[stage],

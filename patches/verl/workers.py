@@ -131,7 +131,7 @@ def _in_loops(
             "rlpatch wraps the batches over which the stage's loops iterate. Between two iterations, the wrapper"
             " starts, steps or stops the profiler. The trace is saved even if an exception ends the loop"
         ),
-        upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
+        upstream=Text("{file}, {first} to {last}", file=worker.file, first=LEGACY[0], last=LEGACY[-1]),
         needed_until=_REMOVE,
         strategies=(worker.strategy,),
         roles=ROLES[stage],
@@ -167,7 +167,7 @@ def _in_schedule(
         ),
         why=WHY,
         how=ITERATED,
-        upstream=f"{worker.file}, {LEGACY[0]} to {LEGACY[-1]}",
+        upstream=Text("{file}, {first} to {last}", file=worker.file, first=LEGACY[0], last=LEGACY[-1]),
         needed_until=_REMOVE,
         strategies=(worker.strategy,),
         roles=ROLES[stage],

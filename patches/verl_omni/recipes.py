@@ -30,7 +30,7 @@ def _recipe(stage: str, unit: str, *fingerprints: str) -> Recipe:
     (structure,) = recipe.structures
     return recipe._replace(
         structures=(Structure("", RELEASES, WORKER, fingerprints, structure.shape),),
-        upstream=f"{WORKER}, from {RELEASES[0]} on",
+        upstream=Text("{file}, from {release} on", file=WORKER, release=RELEASES[0]),
         strategies=_STRATEGIES,
     )
 

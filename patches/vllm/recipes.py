@@ -104,7 +104,7 @@ WORKER = Recipe(
         " them. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
-    upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
+    upstream=Text("{file}; from {release} on, CPUWorker inherits this method", file=_GPU, release="0.11.0"),
     needed_until=_REMOVE,
 )
 
@@ -130,7 +130,11 @@ CPU_WORKER = Recipe(
         "inserts one line at the start of execute_model(). This worker needs none in profile(), which it"
         " inherits from Worker, and none in sleep(), which does nothing"
     ),
-    upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
+    upstream=Text(
+        "{file}, 0.9.1 to 0.10.2. 0.8.5 and 0.9.0 have no CPU worker for V1; in later releases, the CPU worker inherits"
+        " execute_model()",
+        _CPU,
+    ),
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.11.0"),
 )
 
@@ -153,7 +157,7 @@ CPU_PROFILE = Recipe(
     ),
     why=Text("on CPUs, the engine's own profiler starts in this method, and not in Worker.profile()"),
     how=Text("inserts one line in profile(). The line calls a probe, which this worker inherits from Worker"),
-    upstream=f"{_CPU}, 0.11.1 to 0.30.0",
+    upstream=Text("{file}, {first} to {last}", file=_CPU, first="0.11.1", last="0.30.0"),
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.31.0"),
     needs=(WORKER.name,),
 )
@@ -223,7 +227,7 @@ CAPTURE = Recipe(
     ),
     why=_CAPTURE_WHY,
     how=_CAPTURE_HOW,
-    upstream=f"{_GPU}. {_CAPTURE_IN}",
+    upstream=Text("{file}. {process}.", file=_GPU, process=_CAPTURE_IN),
     needed_until=_CAPTURE_REMOVE,
     notes=(_CAPTURE_NOTE, graphs.MANY_SIZES),
 )  # fmt: skip
@@ -273,7 +277,7 @@ CPU_WARM_UP = Recipe(
     ),
     why=_CAPTURE_WHY,
     how=_COMPILE_HOW,
-    upstream=f"{_CPU}, 0.9.1 to 0.19.1",
+    upstream=Text("{file}, {first} to {last}", file=_CPU, first="0.9.1", last="0.19.1"),
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.20.0"),
     needs=(CAPTURE.name, INNER_CAPTURE.name),
 )
@@ -295,7 +299,11 @@ CPU_COMPILE = CPU_WARM_UP._replace(
             ),
         ),
     ),
-    upstream=f"{_CPU}, from 0.20.0 on; a model without a KV cache is compiled elsewhere and not recorded",
+    upstream=Text(
+        "{file}, from {release} on. A model without a KV cache is compiled elsewhere and not recorded",
+        file=_CPU,
+        release="0.20.0",
+    ),
     needed_until=_CAPTURE_REMOVE,
 )
 

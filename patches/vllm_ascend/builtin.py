@@ -39,7 +39,7 @@ _V1_INIT = Recipe(
         "rlpatch changes only the chosen arguments in the calls of torch_npu.profiler. Each replaced line"
         " stays above the new line as a comment `# was:`; `rlpatch revert` restores it from there"
     ),
-    upstream="vllm_ascend/worker/worker_v1.py up to 0.7.3.post1",
+    upstream=Text("{file}, up to {release}", file="vllm_ascend/worker/worker_v1.py", release="0.7.3.post1"),
     needed_until=Text("the patch is no longer needed once the engine accepts these settings in --profiler-config"),
 )
 
@@ -67,7 +67,7 @@ _V0_INIT = _V1_INIT._replace(
             ),
         ),
     ),
-    upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1",
+    upstream=Text("vllm_ascend/worker.py in 0.7.1rc1; vllm_ascend/worker/worker.py up to 0.9.2rc1"),
 )
 
 _INIT_PROFILER = _V1_INIT._replace(
@@ -95,7 +95,9 @@ _INIT_PROFILER = _V1_INIT._replace(
             ),
         ),
     ),
-    upstream="vllm_ascend/worker/worker_v1.py from 0.8.4rc1 to 0.12.0rc1, vllm_ascend/worker/worker.py to 0.15.0rc1",
+    upstream=Text(
+        "vllm_ascend/worker/worker_v1.py, 0.8.4rc1 to 0.12.0rc1; then vllm_ascend/worker/worker.py, up to 0.15.0rc1"
+    ),
 )
 
 _CREATE_PROFILER = _V1_INIT._replace(
@@ -110,7 +112,9 @@ _CREATE_PROFILER = _V1_INIT._replace(
             Text("_create_profiler() creates the profiler in the first call of profile()"),
         ),
     ),
-    upstream="vllm_ascend/worker/worker.py from 0.16.0rc1 to 0.19.1rc1",
+    upstream=Text(
+        "{file}, {first} to {last}", file="vllm_ascend/worker/worker.py", first="0.16.0rc1", last="0.19.1rc1"
+    ),
 )
 
 _WRAPPER = _V1_INIT._replace(
@@ -129,7 +133,7 @@ _WRAPPER = _V1_INIT._replace(
             ),
         ),
     ),
-    upstream="vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1 on",
+    upstream=Text("{file}, from {release} on", file="vllm_ascend/profiler/torch_npu_profiler.py", release="0.20.2rc1"),
 )
 
 RECIPES = (_WRAPPER, _CREATE_PROFILER, _INIT_PROFILER, _V1_INIT, _V0_INIT)

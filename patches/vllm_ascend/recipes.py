@@ -109,7 +109,7 @@ V1 = Recipe(
         " a probe, which is a nested class at the end of NPUWorker. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
-    upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
+    upstream=Text("vllm_ascend/worker/worker_v1.py up to 0.12.0rc1; vllm_ascend/worker/worker.py from 0.13.0rc1 on"),
     needed_until=Text(
         "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
         " rollout and rank, and mark the steps"
@@ -166,8 +166,9 @@ V0 = Recipe(
         "rlpatch overrides prepare_input() to see the model input. It inserts one line at the start of"
         " execute_worker(), to count the iterations, and one line each in sleep() and start_profile()"
     ),
-    upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1;"
-    " vllm/worker/worker_base.py",
+    upstream=Text(
+        "vllm_ascend/worker.py in 0.7.1rc1; vllm_ascend/worker/worker.py up to 0.9.2rc1; vllm/worker/worker_base.py"
+    ),
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.10.0rc1"),
 )
 
@@ -226,10 +227,12 @@ CAPTURE = Recipe(
         " Elastic expert parallelism captures again; --repeat N records the first N captures. From 0.23.0rc1 on, the"
         " capture after a wake-up does not go through the worker and is not recorded. If a capture fails, its trace is"
         " saved only when the process ends or the next capture begins"),
-    upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
-    " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
-    " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
-    " capture in V0, nor in V1 before 0.8.4rc2",
+    upstream=Text(
+        "vllm_ascend/worker/worker_v1.py up to 0.12.0rc1; vllm_ascend/worker/worker.py from 0.13.0rc1 on. There,"
+        " compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker. It"
+        " is called through collective_rpc: up to 0.26.0 by vLLM's Executor.initialize_from_config, from 0.27.0 on by"
+        " its EngineCore. V0 captures no graphs, nor does V1 before 0.8.4rc2"
+    ),
     needed_until=Text(
         "the patch is no longer needed once the worker's process can start the engine's own profiler before the graph"
     " capture"
