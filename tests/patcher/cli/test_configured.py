@@ -147,7 +147,7 @@ def test_a_preset_that_is_not_there_is_refused(team: Path, run: Run) -> None:
     assert "did you mean --preset tail?" in said
     os.chdir("/")
     assert (
-        "--preset tail: no configuration in this folder or above it" in run("apply", "--preset", "tail", code=2).stderr
+        "--preset tail: no rlpatch configuration in this folder or above it" in run("apply", "--preset", "tail", code=2).stderr
     )
 
 
@@ -274,7 +274,7 @@ def test_a_folder_above_that_is_closed_is_passed(tmp_path: Path, monkeypatch: py
 
 def test_the_reference_lists_the_keys() -> None:
     page = (REPOSITORY / "docs/reference/configuration.md").read_text()
-    (listed,) = re.findall(r"^- \*\*Keys\*\* are (.*?), and the options", page, re.M | re.S)
+    (listed,) = re.findall(r"^- \*\*Keys\*\* are (.*?)\. The options", page, re.M | re.S)
     named = {f"--{key}" for key in re.findall(r"`([\w-]+)`", listed)} - {"--targets", "--presets"}
     below = {spec.flag for spec in OPTIONS.values() if spec.heading in (WINDOW, RECORDED, WHOSE)}
     assert {*named, *below, *(f"--{unit}" for unit in UNITS), "--backend"} == configured._KNOWN

@@ -96,7 +96,7 @@ def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, wa
     host = here()["host"]
     asked = request(waiting)
     assert done.stdout.splitlines() == [
-        "requested --decode 0:10 --at-tail 8 in rollout 3, which is the next rollout that no worker has reached yet",
+        "requested --decode 0:10 --at-tail 8 in rollout 3, the first rollout that no worker has reached yet",
         f"  the recording request goes to {host} rank 0, {host} rank 1 of vllm 0.32.0",
         f"  recording request {asked['id']} expires in 2 h; workers look for such requests when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
@@ -108,7 +108,7 @@ def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
     saved.state("waiting", **ON_DEMAND, step=4)
     saved.state("waiting", **ON_DEMAND, rollout=9, pid=2)
     assert (
-        "in training step 5, which is the next training step that no worker has reached yet"
+        "in training step 5, the first training step that no worker has reached yet"
         in run("trigger", "--micro-batch", "0:1").stdout
     )
     assert request(saved, "update-policy")["at"] == 5
