@@ -584,6 +584,7 @@ TITLES = {
     "dispatch": Text("Host-bound: the device waits for the next launch"),
     "launch-blocked": Text("A launch call blocks while the device is idle"),
     "lead-in": Text("Time before the first kernel"),
+    "idle-unknown": Text("The device is idle, and the trace does not tell why"),
     "waiting": Text("Stream wait: the next kernel was launched in time, but did not start"),
     "copies": Text("Exposed copies"),
     "outlier": Text("One step takes much longer than the others"),

@@ -28,7 +28,7 @@ HOST = {
 }
 _COMMUNICATION = ("communication", "collective-idle", "collective-outlier", "pipeline-bubble", "slow-rank")
 DEVICE = (*_COMMUNICATION, "copies", "compute", "waiting")
-EVERY = ("dispatch", "launch-blocked", "outlier", "lead-in", *DEVICE)
+EVERY = ("dispatch", "launch-blocked", "idle-unknown", "outlier", "lead-in", *DEVICE)
 ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
 """The diagnoses that rest on the host's times, with their parts of a step, those on a device's, all that a check
 withdraws, and of it what needs one."""

@@ -21,6 +21,7 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
     "dispatch": ("free_host_late_ns", "free_latency_ns"),
     "launch-blocked": ("free_blocked_ns",),
     "waiting": ("free_waiting_ns",),
+    "idle-unknown": ("free_unknown_ns",),
     "copies": ("copy_ns",),
     "lead-in": (model.LEAD_IN,),
 }
@@ -196,12 +197,13 @@ def _is_outweighed(
 ) -> bool:
     """Tell whether computing matters more than ``diagnosis``, which is about an idle device.
 
-    It matters more than host-bound time, which the profiler makes longer, if that has no known place or cause, or if
-    computing takes nearly all the time. It matters more than the time before the first kernel if it takes over half of
-    the time including that. False for any other diagnosis, or if ``diagnoses`` has none on computing in ``profile``.
+    It matters more than host-bound time, which the profiler makes longer, and than idle time of unknown cause, if that
+    has no known place or cause, or if computing takes nearly all the time. It matters more than the time before the
+    first kernel if it takes over half of the time including that. False for any other diagnosis, or if ``diagnoses``
+    has none on computing in ``profile``.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
-    if diagnosis.id not in ("dispatch", "lead-in") or not computing or profile is None:
+    if diagnosis.id not in ("dispatch", "idle-unknown", "lead-in") or not computing or profile is None:
         return False
     if diagnosis.id == "lead-in":
         return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)

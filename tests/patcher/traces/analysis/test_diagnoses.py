@@ -220,6 +220,7 @@ VERDICTS: dict[str, tuple[dict[str, int], str, int, str]] = {
     "the network": ({"compute": 30, "overlap": 5, "communication": 60, "free_waiting": 5}, "communication", 60, ""),
     "a stream waits": ({"compute": 70, "free_waiting": 30}, "waiting", 30, "30.0 % stream wait"),
     "copies": ({"compute": 80, "copy": 20}, "copies", 20, "20.0 % copying"),
+    "an unknown reason": ({"compute": 40, "free_unknown": 60}, "idle-unknown", 60, "60.0 % launch time unknown"),
 }
 
 
@@ -509,6 +510,14 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     "a stream that waits": (
         {"units": of_units(2, compute=80, free_waiting=20), "gaps": (gap("free_waiting_ns", 38),)}, "waiting", 19,
         "20.0 7 19.00 2 2", "events between streams", "before fresh on stream 7",
+    ),
+    "idle time without launches": (
+        {"units": of_units(2, compute=40, free_unknown=60), "gaps": (gap("free_unknown_ns", 100),)}, "idle-unknown", 50,
+        "60.0 7 50.00 2 2", "ProfilerActivity.CPU", "before fresh on stream 7",
+    ),
+    "idle time in tables": (
+        {"units": of_units(2, compute=40, free_unknown=60), "form": "ascend-tables"}, "idle-unknown", 60, "60.0",
+        "export the trace", "",
     ),
     "waits before the first kernel": (
         {"units": (unit(compute=20, lead_in=80),), "gaps": (gap("lead_in_ns", 60, call=SYNC, call_ns=40 * MS),)}, "lead-in",

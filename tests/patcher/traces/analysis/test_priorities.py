@@ -42,6 +42,7 @@ def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
     [
         ("dispatch", "", 51, True, "compute"), ("dispatch", "", 51, False, "dispatch"), ("dispatch", "place", 79, True, "dispatch"),
         ("dispatch", "place", 80, True, "compute"), ("waiting", "", 99, True, "waiting"), ("copies", "", 99, True, "copies"),
+        ("idle-unknown", "", 51, True, "compute"), ("idle-unknown", "", 51, False, "idle-unknown"),
         ("lead-in", "place", 60, True, "lead-in"), ("lead-in", "place", 61, True, "compute"), ("lead-in", "", 61, False, "lead-in"),
     ],
 )  # fmt: skip
