@@ -9,7 +9,7 @@ launch, and time before the first kernel that begins with a mark, mix them. The 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -254,10 +254,10 @@ class HostStep:
 
     ``operators`` and ``calls`` are ns and number of the outermost operators by name, ``places`` the ns of stretches of
     20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that
-    in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded.
-    ``frames`` has for each frame and range that covers half of a stretch the ns of its places; those around all
-    operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of those that torch records
-    as operators around others, by name.
+    in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded,
+    with the number of calls. ``frames`` has for each frame and range that covers half of a stretch the ns of its
+    places; those around all operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of
+    those that torch records as operators around others, by name.
     """
 
     number: int
@@ -267,7 +267,7 @@ class HostStep:
     places: Mapping[HostPlace, int]
     small_ns: int
     compiling_ns: int
-    inputs: Mapping[str, Collection[str]] = field(default_factory=dict)
+    inputs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     frames: Mapping[str, Mapping[HostPlace, int]] = field(default_factory=dict)
     ranges: Mapping[str, int] = field(default_factory=dict)
 

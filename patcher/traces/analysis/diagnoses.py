@@ -20,7 +20,8 @@ SLOW = 1.3
 LOSS, HOST_LOSS = 0.05, 0.5
 """The share of the time of all steps that slow ones have to lose to be worth a verdict, and that without a device.
 
-There other processes on the cores make single steps longer, too: a verdict takes most of the time.
+There other processes on the cores make single steps longer, too: a verdict takes most of the time, or `NOTABLE` of it
+if the slow step does more work.
 """
 
 _ALIKE = 4
@@ -190,7 +191,7 @@ def _slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
-        "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units))),
+        "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual),
         evidence, saving, _EXACT, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline,
     )  # fmt: skip
@@ -227,12 +228,17 @@ def _step_after(profile: model.RankProfile, step: model.RecordedUnit) -> model.R
     return next((unit for unit in profile.units if unit.number > step.number), None)
 
 
-def _severity_of_slow_steps(profile: model.RankProfile, lost: int, whole: int) -> str:
+def _severity_of_slow_steps(
+    profile: model.RankProfile, lost: int, whole: int, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> str:
     """Return "warning" if slow steps ``lost`` much of the ``whole`` time (both ns) or most idle time, else "note".
 
-    A few slow steps among many lose little: that is worth knowing, and no verdict.
+    A few slow steps among many lose little: that is worth knowing, and no verdict. On a host, the ``slowest`` step
+    needs less of the time if it does more work than the ``usual`` one.
     """
-    loss = HOST_LOSS if profile.on_host else LOSS
+    loss = LOSS
+    if profile.on_host:
+        loss = NOTABLE if host_only.does_more_work(profile, slowest.number, usual.number) else HOST_LOSS
     return "warning" if lost >= loss * whole or host_only.is_most_of_idle_time(profile, lost) else "note"
 
 
@@ -325,8 +331,16 @@ def _with_cause(headline: str, cause: str) -> str:
 def _trend_headline(first: int, last: int) -> str:
     """Return the headline on steps whose times rise or fall throughout, from ``first`` to ``last`` (ns)."""
     if first > last:
-        return Text("The step time keeps falling, from {first} to {last}", in_ms(first), in_ms(last))
-    return Text("The step time keeps growing, from {first} to {last}", in_ms(first), in_ms(last))
+        return Text(
+            "The step time keeps falling, from {first} in the first third to {last} in the last third",
+            in_ms(first),
+            in_ms(last),
+        )
+    return Text(
+        "The step time keeps growing, from {first} in the first third to {last} in the last third",
+        in_ms(first),
+        in_ms(last),
+    )
 
 
 def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:

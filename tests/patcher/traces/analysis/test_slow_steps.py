@@ -66,8 +66,14 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
 @pytest.mark.parametrize(
     ("times", "title"),
     [
-        ([4, 8, 12, 16, 20, 24], "The step time keeps growing, from 4.00 ms to 20.00 ms"),
-        ([24, 20, 16, 12, 8, 4], "The step time keeps falling, from 24.00 ms to 8.00 ms"),
+        (
+            [4, 8, 12, 16, 20, 24],
+            "The step time keeps growing, from 4.00 ms in the first third to 20.00 ms in the last third",
+        ),
+        (
+            [24, 20, 16, 12, 8, 4],
+            "The step time keeps falling, from 24.00 ms in the first third to 8.00 ms in the last third",
+        ),
         ([4, 8, 24, 4, 20, 4], "2 of 6 steps take much longer than the others"),
     ],
 )
