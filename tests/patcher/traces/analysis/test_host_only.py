@@ -498,6 +498,34 @@ def test_a_step_with_one_more_size_does_not_run_on_the_same_sizes(
     assert advice in first.advice
 
 
+@pytest.mark.parametrize(
+    ("frames", "ms"),
+    [
+        ((), 10), ((Range("tok.py(3): encode", 40, 60),), 30), ((Range("tok.py(3): encode", 60, 95),), 35),
+        ((Range("torch/profiler/profiler.py(7): __enter__", 0, 30), Range("main.py(1): <module>", 0, 100)), 70),
+        (
+            (
+                Range("torch/profiler/profiler.py(7): start", 0, 30), Range("main.py(1): <module>", 0, 100),
+                Range("torch/profiler/profiler.py(9): stop", 90, 100),
+            ),
+            60,
+        ),
+        ((Range("main.py(1): <module>", 0, 100, 2),), 10),
+    ],
+    ids=["no frames", "before operators", "after them", "from the profiler's start on", "up to its stop", "another thread"],
+)  # fmt: skip
+def test_python_around_all_operators_is_part_of_a_trace_without_marks(
+    tmp_path: Path, frames: tuple[Range, ...], ms: int
+) -> None:
+    scaled = [replace(frame, begin=frame.begin * MS, end=frame.end * MS) for frame in frames]
+    run = Run((), (), (Range("aten::mm", 60 * MS, 70 * MS, 1),), functions=tuple(scaled))
+    path = run.torch(tmp_path / "host_1.pt.trace.json")
+    path.write_text(path.read_text().replace('[{"id": 0, "name": "NVIDIA H100"}]', "[]"))
+    (read,) = formats.read(path)
+    (step,) = analysis.attributed(read).profile.host_steps
+    assert step.ns == ms * MS
+
+
 def test_steps_with_other_sizes_alternate(tmp_path: Path) -> None:
     made = profile(lambda loop, number: loop.run("aten::linear", (200 if number % 2 else 1) * MS), tmp_path)
     steps = [
