@@ -60,6 +60,12 @@ PROFILERS: Mapping[str, str] = {
 FORMS: Mapping[str, str] = {form: ", ".join((profiler, *form.split("-")[1:])) for form, profiler in PROFILERS.items()}
 """Form of a trace → the profiler that writes it, and its export."""
 
+SLOW = 1.3
+"""A step that takes so many times the median is an outlier."""
+
+LARGE_KERNEL = 0.05
+"""Share of a step's computing time from which on a kernel is kept for the comparison of steps."""
+
 COMPUTE, COMMUNICATION, COPY = Text("compute"), Text("communication"), Text("copy")
 KINDS = (COMPUTE, COMMUNICATION, COPY)
 """Kinds of a device task."""
@@ -397,7 +403,8 @@ class RankProfile(Payload):
     ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
     launches do not tell.
     ``late_modules`` are the classes of modules, none within another, that tell best where the host's time goes.
-    ``host_steps`` say where the time goes in a trace without a device.
+    ``host_steps`` say where the time goes in a trace without a device. ``kernels_of_steps`` maps the number of a step
+    to ns by name of the kernels with at least 5 % of its computing time; empty if no step is slow.
     ``baseline_run`` names the run of a comparison with a baseline; all that it recorded is one sample.
     """
 
@@ -434,6 +441,7 @@ class RankProfile(Payload):
     graph_share: float | None = None
     late_modules: tuple[str, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
+    kernels_of_steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     baseline_run: str = ""
 
     def setting(self, name: str) -> str:
