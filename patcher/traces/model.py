@@ -63,6 +63,9 @@ FORMS: Mapping[str, str] = {form: ", ".join((profiler, *form.split("-")[1:])) fo
 SLOW = 1.3
 """A step that takes so many times the median is an outlier."""
 
+_SAME = 0.1
+"""Share by which times that count as the same differ at most."""
+
 LARGE_KERNEL = 0.05
 """Share of a step's computing time from which on a kernel is kept for the comparison of steps."""
 
@@ -572,6 +575,19 @@ class RankProfile(Payload):
     def free_share(self) -> float:
         """Share of the step time, 0 to 1, that torch_npu's table calls Free: idle time of all kinds, and copies."""
         return self.share(*FREE, "copy_ns")
+
+    @property
+    def cut_ns(self) -> int:
+        """Time in ns before the first kernel, if the last step is shorter than the median step by as much, within 10 %.
+
+        Then such a time lies before each step: on the device it ends the step before, and that of the last step was not
+        recorded. 0 otherwise.
+        """
+        if len(self.units) < 2:
+            return 0
+        *whole, last = (unit.device_ns for unit in self.units)
+        usual, lead_in = lower_median(whole), self.units[0].lead_in_ns
+        return lead_in if abs(usual - last - lead_in) <= _SAME * lead_in else 0
 
     def sum_ns(self, *parts: str) -> int:
         """Return the nanoseconds of ``parts``, fields of a step, over all steps."""

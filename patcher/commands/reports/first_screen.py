@@ -9,7 +9,7 @@ from patcher.messages.notes import wrapped
 from patcher.traces import model
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
-from patcher.traces.places import host_activity, place_of
+from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
 from patcher.traces.words import in_ms, percent, short, spread
 
@@ -163,7 +163,7 @@ def _titled(report: model.TraceReport, focus: model.RankProfile, finding: model.
         return title
     of = next((profile for profile in report.captures if profile.source == finding.source), focus)
     if finding.saving_ns:
-        before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else 0  # no part of a step
+        before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else of.cut_ns  # no part of a step
         mean = (of.total_ns + before) / len(of.units) or 1
         return Text(
             "{title}; a fix saves at most {saving} of {time} per {step} ({share})", title, in_ms(finding.saving_ns),
@@ -310,10 +310,9 @@ def _largest_idle_time(profile: model.RankProfile) -> str:
         return ""
     on_host = host_activity(gap)
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
-    time = in_ms(gap.ns / len(profile.units))
-    return Text(
-        "largest idle time: {time} per step ({share}), {place}", time, percent(gap.ns / (profile.total_ns or 1)), place
-    )
+    ns, whole = time_with_cut(profile, gap), profile.total_ns + profile.cut_ns
+    time = in_ms(ns / len(profile.units))
+    return Text("largest idle time: {time} per step ({share}), {place}", time, percent(ns / (whole or 1)), place)
 
 
 def _longest_kernel(profile: model.RankProfile, leading: model.Diagnosis) -> str:

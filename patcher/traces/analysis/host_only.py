@@ -658,11 +658,13 @@ def _many_small(profile: model.RankProfile) -> model.Diagnosis | None:
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
     headline = _trend_headline(steps)
-    if not headline and 2 * small >= whole:
+    if headline:
+        advice = GROWS
+    elif 2 * small >= whole:
         headline = _small_operators_headline(steps, small / (whole or 1))
     return model.Diagnosis(
-        "host-small", "warning", evidence, small, Text("upper bound of the saving"), GROWS if headline else advice,
-        profile.source, headline=headline,
+        "host-small", "warning", evidence, small, Text("upper bound of the saving"), advice, profile.source,
+        headline=headline,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import host_activity, host_cause, main_place, place_of
+from patcher.traces.places import host_activity, host_cause, main_place, place_of, time_with_cut
 from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
@@ -35,7 +35,8 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     """Return a diagnosis of idle time whose headline and culprit name the place with over half of this time.
 
     Without such a place, "host-bound" names the call, frame or operator that keeps the host for over half of this time.
-    In both cases, the saving is at most the time there. Any other diagnosis, and one without ``profile``, is unchanged.
+    In both cases, the saving is at most the time there. A place has the like time before the first kernel, too, if the
+    last step lacks it. Any other diagnosis, and one without ``profile``, is unchanged.
     """
     parts = PARTS_OF.get(diagnosis.id, ())
     if profile is None or diagnosis.saving_ns is None or not parts:
@@ -51,6 +52,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
             saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
             culprit=cause.name,
         )
+    longer = time_with_cut(profile, gap) - gap.ns
     return dataclasses.replace(
         diagnosis,
         headline=Text(
@@ -58,7 +60,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
             diagnosis.title,
             host_activity(gap) if gap.call or gap.within else place_of(gap),
         ),
-        saving_ns=min(diagnosis.saving_ns, gap.ns // len(profile.units)),
+        saving_ns=min(diagnosis.saving_ns + longer // len(profile.units), (gap.ns + longer) // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
 

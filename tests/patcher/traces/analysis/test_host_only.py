@@ -915,6 +915,7 @@ def test_the_headline_names_small_operators_with_half_of_the_calls_and_time(
     assert found
     assert found.headline.endswith(named)
     assert bool(found.headline) == bool(named)
+    assert "fewer and larger operators" in found.advice
 
 
 @pytest.mark.parametrize(
