@@ -53,13 +53,15 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
             culprit=cause.name,
         )
     longer = time_with_cut(profile, gap) - gap.ns
+    is_known = bool(gap.call or gap.within)
+    headline = Text(
+        "{title}, mostly at one place: {place}", diagnosis.title, host_activity(gap) if is_known else place_of(gap)
+    )
+    if not is_known and gap.part in ("free_host_late_ns", model.LEAD_IN):
+        headline = Text("{headline}; no single recorded event covers half of this time", headline)
     return dataclasses.replace(
         diagnosis,
-        headline=Text(
-            "{title}, mostly at one place: {place}",
-            diagnosis.title,
-            host_activity(gap) if gap.call or gap.within else place_of(gap),
-        ),
+        headline=headline,
         saving_ns=min(diagnosis.saving_ns + longer // len(profile.units), (gap.ns + longer) // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
