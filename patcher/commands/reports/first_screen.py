@@ -398,17 +398,19 @@ def _little_to_gain(profile: model.RankProfile, leading: model.Diagnosis | None)
 def _certainty(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
 
-    The range is left out with few steps, the certainty without a leading diagnosis.
+    The range is left out with few steps, the certainty without a leading diagnosis. A last step of which the end was
+    not recorded does not count in the range.
     """
     count = len(profile.units)
-    times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
+    whole = profile.units[:-1] if profile.cut_ns else profile.units
+    times = sorted(unit.device_ns or unit.host_ns for unit in whole)
     one, several = _UNITS[unit_word(profile)]
     if count < _FEW:
         units = Text("only {steps}", Text("1 {step}", one) if count == 1 else several.filled(count))
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
-        units = Text("{steps} take {low} to {high}, median {median}", several.filled(count), low, high, median)
+        units = Text("{steps} take {low} to {high}, median {median}", several.filled(len(whole)), low, high, median)
     return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
 
 

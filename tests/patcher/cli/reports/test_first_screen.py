@@ -121,15 +121,17 @@ def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
 
 
 @pytest.mark.parametrize(
-    ("lasts", "call", "saving", "idle"),
+    ("lasts", "call", "saving", "idle", "range_"),
     [
-        (30, "load", "30.00 ms of 50.00 ms per step (60 %)", "30.00 ms per step (60.0 %)"),
-        (30, "wait", "20.00 ms of 50.00 ms per step (40 %)", "20.00 ms per step (40.0 %)"),
-        (36, "load", "20.00 ms of 40.00 ms per step (50 %)", "20.00 ms per step (50.0 %)"),
+        (30, "load", "30.00 ms of 50.00 ms per step (60 %)", "30.00 ms per step (60.0 %)", "2 steps take 50.00 ms"),
+        (30, "wait", "20.00 ms of 50.00 ms per step (40 %)", "20.00 ms per step (40.0 %)", "2 steps take 50.00 ms"),
+        (36, "load", "20.00 ms of 40.00 ms per step (50 %)", "20.00 ms per step (50.0 %)", "3 steps take 20.00 ms"),
     ],
     ids=["the same call", "another call", "another length"],
 )  # fmt: skip
-def test_a_gap_before_each_step_counts_for_all_steps(lasts: int, call: str, saving: str, idle: str) -> None:
+def test_a_gap_before_each_step_counts_for_all_steps(
+    lasts: int, call: str, saving: str, idle: str, range_: str
+) -> None:
     """The one after the last step was not recorded, but that before the first one was."""
     units = [RecordedUnit(number=at, host_ns=50 * MS, kernels=9, compute_ns=20 * MS) for at in range(3)]
     units[:2] = (replace(unit, free_host_late_ns=30 * MS) for unit in units[:2])
@@ -145,6 +147,7 @@ def test_a_gap_before_each_step_counts_for_all_steps(lasts: int, call: str, savi
     report = analysis.reported([profile])
     text = " ".join(" ".join(first_screen.first_screen(report)).split())
     assert f"the host was in load for 100 % of the gap; a fix saves at most {saving}" in text
+    assert f"how sure: {range_} to 50.00 ms" in text
     assert first_screen._largest_idle_time(profile).startswith(f"largest idle time: {idle}")
 
 
