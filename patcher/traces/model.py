@@ -9,7 +9,7 @@ launch, and time before the first kernel that begins with a mark, mix them. The 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -59,6 +59,15 @@ PROFILERS: Mapping[str, str] = {
 
 FORMS: Mapping[str, str] = {form: ", ".join((profiler, *form.split("-")[1:])) for form, profiler in PROFILERS.items()}
 """Form of a trace → the profiler that writes it, and its export."""
+
+SLOW = 1.3
+"""A step that takes so many times the median is an outlier."""
+
+_SAME = 0.1
+"""Share by which times that count as the same differ at most."""
+
+LARGE_KERNEL = 0.05
+"""Share of a step's computing time from which on a kernel is kept for the comparison of steps."""
 
 COMPUTE, COMMUNICATION, COPY = Text("compute"), Text("communication"), Text("copy")
 KINDS = (COMPUTE, COMMUNICATION, COPY)
@@ -254,10 +263,10 @@ class HostStep:
 
     ``operators`` and ``calls`` are ns and number of the outermost operators by name, ``places`` the ns of stretches of
     20 µs and more without one. ``small_ns`` is the time of operators and stretches below 0.1 ms, ``compiling_ns`` that
-    in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded.
-    ``frames`` has for each frame and range that covers half of a stretch the ns of its places; those around all
-    operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of those that torch records
-    as operators around others, by name.
+    in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded,
+    with the number of calls. ``frames`` has for each frame and range that covers half of a stretch the ns of its
+    places; those around all operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of
+    those that torch records as operators around others, by name.
     """
 
     number: int
@@ -267,7 +276,7 @@ class HostStep:
     places: Mapping[HostPlace, int]
     small_ns: int
     compiling_ns: int
-    inputs: Mapping[str, Collection[str]] = field(default_factory=dict)
+    inputs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     frames: Mapping[str, Mapping[HostPlace, int]] = field(default_factory=dict)
     ranges: Mapping[str, int] = field(default_factory=dict)
 
@@ -396,8 +405,9 @@ class RankProfile(Payload):
     was captured. ``pieces`` are the traces of a window that was saved in several, ``source`` is the first of them.
     ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
     launches do not tell. ``late_modules`` are the classes of modules that tell best where the host's time goes.
-    ``host_steps`` say where the time goes in a trace without a device. ``baseline_run`` names the run of a comparison
-    with a baseline; all that it recorded is one sample.
+    ``host_steps`` say where the time goes in a trace without a device. ``kernels_of_steps`` maps the number of a step
+    to ns by name of the kernels with at least 5 % of its computing time; empty if no step is slow. ``baseline_run``
+    names the run of a comparison with a baseline; all that it recorded is one sample.
     """
 
     KEYS = (
@@ -433,6 +443,7 @@ class RankProfile(Payload):
     graph_share: float | None = None
     late_modules: tuple[str, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
+    kernels_of_steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     baseline_run: str = ""
 
     def setting(self, name: str) -> str:
@@ -566,6 +577,19 @@ class RankProfile(Payload):
         """Share of the step time, 0 to 1, that torch_npu's table calls Free: idle time of all kinds, and copies."""
         return self.share(*FREE, "copy_ns")
 
+    @property
+    def cut_ns(self) -> int:
+        """Time in ns before the first kernel, if the last step is shorter than the median step by as much, within 10 %.
+
+        Then such a time lies before each step: on the device it ends the step before, and that of the last step was not
+        recorded. 0 otherwise.
+        """
+        if len(self.units) < 2:
+            return 0
+        *whole, last = (unit.device_ns for unit in self.units)
+        usual, lead_in = lower_median(whole), self.units[0].lead_in_ns
+        return lead_in if abs(usual - last - lead_in) <= _SAME * lead_in else 0
+
     def sum_ns(self, *parts: str) -> int:
         """Return the nanoseconds of ``parts``, fields of a step, over all steps."""
         return sum(getattr(unit, part) for unit in self.units for part in parts)
@@ -585,6 +609,7 @@ TITLES = {
     "dispatch": Text("Host-bound: the device waits for the next launch"),
     "launch-blocked": Text("A launch call blocks while the device is idle"),
     "lead-in": Text("Time before the first kernel"),
+    "idle-unknown": Text("The device is idle, and the trace does not tell why"),
     "waiting": Text("Stream wait: the next kernel was launched in time, but did not start"),
     "copies": Text("Exposed copies"),
     "outlier": Text("One step takes much longer than the others"),

@@ -137,6 +137,18 @@ def main_place(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:
     return None
 
 
+def time_with_cut(profile: RankProfile, gap: FreeGap) -> int:
+    """Return the ns of a place over all steps, with the like time before the first kernel if the last step lacks it.
+
+    That time is alike if the host was in the same call, and the same kernel came next.
+    """
+    before = sum(
+        lead_in.ns for lead_in in profile.gaps
+        if lead_in.part == LEAD_IN and lead_in.call == gap.call and lead_in.after == gap.after
+    )  # fmt: skip
+    return gap.ns + min(before, profile.cut_ns)
+
+
 class HostCause(NamedTuple):
     """Call, frame, range or operator that covers ``ns`` of the idle time of all steps; ``gap`` is its longest place."""
 

@@ -9,7 +9,7 @@ from patcher.messages.notes import wrapped
 from patcher.traces import model
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
-from patcher.traces.places import host_activity, place_of
+from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
 from patcher.traces.words import in_ms, percent, short, spread
 
@@ -169,7 +169,7 @@ def _add_saving(
         return title
     of = next((profile for profile in report.captures if profile.source == finding.source), focus)
     if finding.saving_ns:
-        before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else 0  # no part of a step
+        before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else of.cut_ns  # no part of a step
         mean = (of.total_ns + before) / len(of.units) or 1
         return Text(
             "{title}; a fix saves at most {saving} of {time} per {step} ({share})",
@@ -343,11 +343,12 @@ def _largest_idle_time_line(profile: model.RankProfile) -> str:
         return ""
     on_host = host_activity(gap)
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
-    time = in_ms(gap.ns / len(profile.units))
+    ns, whole = time_with_cut(profile, gap), profile.total_ns + profile.cut_ns
+    time = in_ms(ns / len(profile.units))
     return Text(
         "largest idle time: {time} per step ({share}), {place}",
         time=time,
-        share=percent(gap.ns / (profile.total_ns or 1)),
+        share=percent(ns / (whole or 1)),
         place=place,
     )
 
@@ -443,10 +444,12 @@ def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis | 
 def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
 
-    The range is left out with fewer than three steps, the certainty without a leading diagnosis.
+    The range is left out with fewer than three steps, the certainty without a leading diagnosis. A last step of which
+    the end was not recorded does not count in the range.
     """
     count = len(profile.units)
-    times = sorted(unit.device_ns or unit.host_ns for unit in profile.units)
+    whole = profile.units[:-1] if profile.cut_ns else profile.units
+    times = sorted(unit.device_ns or unit.host_ns for unit in whole)
     one, several = _UNITS[unit_word(profile)]
     if count < _FEW:
         units = Text("only {steps}", Text("1 {step}", one) if count == 1 else several.filled(count))
@@ -455,7 +458,7 @@ def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis | None)
         median = in_ms(profile.median_ns or profile.host_median_ns)
         units = Text(
             "{steps} take {low} to {high}, median {median}",
-            steps=several.filled(count),
+            steps=several.filled(len(whole)),
             low=low,
             high=high,
             median=median,

@@ -98,6 +98,7 @@ def attributed(
         source=trace.source, form=trace.form, rank=trace.rank, device=trace.device, units=tuple(units.values()),
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=trace.metadata, world=trace.world,
         late_modules=hosts.late_modules, host_steps=host_steps(trace, cuts, chosen, threads),
+        kernels_of_steps=_kernels_of_steps(trace, cuts.owner, units),
         settings=trace.settings, vendor=trace.vendor, marks=cuts.family, lanes=drawn,
         collectives=tuple(_collectives(trace, units, cuts)), prompt_share=prompt_share,
         gaps=gaps.gaps(units, {picture.number for picture in drawn}),
@@ -240,6 +241,30 @@ def _sum_kernels(
     ]
     kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
     return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
+
+
+def _kernels_of_steps(
+    trace: RankTrace, owner: Sequence[int], units: Mapping[int, model.RecordedUnit]
+) -> dict[int, dict[str, int]]:
+    """Return number of a step → name → ns of its compute kernels with at least 5 % of its computing time.
+
+    Empty if no step takes over 1.3 times the median on the device. ``owner`` has the segment of each task, ``units``
+    maps segments to steps.
+    """
+    times = [unit.device_ns for unit in model.units_on_device(tuple(units.values()))]
+    if not times or max(times) <= model.SLOW * model.lower_median(times):
+        return {}
+    tasks, texts = trace.tasks, trace.names.texts
+    sums: dict[int, Counter[int]] = {segment: Counter() for segment in units}
+    for segment, name, kind, begin, end in zip(owner, tasks.name, tasks.kind, tasks.begin, tasks.end, strict=True):
+        if kind == _COMPUTE and segment in sums:
+            sums[segment][name] += end - begin
+    return {
+        units[segment].number: {
+            texts[name]: ns for name, ns in kernels.items() if ns >= model.LARGE_KERNEL * kernels.total()
+        }
+        for segment, kernels in sums.items()
+    }
 
 
 def _share_in_graphs(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:

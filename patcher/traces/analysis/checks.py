@@ -28,7 +28,7 @@ HOST = {
 }
 _COMMUNICATION = ("communication", "collective-idle", "collective-outlier", "pipeline-bubble", "slow-rank")
 DEVICE = (*_COMMUNICATION, "copies", "compute", "waiting")
-EVERY = ("dispatch", "launch-blocked", "outlier", "lead-in", *DEVICE)
+EVERY = ("dispatch", "launch-blocked", "idle-unknown", "outlier", "lead-in", *DEVICE)
 ON_DEVICE = tuple(name for name in EVERY if name != "outlier")
 """The diagnoses that rest on the host's times, with their parts of a step, those on a device's, all that a check
 withdraws, and of it what needs one."""
@@ -214,10 +214,11 @@ def _host_time_check(profile: RankProfile) -> Check:
 
     The excess of a step is its host time beyond its device time and its time before the first kernel. The check fails
     if the steps whose excess is longer than their device time exceed it by over 10 % of all device time in sum. Steps
-    without device time do not count, nor the last one of a window of rlpatch, whose mark may last until the next
-    rollout. A failure withdraws the diagnoses of computing and of the time before the first kernel.
+    without device time do not count. Neither does a last step of a window of rlpatch, whose mark may last until the
+    next rollout, nor one that only lacks the gap before each step. A failure withdraws the diagnoses of computing and
+    of the time before the first kernel.
     """
-    units = profile.units[:-1] if profile.metadata else profile.units
+    units = profile.units[:-1] if profile.metadata or profile.cut_ns else profile.units
     longer = [unit for unit in units if unit.device_ns and _host_excess(unit) > (LONGER - 1) * unit.device_ns]
     beside = sum(map(_host_excess, longer))
     wrong = ""

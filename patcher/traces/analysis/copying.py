@@ -48,7 +48,10 @@ _LARGE_TO_HOST = Text(
 _MANY = 10
 """Number of copies between host and device per step from which on fewer of them are worth a try."""
 
-_PINNED = Text("the source memory is already pinned: copy on a separate stream, or keep the tensors on the device")
+_PINNED = Text(
+    "the source memory is already pinned: start the copy earlier, on a separate stream, so that kernels run meanwhile,"
+    " or keep the tensors on the device"
+)
 
 
 def direction(name: str) -> str:
@@ -76,6 +79,15 @@ def advice_on_many_copies(profile: model.RankProfile) -> str:
         copies=copies // count,
         launches=launches // count,
     )
+
+
+def _copying_before(profile: model.RankProfile, most: int) -> int:
+    """Return the ns of copies before the first kernel, if the last step lacks such a time; at most ``most``.
+
+    It is what the device was not idle of that time. A copy for the step after the last one is not recorded.
+    """
+    idle = sum(gap.ns for gap in profile.gaps if gap.part == model.LEAD_IN)
+    return max(min(profile.cut_ns - idle, most), 0)
 
 
 def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -112,7 +124,8 @@ def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
     elif largest == _TO_HOST and times[largest] > _LARGE_NS * calls[largest]:
         advice = _LARGE_TO_HOST
     certainty = Text("upper bound of the saving: the measured time of exposed copies")
+    saving = (exposed + _copying_before(profile, sum(times.values()) - exposed)) // count
     return model.Diagnosis(
-        "copies", "warning", evidence, exposed // count, certainty, advice, profile.source, culprit=_LABELS[largest],
+        "copies", "warning", evidence, saving, certainty, advice, profile.source, culprit=_LABELS[largest],
         headline=Text("Exposed copies; most copying time: {direction}", _LABELS[largest]),
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
@@ -12,15 +13,13 @@ from patcher.traces.analysis import collectives, copying, exposed, host_bound, h
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks
 from patcher.traces.places import place_in_words
-from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, shorten_distinct
-
-SLOW = 1.3
-"""A step that takes so many times the median is an outlier."""
+from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
 
 LOSS, HOST_LOSS = 0.05, 0.5
 """The share of the time of all steps that slow ones have to lose to be worth a verdict, and that without a device.
 
-There other processes on the cores make single steps longer, too: a verdict takes most of the time.
+There other processes on the cores make single steps longer, too: a verdict takes most of the time, or `NOTABLE` of it
+if the slow step does more work.
 """
 
 _ALIKE = 4
@@ -177,9 +176,9 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     alike = _decode_steps(profile.units) or profile.units
     units = [unit for unit in alike if not unit.profiler_start]
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
-    if slowest is None or time(slowest) <= SLOW * time(usual) or _is_steady_on_host(profile.units):
+    if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
-    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > SLOW * time(usual)]
+    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > model.SLOW * time(usual)]
     lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
     similar = [number for number, excess in late if _ALIKE * excess >= most]
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
@@ -196,7 +195,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
-        "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units))),
+        "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual),
         evidence, saving, _EXACT, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline,
     )  # fmt: skip
@@ -234,12 +233,17 @@ def _step_after(profile: model.RankProfile, step: model.RecordedUnit) -> model.R
     return next((unit for unit in profile.units if unit.number > step.number), None)
 
 
-def _severity_of_slow_steps(profile: model.RankProfile, lost: int, whole: int) -> str:
+def _severity_of_slow_steps(
+    profile: model.RankProfile, lost: int, whole: int, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> str:
     """Return "warning" if slow steps ``lost`` at least 5 % of the ``whole`` time (both ns), else "note".
 
-    Without a device they have to lose half of it, or most of the idle time.
+    Without a device they have to lose half of it, or most of the idle time, unless the ``slowest`` step does more work
+    than the ``usual`` one.
     """
-    loss = HOST_LOSS if profile.on_host else LOSS
+    loss = LOSS
+    if profile.on_host:
+        loss = NOTABLE if host_only.does_more_work(profile, slowest.number, usual.number) else HOST_LOSS
     return "warning" if lost >= loss * whole or host_only.is_most_of_idle_time(profile, lost) else "note"
 
 
@@ -340,8 +344,16 @@ def _with_cause(headline: str, cause: str) -> str:
 def _trend_headline(first: int, last: int) -> str:
     """Return the headline on steps whose times rise or fall throughout, from ``first`` to ``last`` (ns)."""
     if first > last:
-        return Text("The step time keeps falling, from {first} to {last}", first=in_ms(first), last=in_ms(last))
-    return Text("The step time keeps growing, from {first} to {last}", first=in_ms(first), last=in_ms(last))
+        return Text(
+            "The step time keeps falling, from {first} in the first third to {last} in the last third",
+            first=in_ms(first),
+            last=in_ms(last),
+        )
+    return Text(
+        "The step time keeps growing, from {first} in the first third to {last} in the last third",
+        first=in_ms(first),
+        last=in_ms(last),
+    )
 
 
 def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
@@ -357,6 +369,10 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     share = percent(min(excess / whole, 1), 0)
     most = Text("{share} of the additional time is in this part of the step: {part}.", share=share, part=label)
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
+    if part == "compute_ns" and (longer := _longer_kernel(profile, slowest, usual)):
+        most = sentences(most, longer.evidence)
+        if 2 * longer.ns > whole:
+            cause = Text("most of the additional time is computing in {kernel}", short(longer.name))
     if gap := _longer_gap(profile, slowest, usual):
         held = _host_held(gap)
         if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
@@ -379,6 +395,44 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         )
         most = sentences(most, kernels)
     return most, cause
+
+
+class LongerKernel(NamedTuple):
+    """A kernel that takes ``ns`` longer in a slow step than in the median step, and a sentence on both times."""
+
+    name: str
+    ns: int
+    evidence: str
+
+
+def _longer_kernel(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> LongerKernel | None:
+    """Return the kernel that has over half of the additional computing time of the ``slowest`` step; None without one.
+
+    If it has little of the computing time of the ``usual`` step, it is taken to have the most that is not recorded.
+    """
+    slow_ns, usual_ns = (profile.kernels_of_steps.get(unit.number, {}) for unit in (slowest, usual))
+    if not slow_ns or not usual_ns:
+        return None
+    most = round(model.LARGE_KERNEL * usual.compute_ns)
+    name = max(slow_ns, key=lambda kernel: slow_ns[kernel] - usual_ns.get(kernel, most))
+    longer = slow_ns[name] - usual_ns.get(name, most)
+    if 2 * longer <= slowest.compute_ns - usual.compute_ns:
+        return None
+    median = in_ms(usual_ns.get(name, most))
+    evidence = Text(
+        "{kernel} takes {time} there, but {median_time} in the median step.",
+        kernel=short(name),
+        time=in_ms(slow_ns[name]),
+        median_time=median,
+    )
+    if name not in usual_ns:
+        evidence = Text(
+            "{kernel} takes {time} there, but less than {median_time} in the median step.",
+            kernel=short(name), time=in_ms(slow_ns[name]), median_time=median,
+        )  # fmt: skip
+    return LongerKernel(name, longer, evidence)
 
 
 def _longer_gap(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from patcher.traces.analysis.pipelines import (
     per_unit,
 )
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.words import in_ms, percent
+from patcher.traces.words import in_ms, percent, short
 
 NOTABLE = 0.10
 """The share of the time from which on exposed communication is worth a finding."""
@@ -192,13 +193,28 @@ def _finding_text(
         )
     if _tells_waiting(profile):
         advice = Text("overlap communication with computing; then check message sizes and links")
-        return FindingText("", advice, _UPPER)
+        return FindingText("", advice, _UPPER, headline=_transfer_headline(profile))
     every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
     return FindingText(
         Text("The trace of one rank does not show whether its communication is transfer or waiting for a straggler."),
         Text("run the report on {ranks} before you blame the network", every),
         _UPPER,
+        headline=_transfer_headline(profile),
     )
+
+
+def _transfer_headline(profile: model.RankProfile) -> str:
+    """Return a headline with the kind of collective that takes over half of the communication time; "" without one.
+
+    Where the trace does not tell kinds, the name of the kernel stands for its kind.
+    """
+    times = Counter[str]()
+    for collective in profile.collectives:
+        times[collective.kind or short(collective.name)] += collective.ns
+    for kind, ns in times.most_common(1):
+        if 2 * ns > times.total():
+            return Text("Exposed communication; most communication time: {collective}", kind)
+    return ""
 
 
 # ---------------------------------------------------------------- pipelines

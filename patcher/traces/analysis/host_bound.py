@@ -22,6 +22,15 @@ _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _ON_GPUS = Text("use CUDA graphs (leave out enforce_eager), asynchronous scheduling, or fewer and larger operators")
 _ON_NPUS = Text("use ACL graphs, TASK_QUEUE_ENABLE=2 or asynchronous scheduling, or bind the processes to CPU cores")
 _IN_TRAINING = Text("use larger micro-batches, torch.compile, or fewer and larger operators, as in fused optimizers")
+_RECORD_HOST = Text(
+    "record the host, too: run `rlpatch apply` with --contents npu,cpu, or add ProfilerActivity.CPU to your profiler"
+)
+_RECORD_LAUNCHES = {
+    "ascend-tables": Text("export the trace, too: torch_npu's tables alone do not tell when kernels were launched"),
+    "nsys": Text("record the launches, too: nsys profile --trace=cuda"),
+}
+"""Form of a trace → how to record when kernels were launched, if not by `_RECORD_HOST`."""
+
 _BESIDE_GRAPHS = Text(
     "graphs already launch {share} of the kernels: speed up the host's work between the graphs, or hide it with"
     " asynchronous scheduling"
@@ -65,13 +74,14 @@ _IN_EACH_STEP = {
 def diagnoses(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses of a profile's idle time, each if it takes at least 10 % of the steps' time.
 
-    They are host-bound time with launch latency, blocked launch calls, stream waits, and the time before the first
-    kernel.
+    They are host-bound time with launch latency, blocked launch calls, stream waits, idle time before kernels whose
+    launch is unknown, and the time before the first kernel.
     """
     weighed = (
         (_diagnose_host_bound, HOST_PARTS),
         (_diagnose_blocked_launches, ("free_blocked_ns",)),
         (_diagnose_stream_wait, ("free_waiting_ns",)),
+        (_diagnose_unknown_idle_time, ("free_unknown_ns",)),
     )
     for diagnose, parts in weighed:
         if profile.share(*parts) >= NOTABLE:
@@ -274,6 +284,23 @@ def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     return model.Diagnosis(
         "waiting", "warning", evidence, saving, Text("upper bound of the saving"), advice, profile.source
     )
+
+
+def _diagnose_unknown_idle_time(profile: model.RankProfile) -> model.Diagnosis:
+    """Diagnose time in which the device was idle before kernels whose launch was not recorded.
+
+    The saving in ns is per step.
+    """
+    share = percent(profile.share("free_unknown_ns"))
+    evidence = Text(
+        "For {share} of the time, the device was idle, and it is unknown when its next kernel was launched.", share
+    )
+    advice = _RECORD_LAUNCHES.get(profile.form, _RECORD_HOST)
+    if place := first_place(profile, "free_unknown_ns"):
+        evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
+    saving = profile.sum_ns("free_unknown_ns") // len(profile.units)
+    certainty = Text("upper bound of the saving; the cause is unknown")
+    return model.Diagnosis("idle-unknown", "warning", evidence, saving, certainty, advice, profile.source)
 
 
 def _diagnose_before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from patcher.messages import COMMA, Text, joined, sentences
+from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
@@ -27,6 +27,7 @@ _RECOMPILES = Text(
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
 _SHAPES = "rlpatch apply … --contents npu,cpu,shapes"
 _NAMED = 3  # operators or places that a sentence names
+_FREQUENT = 2  # operators that a headline names
 _LARGER = 1.3  # times as many elements of inputs, from which on their size may be the cause
 _MANY = 100  # operators of a unit, from which on their number may be the cause
 
@@ -59,6 +60,14 @@ GROWS = Text("check what grows or shrinks from step to step: the inputs, a cache
 
 _CALLS_OPERATORS = re.compile(r"torch/(?:_ops|_tensor|functional|autograd|optim|nn/(?:functional|init|modules))\b")
 """Begin of the name of a frame of torch that only calls operators, and takes hardly any time by itself."""
+
+_LINEAR = "aten::linear"
+"""Operator whose second input is a weight of the model."""
+
+_MORE_WORK = Text(
+    "this step does more work than the median step, for example validation, or another model: check whether the"
+    " additional work is needed, and how often"
+)
 
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
@@ -220,7 +229,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
             " the CPU core."
         )
         see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
-        more = HostExcess(sentences(unknown, "" if _records_shapes(profile) else see))
+        more = HostExcess(sentences(unknown, "" if slow.inputs or _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
 
 
@@ -236,8 +245,8 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
     """Return the headline on steps of two kinds that alternate; "" if they do not, or ran on a device.
 
     They do if at least three ``slow`` steps follow each other at equal distances of over 1. All have to run the same
-    operators, others than the step ``usual``, and these have to take most of the additional time. The headline is "",
-    too, if a range around the operators explains it.
+    operators on inputs of the same sizes. These differ from those of the step ``usual`` and take most of the additional
+    time. The headline is "", too, if a range around the operators explains it.
     """
     steps = {step.number: step for step in profile.host_steps}
     distances = {following - number for number, following in itertools.pairwise(slow)}
@@ -246,7 +255,8 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
     typical, kind, *others = (steps[number] for number in (usual, *slow))
     longer = kind.ns - typical.ns
     running = sum(kind.operators.values()) - sum(typical.operators.values())
-    is_another = kind.calls != typical.calls and all(step.calls == kind.calls for step in others)
+    work, usual_work, *other_work = ((step.calls, step.inputs) for step in (kind, typical, *others))
+    is_another = work != usual_work and all(each == work for each in other_work)
     if not is_another or 2 * running < longer or _excess_in_range(kind, typical):
         return ""
     return Text(
@@ -269,10 +279,7 @@ def _excess_by_calls(
     counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", count=calls, median=usual_calls)
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
-        advice = Text(
-            "this step does more work than the median step, for example validation, or another model: check whether"
-            " the additional work is needed, and how often"
-        )
+        advice = _MORE_WORK
     if within := _excess_in_range(slow, typical):
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
     (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
@@ -324,25 +331,20 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
     """Explain by their inputs why a ``slow`` step took longer than the ``typical`` one with as many operators.
 
-    Larger inputs are the cause. Other inputs that are not larger are evidence without a cause; with the same inputs,
-    other load on the CPU is suspected. All texts are "" if no sizes are known. ``longer_by_operator`` maps the name of
+    Larger inputs are the cause, with the range that most of the additional time passes in. Other inputs that are not
+    larger are evidence without a cause; with the same inputs, other load on the CPU is suspected. All texts are "" if
+    no sizes are known, or if only the numbers of calls with these sizes differ. ``longer_by_operator`` maps the name of
     an operator to the ns by which it took longer.
     """
-    for name, _ in longer_by_operator.most_common():
-        new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
-        if new - old and old - new:
-            shapes = max(new - old, key=_elements), max(old - new, key=_elements)
-            sizes = Text(
-                "The inputs of {operator} have the shapes {shapes}; in the median step, they have {median_shapes}.",
-                operator=host_name(name),
-                shapes=host_name(shapes[0]),
-                median_shapes=host_name(shapes[1]),
-            )
-            if _elements(shapes[0]) < _LARGER * _elements(shapes[1]):
-                return HostExcess(sizes)
-            advice = Text("make the inputs of all steps similar in size: sort, split or pack them")
-            return HostExcess(sizes, Text("this step has larger inputs than the median step"), advice)
-    if slow.inputs:
+    if other := _other_inputs(slow, typical, longer_by_operator):
+        sizes = Text(
+            "The inputs of {operator} have the shapes {shapes}; in the median step, they have {median_shapes}.",
+            operator=host_name(other.name),
+            shapes=host_name(other.shapes),
+            median_shapes=host_name(other.usual_shapes),
+        )
+        return _excess_by_larger_inputs(slow, typical, other, sizes) if other.are_larger else HostExcess(sizes)
+    if slow.inputs and slow.inputs == typical.inputs:
         same = Text(
             "This step ran as many operators as the median step, on inputs of the same sizes:"
             " probably the CPU cores were overloaded, by another process or by more threads than cores."
@@ -353,6 +355,78 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
         )
         return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), advice)
     return HostExcess("")
+
+
+class OtherInputs(NamedTuple):
+    """An operator with the shapes of its largest inputs that only a slow step has, and of the largest in another one.
+
+    Shapes are texts in JSON.
+    """
+
+    name: str
+    shapes: str
+    usual_shapes: str
+
+    @property
+    def are_larger(self) -> bool:
+        """Whether the inputs have so many more elements that these may be why the step takes longer."""
+        return _elements(self.shapes) >= _LARGER * _elements(self.usual_shapes)
+
+
+def _other_inputs(
+    slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]
+) -> OtherInputs | None:
+    """Return the operator that took longer by most, of those with inputs of other shapes in a ``slow`` step; else None.
+
+    ``longer_by_operator`` maps the name of an operator to the ns by which it took longer than in the ``typical`` step.
+    """
+    for name, _ in longer_by_operator.most_common():
+        new, old = (set(step.inputs.get(name, ())) for step in (slow, typical))
+        if old and new - old:
+            return OtherInputs(name, max(new - old, key=_elements), max(old - new or old, key=_elements))
+    return None
+
+
+def does_more_work(profile: model.RankProfile, slowest: int, usual: int) -> bool:
+    """Tell whether the step ``slowest`` runs more operators than ``usual``, or larger ones, which take its excess.
+
+    That is at least half of the time by which it is longer. Another process on the CPU cores is not the reason then.
+    Both are numbers of steps; False for steps that ran on a device, and for unknown numbers.
+    """
+    steps = {step.number: step for step in profile.host_steps}
+    if slowest not in steps or usual not in steps:
+        return False
+    slow, typical = steps[slowest], steps[usual]
+    longer = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
+    if 2 * longer.total() < slow.ns - typical.ns:
+        return False
+    other = _other_inputs(slow, typical, longer)
+    calls, usual_calls = sum(slow.calls.values()), sum(typical.calls.values())
+    return calls >= (1 + NOTABLE) * usual_calls or (calls == usual_calls and other is not None and other.are_larger)
+
+
+def _excess_by_larger_inputs(
+    slow: model.HostStep, typical: model.HostStep, other: OtherInputs, sizes: str
+) -> HostExcess:
+    """Explain a ``slow`` step that runs an operator on larger inputs than the ``typical`` step.
+
+    The sentence ``sizes`` tells the shapes of the ``other`` inputs. Larger weights are of another model, or of other
+    layers, whatever the batch.
+    """
+    if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
+        return HostExcess(sizes, Text("layers with larger weights than in the median step"), _MORE_WORK)
+    within = _excess_in_range(slow, typical)
+    cause: str = Text("larger inputs than in the median step")
+    if within:
+        cause, sizes = joined(SEMICOLON, (cause, within.cause)), sentences(within.evidence, sizes)
+    advice = Text("make the inputs of all steps similar in size: sort, split or pack them")
+    return HostExcess(sizes, cause, advice)
+
+
+def _shape_of_weight(shapes: str) -> tuple[int, ...] | None:
+    """Return the shape of the second input of an operator, the weight of a linear layer; None if it is unknown."""
+    inputs = inputs_of(shapes, "[]")
+    return inputs.shapes[1] if inputs and len(inputs.shapes) > 1 else None
 
 
 def _records_shapes(profile: model.RankProfile) -> bool:
@@ -602,9 +676,30 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
     headline = _trend_headline(steps)
+    if headline:
+        advice = GROWS
+    elif 2 * small >= whole:
+        headline = _small_operators_headline(steps, small / (whole or 1))
     return model.Diagnosis(
-        "host-small", "warning", evidence, small, Text("upper bound of the saving"), GROWS if headline else advice,
-        profile.source, headline=headline,
+        "host-small", "warning", evidence, small, Text("upper bound of the saving"), advice, profile.source,
+        headline=headline,
+    )  # fmt: skip
+
+
+def _small_operators_headline(steps: Sequence[model.HostStep], share: float) -> str:
+    """Return a headline on small operators that, with the pauses between them, take ``share`` of the time.
+
+    It names up to two with the most calls, if these have half of all calls and half of the time of all operators;
+    otherwise it is "".
+    """
+    calls = sum((Counter(step.calls) for step in steps), Counter[str]())
+    times = sum((Counter(step.operators) for step in steps), Counter[str]())
+    frequent = [name for name, count in calls.most_common(_FREQUENT) if count >= NOTABLE * calls.total()]
+    if any(2 * sum(sums[name] for name in frequent) < sums.total() for sums in (calls, times)):
+        return ""
+    return Text(
+        "No device data; many small operators and the pauses between them take {share} of the time, mostly {operators}",
+        share=percent(share, 0), operators=joined(COMMA, map(host_name, frequent)),
     )  # fmt: skip
 
 
@@ -689,8 +784,16 @@ def _trend_headline(steps: Sequence[model.HostStep]) -> str:
         return ""
     times = {"first_time": in_ms(change[0]), "last_time": in_ms(change[1])}
     if change[0] > change[1]:
-        return Text("No device data; the step time keeps falling, from {first_time} to {last_time}", **times)
-    return Text("No device data; the step time keeps growing, from {first_time} to {last_time}", **times)
+        return Text(
+            "No device data; the step time keeps falling, from {first_time} in the first third to {last_time} in the"
+            " last third",
+            **times,
+        )
+    return Text(
+        "No device data; the step time keeps growing, from {first_time} in the first third to {last_time} in the"
+        " last third",
+        **times,
+    )
 
 
 def trend(times: Sequence[int]) -> tuple[int, int] | None:

@@ -172,7 +172,7 @@ def _host_step(
     frames: dict[str, Counter[HostPlace]] = {}
     outermost = _frames_around(covering_ranges["frames"], within)
     ranges_of_step = {texts[frame] for frame in outermost if not _FRAME.search(texts[frame])}
-    inputs: dict[str, set[str]] = {}
+    inputs: dict[str, Counter[str]] = {}
     reach, before, small, same = begin, "", 0, 0
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
@@ -193,7 +193,7 @@ def _host_step(
             reach, before = last, name
         count[name] += bool(name)
         if shapes:
-            inputs.setdefault(name, set()).add(shapes)
+            inputs.setdefault(name, Counter())[shapes] += 1
     del count[""], operators[""]  # of the end of the step
     ranges = covering_ranges["ranges"]
     compiling = _compiling_ns(ranges, window, texts)

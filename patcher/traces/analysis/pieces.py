@@ -80,6 +80,7 @@ def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
         metadata=_metadata([piece.metadata for piece in pieces if piece.metadata]),
         pieces=tuple(piece.source for piece in pieces),
         host_steps=tuple(step for piece in pieces for step in piece.host_steps),
+        kernels_of_steps={number: sums for piece in pieces for number, sums in piece.kernels_of_steps.items()},
     )  # fmt: skip
 
 

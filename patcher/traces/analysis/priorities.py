@@ -11,7 +11,7 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import host_activity, host_cause, main_place, place_of
+from patcher.traces.places import host_activity, host_cause, main_place, place_of, time_with_cut
 from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
@@ -21,6 +21,7 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
     "dispatch": ("free_host_late_ns", "free_latency_ns"),
     "launch-blocked": ("free_blocked_ns",),
     "waiting": ("free_waiting_ns",),
+    "idle-unknown": ("free_unknown_ns",),
     "copies": ("copy_ns",),
     "lead-in": (model.LEAD_IN,),
 }
@@ -34,7 +35,8 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     """Return a diagnosis of idle time whose headline and culprit name the place with over half of this time.
 
     Without such a place, "host-bound" names the call, frame or operator that keeps the host for over half of this time.
-    In both cases, the saving is at most the time there. Any other diagnosis, and one without ``profile``, is unchanged.
+    In both cases, the saving is at most the time there. A place has the like time before the first kernel, too, if the
+    last step lacks it. Any other diagnosis, and one without ``profile``, is unchanged.
     """
     parts = PARTS_OF.get(diagnosis.id, ())
     if profile is None or diagnosis.saving_ns is None or not parts:
@@ -52,14 +54,19 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
             saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
             culprit=cause.name,
         )
+    longer = time_with_cut(profile, gap) - gap.ns
+    is_known = bool(gap.call or gap.within)
+    headline = Text(
+        "{title}, mostly at one place: {place}",
+        title=diagnosis.title,
+        place=host_activity(gap) if is_known else place_of(gap),
+    )
+    if not is_known and gap.part in ("free_host_late_ns", model.LEAD_IN):
+        headline = Text("{headline}; no single recorded event covers half of this time", headline)
     return dataclasses.replace(
         diagnosis,
-        headline=Text(
-            "{title}, mostly at one place: {place}",
-            title=diagnosis.title,
-            place=host_activity(gap) if gap.call or gap.within else place_of(gap),
-        ),
-        saving_ns=min(diagnosis.saving_ns, gap.ns // len(profile.units)),
+        headline=headline,
+        saving_ns=min(diagnosis.saving_ns + longer // len(profile.units), (gap.ns + longer) // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
 
@@ -201,12 +208,13 @@ def _is_outweighed(
 ) -> bool:
     """Tell whether computing matters more than ``diagnosis``, which is about an idle device.
 
-    It matters more than host-bound time, which the profiler makes longer, if that has no known place or cause, or if
-    computing takes nearly all the time. It matters more than the time before the first kernel if it takes over half of
-    the time including that. False for any other diagnosis, or if ``diagnoses`` has none on computing in ``profile``.
+    It matters more than host-bound time, which the profiler makes longer, and than idle time of unknown cause, if that
+    has no known place or cause, or if computing takes nearly all the time. It matters more than the time before the
+    first kernel if it takes over half of the time including that. False for any other diagnosis, or if ``diagnoses``
+    has none on computing in ``profile``.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
-    if diagnosis.id not in ("dispatch", "lead-in") or not computing or profile is None:
+    if diagnosis.id not in ("dispatch", "idle-unknown", "lead-in") or not computing or profile is None:
         return False
     if diagnosis.id == "lead-in":
         return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)

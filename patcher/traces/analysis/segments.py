@@ -25,6 +25,10 @@ from patcher.traces.trace_columns import UNKNOWN
 _COMPUTE = KINDS.index(COMPUTE)
 _NEVER = 1 << 63
 
+_STARTS_PROFILER = re.compile(r"torch/profiler/profiler\.py\(\d+\): (?:__enter__|start)$")
+_STOPS_PROFILER = re.compile(r"torch/profiler/profiler\.py\(\d+\): (?:__exit__|stop)$")
+"""Frames in which torch.profiler starts and stops recording."""
+
 
 @dataclass(slots=True)
 class Segment:
@@ -179,11 +183,35 @@ def _with_numbers(marks: Sequence[Mark], engine_marks: Sequence[Mark]) -> Iterat
 
 
 def _mark_of_trace(trace: RankTrace) -> list[Mark]:
-    """Return one mark, numbered 0, around the whole trace; an empty list if the trace has no events."""
+    """Return one mark, numbered 0, around the whole trace; an empty list if the trace has no events.
+
+    Without a device, Python counts from the end of the profiler's start to its stop, too: no operator need run then.
+    """
     times = list(trace.spans())
+    if times and not len(trace.tasks):
+        times += _span_of_frames(trace)
     first = min((time for time in trace.tasks.enqueued if time != UNKNOWN), default=None)
     times += [(first, max(trace.tasks.enqueued) + 1)] if first is not None else []
     return [Mark("", Text("the whole trace"), min(b for b, _ in times), max(e for _, e in times), 0)] if times else []
+
+
+def _span_of_frames(trace: RankTrace) -> Iterator[tuple[int, int]]:
+    """Yield begin and end in ns of the Python frames on the thread with most operators; nothing without frames.
+
+    The frames that start and stop torch.profiler do not count, nor what lies before or after them.
+    """
+    busiest = max(range(len(trace.operators)), key=lambda thread: len(trace.operators[thread].begin))
+    frames = trace.frames.get(busiest)
+    if not frames:
+        return
+    begin, end = min(frames.begin), max(frames.end)
+    for first, last, name in zip(frames.begin, frames.end, frames.name, strict=True):
+        if _STARTS_PROFILER.search(trace.names.texts[name]):
+            begin = max(begin, last)
+        elif _STOPS_PROFILER.search(trace.names.texts[name]):
+            end = min(end, first)
+    if begin < end:
+        yield begin, end
 
 
 def _assign_unlinked(trace: RankTrace, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:

@@ -147,7 +147,8 @@ def test_a_preset_that_is_not_there_is_refused(team: Path, run: Run) -> None:
     assert "did you mean --preset tail?" in said
     os.chdir("/")
     assert (
-        "--preset tail: no rlpatch configuration in this folder or above it" in run("apply", "--preset", "tail", code=2).stderr
+        "--preset tail: no rlpatch configuration in this folder or above it"
+        in run("apply", "--preset", "tail", code=2).stderr
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from patcher.cli import rlpatch
 from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
 from patcher.traces import analysis
-from patcher.traces.model import Check, Diagnosis, Kernel, RankProfile, RecordedUnit, TraceReport, Verdict
+from patcher.traces.model import Check, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport, Verdict
 from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
 from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared, steps
@@ -117,6 +118,37 @@ def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
     assert screen[0].startswith("The device computes" if late == 5 else "Most of the time, the device is computing")
     starts = [line.strip().partition(":")[0] for line in screen]
     assert [start for start in starts if start in ("longest kernel", "also")] == lines
+
+
+@pytest.mark.parametrize(
+    ("lasts", "call", "saving", "idle", "range_"),
+    [
+        (30, "load", "30.00 ms of 50.00 ms per step (60 %)", "30.00 ms per step (60.0 %)", "2 steps take 50.00 ms"),
+        (30, "wait", "20.00 ms of 50.00 ms per step (40 %)", "20.00 ms per step (40.0 %)", "2 steps take 50.00 ms"),
+        (36, "load", "20.00 ms of 40.00 ms per step (50 %)", "20.00 ms per step (50.0 %)", "3 steps take 20.00 ms"),
+    ],
+    ids=["the same call", "another call", "another length"],
+)  # fmt: skip
+def test_a_gap_before_each_step_counts_for_all_steps(
+    lasts: int, call: str, saving: str, idle: str, range_: str
+) -> None:
+    """The one after the last step was not recorded, but that before the first one was."""
+    units = [RecordedUnit(number=at, host_ns=50 * MS, kernels=9, compute_ns=20 * MS) for at in range(3)]
+    units[:2] = (replace(unit, free_host_late_ns=30 * MS) for unit in units[:2])
+    units[0] = replace(units[0], lead_in_ns=lasts * MS)
+    gaps = [
+        FreeGap(
+            kind="place", part=part, ns=ns * MS, count=count, units=count, unit=0, unit_ns=30 * MS, longest_ns=30 * MS,
+            begin_ns=0, at_ns=0, before="a", after="b", stream="7", call=name, call_ns=ns * MS,
+        )
+        for part, ns, count, name in (("free_host_late_ns", 60, 2, "load"), ("lead_in_ns", 30, 1, call))
+    ]  # fmt: skip
+    profile = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=tuple(gaps), marks="ProfilerStep#")
+    report = analysis.reported([profile])
+    text = " ".join(" ".join(first_screen.first_screen(report)).split())
+    assert f"the host was in load for 100 % of the gap; a fix saves at most {saving}" in text
+    assert f"how sure: {range_} to 50.00 ms" in text
+    assert first_screen._largest_idle_time_line(profile).startswith(f"largest idle time: {idle}")
 
 
 @pytest.mark.parametrize(("ranks", "words"), [((0, 1), "2 of 4 ranks"), ((0, 0), "2 traces")])

@@ -74,6 +74,12 @@ HOSTS: dict[str, tuple[list[RecordedUnit], str]] = {
     "one of some": ([unit(1, host=201, compute=100), *(unit(at, host=9, compute=100) for at in range(2, 11))], "#1"),
     "the longest of two": ([unit(1, host=301, compute=100), unit(2, host=401, compute=100)], "#1, #2"),
     "no device": ([unit(host=900)], ""),
+    "a last step without the gap before each": (
+        [unit(1, host=100, compute=100, lead_in=60), unit(2, host=100, compute=100), unit(3, host=100, compute=40)], "",
+    ),
+    "another gap before the first step": (
+        [unit(1, host=100, compute=100, lead_in=50), unit(2, host=100, compute=100), unit(3, host=100, compute=40)], "#3",
+    ),
 }  # fmt: skip
 
 

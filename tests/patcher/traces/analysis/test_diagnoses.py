@@ -220,6 +220,7 @@ VERDICTS: dict[str, tuple[dict[str, int], str, int, str]] = {
     "the network": ({"compute": 30, "overlap": 5, "communication": 60, "free_waiting": 5}, "communication", 60, ""),
     "a stream waits": ({"compute": 70, "free_waiting": 30}, "waiting", 30, "30.0 % stream wait"),
     "copies": ({"compute": 80, "copy": 20}, "copies", 20, "20.0 % copying"),
+    "an unknown reason": ({"compute": 40, "free_unknown": 60}, "idle-unknown", 60, "60.0 % launch time unknown"),
 }
 
 
@@ -444,6 +445,17 @@ RATES = tuple(
     for name, ns, least in (("a", 40, 10 * MS), ("b", 20, 30 * MS), ("c", 10, None))
 )
 SYNC = "cudaStreamSynchronize"
+
+
+def cut_units(**parts: int) -> tuple[RecordedUnit, ...]:
+    """Three steps that begin with other ``parts`` than computing: before the first kernel, and not after the last step."""
+    (lasts,) = parts.values()
+    return (
+        unit(0, compute=20, lead_in=lasts, **parts), unit(1, compute=20, **parts), unit(2, compute=20)
+    )  # fmt: skip
+
+
+BEFORE = gap("lead_in_ns", 30, call="tokenize", call_ns=30 * MS)
 FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     "late, without a place": ({"units": of_units(2, **LATE)}, "dispatch", 30, "25.0 5.0", "CUDA graphs", ""),
     "late, without latency": (
@@ -510,6 +522,14 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
         {"units": of_units(2, compute=80, free_waiting=20), "gaps": (gap("free_waiting_ns", 38),)}, "waiting", 19,
         "20.0 7 19.00 2 2", "events between streams", "before fresh on stream 7",
     ),
+    "idle time without launches": (
+        {"units": of_units(2, compute=40, free_unknown=60), "gaps": (gap("free_unknown_ns", 100),)}, "idle-unknown", 50,
+        "60.0 7 50.00 2 2", "ProfilerActivity.CPU", "before fresh on stream 7",
+    ),
+    "idle time in tables": (
+        {"units": of_units(2, compute=40, free_unknown=60), "form": "ascend-tables"}, "idle-unknown", 60, "60.0",
+        "export the trace", "",
+    ),
     "waits before the first kernel": (
         {"units": (unit(compute=20, lead_in=80),), "gaps": (gap("lead_in_ns", 60, call=SYNC, call_ns=40 * MS),)}, "lead-in",
         None, "80.00 50", "", "",
@@ -521,6 +541,30 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     "a place before the first kernel of several": (
         {"units": of_units(2, 0, unit(compute=20, lead_in=80), compute=20), "gaps": (gap("lead_in_ns", 60),)}, "lead-in", None,
         "80.00 7 60.00", "", "",
+    ),
+    "a call before each step": (
+        {"units": cut_units(free_host_late=30), "gaps": (gap(HOST_LATE, 60, call="tokenize", call_ns=60 * MS), BEFORE)}, "dispatch",
+        30, "50.0 7 100 20.00 2 3", "host does in tokenize", "tokenize",
+    ),
+    "another call before the first step": (
+        {
+            "units": cut_units(free_host_late=30),
+            "gaps": (gap(HOST_LATE, 60, call="tokenize", call_ns=60 * MS), replace(BEFORE, call="load")),
+        },
+        "dispatch", 20, "50.0 7 100 20.00 2 3", "host does in tokenize", "tokenize",
+    ),
+    "a call in all steps, and one before the first": (
+        {"units": of_units(3, 0, unit(compute=20, free_host_late=30, lead_in=30), compute=20, free_host_late=30),
+         "gaps": (gap(HOST_LATE, 90, call="tokenize", call_ns=90 * MS), BEFORE)},
+        "dispatch", 30, "60.0 7 100 30.00 2 3", "host does in tokenize", "tokenize",
+    ),
+    "a copy before each step": (
+        {"units": cut_units(copy=30), "kernels": (Kernel("Memcpy HtoD (Pageable -> Device)", "copy", 3, 90 * MS),)}, "copies", 30,
+        "50.0 30.00", "copy from pinned memory", "host to device",
+    ),
+    "copies before the steps that the device waits for": (
+        {"units": cut_units(copy=30), "kernels": (Kernel("Memcpy HtoD (Pageable -> Device)", "copy", 3, 90 * MS),), "gaps": (BEFORE,)},
+        "copies", 20, "50.0 30.00", "copy from pinned memory", "host to device",
     ),
     "copies from pinned memory": (
         {"units": of_units(3, compute=90, copy=10), "kernels": COPIES}, "copies", 10, "10.0 10.00 2.00 1.00", "already pinned",

@@ -124,3 +124,20 @@ def test_waiting_at_the_first_collective_of_the_only_step_may_be_the_profilers(
 def test_a_rank_is_named_by_its_number_else_by_its_source() -> None:
     ranks = [Rank(number, "x.json", 1, 100, 3, 5, 9, 1, 0) for number in (0, None)]
     assert [exposed.rank_words(rank) for rank in ranks] == ["rank 0", "x.json"]
+
+
+@pytest.mark.parametrize(
+    ("collectives", "kind"),
+    [
+        ([told(60), told(40, kind="broadcast")], "allreduce"), ([told(50), told(50, kind="broadcast")], ""),
+        ([told(60, kind=""), told(40)], "x"), ([told(30), told(30), told(40, kind="broadcast")], "allreduce"), ([], ""),
+    ],
+)  # fmt: skip
+def test_the_headline_names_the_collective_with_over_half_of_the_communication(
+    collectives: list[Collective], kind: str
+) -> None:
+    unit = RecordedUnit(number=0, host_ns=100, kernels=1, communication_ns=100)
+    profile = RankProfile("r0", "torch", 0, "H100", (unit,), collectives=tuple(collectives))
+    found = exposed.diagnose_communication(profile, [profile], meetings())
+    assert found
+    assert found.title == "Exposed communication" + bool(kind) * f"; most communication time: {kind}"

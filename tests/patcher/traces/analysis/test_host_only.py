@@ -448,7 +448,7 @@ SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
     [
         (
             (LARGE, SMALL),
-            "this step has larger inputs than the median step",
+            "larger inputs than in the median step",
             "have the shapes [[2048, 256], [256, 256]]; in the median step, they have [[64, 256]",
         ),
         (
@@ -465,7 +465,7 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
 ) -> None:
     made = profile(larger, tmp_path)
     steps = [
-        replace(step, inputs={"aten::linear": {text}} if (text := shapes[step.number != 5]) else {})
+        replace(step, inputs={"aten::linear": {text: 1}} if (text := shapes[step.number != 5]) else {})
         for step in made.host_steps
     ]
     first = headline(analysis.reported([replace(made, host_steps=tuple(steps))]))
@@ -473,6 +473,95 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
     assert title in first.title
     assert (":" in first.title) == bool(title)
     assert ("OMP_NUM_THREADS" in first.advice) == title.startswith("same operators")
+
+
+LONG, WIDE = "[[448, 256], [256, 256]]", "[[64, 1024], [1024, 1024]]"
+
+
+@pytest.mark.parametrize(
+    ("slow", "usual", "title", "advice"),
+    [
+        ({SMALL: 3, LONG: 1}, {SMALL: 4}, "larger inputs than in the median step", "similar in size"),
+        ({SMALL: 3, WIDE: 1}, {SMALL: 4}, "layers with larger weights than in the median step", "another model"),
+        ({SMALL: 1, LONG: 3}, {SMALL: 3, LONG: 1}, "", "special about this step"),
+        ({SMALL: 4}, {SMALL: 4}, "the same operators on inputs of the same sizes took longer", "OMP_NUM_THREADS"),
+    ],
+    ids=["one longer micro-batch", "another model", "the same sizes more often", "the same"],
+)
+def test_a_step_with_one_more_size_does_not_run_on_the_same_sizes(
+    tmp_path: Path, slow: dict[str, int], usual: dict[str, int], title: str, advice: str
+) -> None:
+    made = profile(larger, tmp_path)
+    steps = [replace(step, inputs={"aten::linear": slow if step.number == 5 else usual}) for step in made.host_steps]
+    first = headline(analysis.reported([replace(made, host_steps=tuple(steps))]))
+    assert first.title == ": ".join(filter(None, ("One step takes much longer than the others", title)))
+    assert advice in first.advice
+
+
+@pytest.mark.parametrize(
+    ("frames", "ms"),
+    [
+        ((), 10), ((Range("tok.py(3): encode", 40, 60),), 30), ((Range("tok.py(3): encode", 60, 95),), 35),
+        ((Range("torch/profiler/profiler.py(7): __enter__", 0, 30), Range("main.py(1): <module>", 0, 100)), 70),
+        (
+            (
+                Range("torch/profiler/profiler.py(7): start", 0, 30), Range("main.py(1): <module>", 0, 100),
+                Range("torch/profiler/profiler.py(9): stop", 90, 100),
+            ),
+            60,
+        ),
+        ((Range("main.py(1): <module>", 0, 100, 2),), 10),
+    ],
+    ids=["no frames", "before operators", "after them", "from the profiler's start on", "up to its stop", "another thread"],
+)  # fmt: skip
+def test_python_around_all_operators_is_part_of_a_trace_without_marks(
+    tmp_path: Path, frames: tuple[Range, ...], ms: int
+) -> None:
+    scaled = [replace(frame, begin=frame.begin * MS, end=frame.end * MS) for frame in frames]
+    run = Run((), (), (Range("aten::mm", 60 * MS, 70 * MS, 1),), functions=tuple(scaled))
+    path = run.torch(tmp_path / "host_1.pt.trace.json")
+    path.write_text(path.read_text().replace('[{"id": 0, "name": "NVIDIA H100"}]', "[]"))
+    (read,) = formats.read(path)
+    (step,) = analysis.attributed(read).profile.host_steps
+    assert step.ns == ms * MS
+
+
+def test_steps_with_other_sizes_alternate(tmp_path: Path) -> None:
+    made = profile(lambda loop, number: loop.run("aten::linear", (200 if number % 2 else 1) * MS), tmp_path)
+    steps = [
+        replace(step, inputs={"aten::linear": {WIDE if step.number % 2 else SMALL: 1}}) for step in made.host_steps
+    ]
+    first = headline(analysis.reported([replace(made, host_steps=tuple(steps))]))
+    assert first.title == (
+        "Steps of two kinds alternate, and 4 of 8 take much longer than the others: layers with larger weights than in"
+        " the median step"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more_ms", "shapes", "first"), [(10, LONG, "outlier"), (2, LONG, "host-operators"), (10, SMALL, "host-operators")]
+)
+def test_a_step_that_does_more_work_is_the_headline_from_a_tenth_of_the_time_on(
+    tmp_path: Path, more_ms: int, shapes: str, first: str
+) -> None:
+    """Without more work, other processes on the CPU cores may make a step so much longer."""
+
+    def batches(loop: Loop, number: int) -> None:
+        loop.within(
+            loop.annotations, "micro_batch_2", lambda: loop.run("aten::linear", (1 + more_ms * (number == 5)) * MS)
+        )
+
+    made = profile(batches, tmp_path)
+    steps = [
+        replace(step, inputs={"aten::linear": {SMALL: 1, shapes if step.number == 5 else SMALL: 1}})
+        for step in made.host_steps
+    ]
+    found = headline(analysis.reported([replace(made, host_steps=tuple(steps))]))
+    assert found.id == first
+    if first == "outlier":
+        assert found.title.endswith(
+            "larger inputs than in the median step; most of the additional time passes in micro_batch_2"
+        )
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -807,6 +896,29 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
 
 
 @pytest.mark.parametrize(
+    ("calls", "small", "named"),
+    [
+        ({"a": 700, "b": 300}, 9, "take 90 % of the time, mostly a, b"), ({"a": 950, "b": 50}, 9, "mostly a"),
+        ({"a": 950, "b": 50}, 5, "take 50 % of the time, mostly a"), ({"a": 950, "b": 50}, 4, ""),
+        ({"a": 250, "b": 240, "c": 230, "d": 280}, 9, "mostly d, a"), (dict.fromkeys("abcde", 200), 9, ""),
+        ({"a": 600, "long": 60, "b": 300}, 9, ""),
+    ],
+)  # fmt: skip
+def test_the_headline_names_small_operators_with_half_of_the_calls_and_time(
+    calls: dict[str, int], small: int, named: str
+) -> None:
+    operators = {name: count * (100 if name == "long" else 1) for name, count in calls.items()}
+    step = HostStep(
+        number=0, ns=10 * MS, operators=operators, calls=calls, places={}, small_ns=small * MS, compiling_ns=0
+    )
+    found = host_only._diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
+    assert found
+    assert found.headline.endswith(named)
+    assert bool(found.headline) == bool(named)
+    assert "fewer and larger operators" in found.advice
+
+
+@pytest.mark.parametrize(
     ("times", "more", "shapes", "told"),
     [
         (range(10, 17), 1, "", True), (range(10, 17), 0, "[[3]]", True), (range(10, 17), 0, "", False),
@@ -820,7 +932,7 @@ def test_steps_have_a_trend_if_what_they_run_changes_or_they_take_twice_as_long(
     steps = tuple(
         HostStep(
             number=at, ns=ms * MS, operators={}, calls={"a": 9999 + more * at}, places={}, small_ns=MS, compiling_ns=0,
-            inputs={"a": {shapes if at else ""}},
+            inputs={"a": {shapes if at else "": 1}},
         )
         for at, ms in enumerate(times)
     )  # fmt: skip

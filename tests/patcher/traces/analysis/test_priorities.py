@@ -42,6 +42,7 @@ def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
     [
         ("dispatch", "", 51, True, "compute"), ("dispatch", "", 51, False, "dispatch"), ("dispatch", "place", 79, True, "dispatch"),
         ("dispatch", "place", 80, True, "compute"), ("waiting", "", 99, True, "waiting"), ("copies", "", 99, True, "copies"),
+        ("idle-unknown", "", 51, True, "compute"), ("idle-unknown", "", 51, False, "idle-unknown"),
         ("lead-in", "place", 60, True, "lead-in"), ("lead-in", "place", 61, True, "compute"), ("lead-in", "", 61, False, "lead-in"),
     ],
 )  # fmt: skip
@@ -194,3 +195,24 @@ def test_a_place_with_over_half_of_the_time_is_named(ns: int, part: str, kind: s
     assert bool(found.headline) == bool(culprit)
     assert priorities._name_main_place(finding("dispatch", None), profile("x", 20)).saving_ns is None
     assert priorities._name_main_place(finding("dispatch", 15), None) == finding("dispatch", 15)
+
+
+@pytest.mark.parametrize(
+    ("id_", "part", "call", "within", "unknown"),
+    [
+        ("dispatch", "free_host_late_ns", "", False, True), ("dispatch", "free_host_late_ns", "load", False, False),
+        ("dispatch", "free_host_late_ns", "", True, False), ("dispatch", "free_latency_ns", "", False, False),
+        ("lead-in", "lead_in_ns", "", False, True), ("lead-in", "lead_in_ns", "load", False, False),
+    ],
+)  # fmt: skip
+def test_the_headline_says_where_no_event_tells_what_the_host_did(
+    id_: str, part: str, call: str, within: bool, unknown: bool
+) -> None:
+    gap = FreeGap(
+        kind="place", part=part, ns=20, count=1, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0, before="a",
+        after="kernel", stream="stream 7", call=call, call_ns=20 * bool(call), operator="aten::mm" * within, within=within,
+    )  # fmt: skip
+    unit = RecordedUnit(number=0, host_ns=20, kernels=1, **{part: 20})  # type: ignore[arg-type]
+    found = priorities._name_main_place(finding(id_, 20), RankProfile("x", "torch", 0, "H100", (unit,), gaps=(gap,)))
+    assert "mostly at one place: " in found.headline
+    assert found.headline.endswith("; no single recorded event covers half of this time") == unknown

@@ -11,7 +11,7 @@ from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis
 from patcher.traces.model import FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport
 from patcher.traces.places import host_cause
-from tests.patcher.traces.recorded import MS, steps, timeline
+from tests.patcher.traces.recorded import MS, Range, Run, Task, steps, timeline
 
 
 def report(late: Mapping[int, int]) -> TraceReport:
@@ -66,8 +66,14 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
 @pytest.mark.parametrize(
     ("times", "title"),
     [
-        ([4, 8, 12, 16, 20, 24], "The step time keeps growing, from 4.00 ms to 20.00 ms"),
-        ([24, 20, 16, 12, 8, 4], "The step time keeps falling, from 24.00 ms to 8.00 ms"),
+        (
+            [4, 8, 12, 16, 20, 24],
+            "The step time keeps growing, from 4.00 ms in the first third to 20.00 ms in the last third",
+        ),
+        (
+            [24, 20, 16, 12, 8, 4],
+            "The step time keeps falling, from 24.00 ms in the first third to 8.00 ms in the last third",
+        ),
         ([4, 8, 24, 4, 20, 4], "2 of 6 steps take much longer than the others"),
     ],
 )
@@ -79,6 +85,36 @@ def test_steps_with_a_trend_are_no_single_slow_steps(times: list[int], title: st
     advice = "grows or shrinks" if title.startswith("The step time") else "what is special"
     assert finding.title.partition(":")[0] == title
     assert ("compare the longest kernels" if part == "compute_ns" else advice) in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "usual", "title"),
+    [
+        ("attention", "attention", "computing in attention"), ("attention", "", "computing in attention"),
+        ("", "", "in this part of the step: computing"),
+    ],
+    ids=["a kernel of all steps", "a kernel of this step", "all kernels"],
+)  # fmt: skip
+def test_the_kernel_with_most_of_the_additional_time_is_named(name: str, usual: str, title: str) -> None:
+    """Six steps of 40 ms without idle time, one of which is 36 ms longer in its third kernel, or in all kernels."""
+    tasks, marks, free = [], [], 0
+    for number in range(6):
+        marks.append(Range(f"ProfilerStep#{number}", free, free + 40 * MS))
+        for index in range(10):
+            label = (name if number == 3 else usual) if index == 2 else ""
+            takes = 4 * MS + (number == 3) * (36 * MS * (index == 2) if name else 4 * MS)
+            tasks.append(Task(free, free + takes, name=label or f"kernel{index}", launch=marks[-1].begin + index))
+            free += takes
+        marks[-1] = replace(marks[-1], end=free)
+    trace = timeline(Run(tuple(tasks), tuple(marks)))
+    made = analysis.reported([analysis.checked(trace, analysis.attributed(trace))])
+    (finding,) = (found for found in made.findings if found.id == "outlier")
+    assert finding.title.endswith(f"most of the additional time is {title}")
+    times = {
+        "attention": "attention takes 40.00 ms there, but 4.00 ms",
+        "": "takes 40.00 ms there, but less than 2.00 ms",
+    }
+    assert (times[usual] in finding.evidence) == bool(name)
 
 
 @pytest.mark.parametrize(("begin", "named"), [(10, True), (9, False)])
