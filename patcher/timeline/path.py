@@ -744,8 +744,25 @@ class _Walk:
         self.explain(last, begin, ends, phase, depth)
         if len(group.works) > 1:
             self._spread_delay(group, before, begin, ends)
-        if begin > low:  # from the call to the start of its work
-            self.add_piece(_start_of(last), low, begin, phase, all_ranks=len(group.works) > 1)
+        self._explain_start(group, last, low, begin, phase, all_ranks=len(group.works) > 1)
+
+    def _explain_start(
+        self, group: CallGroup, last: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool
+    ) -> None:
+        """Append pieces, the latest first, for ``low`` to ``high``: until ``last``, a call's last execution, begins.
+
+        If several ranks begin late, the time before the first of them is the driver's, as it sends the call to all of
+        them. That ends with the call: after a call that returned a future, all ranks may be busy with an earlier one.
+        ``late`` and ``all_ranks`` are those of `add_piece`. Times are in microseconds, ``phase`` is the driver's.
+        """
+        first = min(work.start for work in group.works)
+        several = len(group.works) > 1 and group.call.kind == "call"
+        is_sent = several and not self.records.may_lack_works(group.call)
+        sent = max(min(first, end_of(group.call), high), low) if is_sent else low
+        if sent < high:
+            self.add_piece(_start_of(last), sent, high, phase, late, all_ranks=all_ranks)
+        if low < sent:
+            self.add_piece(group.call, low, sent, phase)
 
     def _points(self, work: KeptSpan) -> list[Point]:
         """Return the starts and ends of ``work``, an execution, and of all spans within it, in order.
@@ -791,16 +808,17 @@ class _Walk:
             if is_leaf and (work := longest_work([point.within for point in points])):
                 late = work[1] if work[1] > room else 0
                 last, alone = (work[0], True) if late else (last, alone)
-            within = points[last].within
-            if not stretches:
-                within = _start_of(within)
-            stretches.append((before, at, within, late, not alone))
+            stretches.append((before, at, points[last].within, late, not alone))
             before, earlier = at, points
-        for begin, end, span, late, together in reversed(stretches):
+        for index, (begin, end, span, late, together) in reversed([*enumerate(stretches)]):
             if begin >= high or end <= low or end <= begin:
                 continue
+            begin, end = max(begin, low), min(end, high)
+            if index == 0:
+                self._explain_start(group, span, begin, end, phase, late, all_ranks=together)
+                continue
             add = self.explain_sync if span.kind in ("sync", "sleep") else self.add_piece
-            add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
+            add(span, begin, end, phase, late, all_ranks=together)
 
     def _spread_delay(self, group: CallGroup, first: int, low: int, high: int) -> None:
         """Divide the delay of the last rank of ``group`` to finish among pieces of the path, by their length.

@@ -290,7 +290,7 @@ def test_each_value_of_a_step_follows_from_its_records(tmp_path: Path) -> None:
         (0.001, "agent", None, None, "trajectory", "trajectory", "gen", 0),
         (0.009, "driver", None, None, "phase", "gen", "gen", 0),
         (0.1, "driver", None, None, "phase", "adv", "adv", 0),
-        (0.001, "trainer", None, None, "work", "start of update_actor", "update_actor", 0),
+        (0.001, "driver", None, None, "call", "call group_update_actor", "update_actor", 0),
         (0.149, "trainer", None, None, "unit", "micro-batch", "update_actor", 0),
         (0.45, "trainer", None, 1, "unit", "micro-batch", "update_actor", 0.3),
         (0.01, "trainer", None, None, "wait", "all_gather_object", "update_actor", 0),

@@ -206,9 +206,49 @@ def test_calls_that_give_futures_at_once_are_waited_for_one_behind_the_other(gap
         rows.add(process, "work", "train", until + gap, 100)
     path = [(one.start / MS, one.end / MS, one.what, one.process) for one in rows.path(100, 1)]
     assert path == [
-        (1, 3, "start of generate", None), (3, 60, "generate", FIRST), *[(60, 61, "start of train", FIRST)] * gap,
+        (1, 2, "call generate", DRIVER), (2, 3, "start of generate", None), (3, 60, "generate", FIRST),
+        *[(60, 61, "start of train", FIRST)] * gap,
         (60 + gap, 100, "train", None),
     ]  # fmt: skip
+
+
+CALLS = {
+    "to all ranks late": (60, 60, 98, [(0, 60, "driver", "call train", DRIVER)]),
+    "to one of them later": (
+        60, 80, 98, [(0, 60, "driver", "call train", DRIVER), (60, 80, "trainer", "start of train", SECOND)],
+    ),
+    "late to one of them": (
+        2, 60, 98, [(0, 2, "driver", "call train", DRIVER), (2, 60, "trainer", "start of train", SECOND)],
+    ),
+    "with a future, to ranks that are busy": (
+        60, 60, 1, [(0, 1, "driver", "call train", DRIVER), (1, 60, "trainer", "start of train", None)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("name", CALLS)
+def test_the_time_until_several_ranks_begin_is_of_the_call(name: str, alike: bool) -> None:
+    """Only ranks that do the same within it are named."""
+    first, second, returns, expected = CALLS[name]
+    rows = Rows()
+    rows.add(DRIVER, "call", "train", 0, returns)
+    for process, begins in ((FIRST, first), (SECOND, second)):
+        work = rows.add(process, "work", "train", begins, 90 + process)
+        if alike or process == FIRST:
+            rows.add(process, "unit", "micro-batch", begins, 90, work)
+    pieces = rows.path(98)[: len(expected)]
+    if not alike:
+        expected = [(*piece[:4], piece[4] if piece[2] == "driver" else None) for piece in expected]
+    assert short(pieces) == expected
+
+
+def test_the_time_until_the_recorded_ranks_begin_is_not_of_the_call_if_others_are_missing() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "train", 0, 98)
+    for process in (FIRST, SECOND):
+        rows.add(process, "work", "train", 60, 90)
+    assert short(rows.path(98, partial=True))[0] == (0, 60, "trainer", "start of train", None)
 
 
 Course = tuple[str, str, float, float, float | None]
