@@ -392,6 +392,35 @@ class StepRecords:
             return True
         return self.count_works(call) < self.expected.get(call.name, 0) and not self.has_twin(call)
 
+    @cached_property
+    def request_waits(self) -> Sequence[tuple[int | None, TimeRange]]:
+        """Return the replica of each request, and the time from its sending until its server begins to handle it."""
+        sent = {request.amount: request.start for request in self.by_kind["request"]}
+        return [
+            (self.replica_of[serve.process], TimeRange(sent[serve.amount], serve.start))
+            for serve in self.by_kind["serve"]
+            if serve.amount in sent and sent[serve.amount] < serve.start
+        ]
+
+    def waits_for_several_replicas(self, request: KeptSpan, serve: KeptSpan) -> bool:
+        """Tell whether a request of another replica also waits during most of the time until ``serve`` begins.
+
+        ``serve`` is the handling of ``request``. Then no single server is late, but something before them, such as a
+        load balancer. False if this server certainly stood still.
+        """
+        if self.certainly_stood_still(serve.process, request.start, serve.start):
+            return False
+        replica = self.replica_of[serve.process]
+        return any(
+            other not in (replica, None)
+            and 2 * self._overlap([wait], request.start, serve.start) > serve.start - request.start
+            for other, wait in self.request_waits
+        )
+
+    def certainly_stood_still(self, process: int, low: int, high: int) -> bool:
+        """Tell whether a process certainly ran nothing in most of the time from ``low`` to ``high`` (microseconds)."""
+        return self._overlap(self.stalls.get(process, ()), low, high) * 2 > high - low
+
     def within(self, span: KeptSpan, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
         """Return the ``spans`` that lie within ``span``, with the clocks' tolerance."""
         low, high = span.start - self.tolerance, end_of(span) + self.tolerance
@@ -542,6 +571,7 @@ class _Walk:
             self.pieces.append(PathPiece(low, high, role, "gap", what, "", records.driver))
         elif span.process == records.driver:
             remote: list[KeptSpan | PathPiece] = [*records.awaited_spans(span), *self._waits_for_agents(span, phase)]
+            remote += self._wait_for_trajectories(span, low, high, phase)
             for cover, begin, end in walk_back(remote, low, high):
                 if isinstance(cover, PathPiece):
                     self.pieces.append(cover._replace(start=begin, end=end))
@@ -589,6 +619,24 @@ class _Walk:
             and not records.sender_stood_still(span.process, process, span.start, first.start)
         ]
 
+    def _wait_for_trajectories(self, span: KeptSpan, low: int, high: int, phase: str) -> list[PathPiece]:
+        """Return the piece of the path from the end of the last trajectory until ``high``, if it ended after ``low``.
+
+        ``span`` is a phase in which the driver generates, without spans of its own from ``low`` to ``high``
+        (microseconds). Until the driver has all trajectories, agent loops pad and send them, and the driver unpacks
+        them: neither is recorded. [] for any other span, for up to 20 ms, and if the driver certainly stood still.
+        ``phase`` is the driver's.
+        """
+        records = self.records
+        if span.kind != "phase" or span.name not in GENERATING:
+            return []
+        ends = [end_of(root) for root in records.roots if root.kind == "trajectory"]
+        last = max((end for end in ends if low < end <= high), default=high)
+        if high - last <= GAP_US or records.certainly_stood_still(span.process, last, high):
+            return []
+        what = Text("processing after the last trajectory")
+        return [PathPiece(last, high, "unrecorded", "gap", what, phase, None)]
+
     def add_piece(
         self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
@@ -618,9 +666,10 @@ class _Walk:
         """Append pieces, the latest first, for ``span``, a request or reward on which another process works.
 
         That work is the one of the spans ``receivers`` that ends last within ``span``. The time before it begins is
-        attributed to it, too, unless the sender stood still. If there is none, the spans within a request are the
-        pieces; else the time is not recorded, with ``name`` as its activity. ``low`` and ``high`` are in microseconds,
-        ``phase`` is the driver's, ``depth`` the nesting so far.
+        attributed to it, too, unless the sender stood still. It is not recorded if requests of several replicas wait.
+        If there is no receiver, the spans within a request are the pieces; else the time is not recorded, with ``name``
+        as its activity. ``low`` and ``high`` are in microseconds, ``phase`` is the driver's, ``depth`` the nesting so
+        far.
         """
         inside = self.records.within(span, receivers)
         if not inside and (inner := self.records.children.get((span.process, span.id), ())) and span.kind == "request":
@@ -635,6 +684,8 @@ class _Walk:
         self.explain(receiver, begin, end, phase, depth + 1)
         if self.records.sender_stood_still(span.process, receiver.process, span.start, receiver.start):
             self.explain_uncovered(span, low, begin, phase)
+        elif receiver.start - span.start > GAP_US and self.records.waits_for_several_replicas(span, receiver):
+            self.pieces.append(PathPiece(low, begin, "unrecorded", "gap", _start_of(receiver).name, phase, None))
         else:
             self.add_piece(_start_of(receiver), low, begin, phase)
 
@@ -689,6 +740,7 @@ class _Walk:
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
             parts += self._receiver_wait(span, phase)
+            parts += self._answer_wait(span, phase)
         if role == "server":
             replica = records.replica_of[span.process]
             for at, columns in records.iterations.items():
@@ -720,6 +772,21 @@ class _Walk:
         before = receivers[-2].start if len(receivers) > 1 else last.start
         what = _start_of(last).name
         return [PathPiece(span.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
+
+    def _answer_wait(self, span: KeptSpan, phase: str) -> list[PathPiece]:
+        """Return the piece of the path in which a trainer's weight sync waits after the last engine has its weights.
+
+        ``span`` is the sync. The trainer then frees its buffers, and waits for servers to answer and to reset their
+        caches: neither is recorded. [] without a receiver, for up to 20 ms, and if the trainer certainly stood still.
+        ``phase`` is the driver's.
+        """
+        records = self.records
+        end = end_of(span)
+        last = max(map(end_of, records.within(span, records.receivers)), default=end)
+        if end - last <= GAP_US or records.certainly_stood_still(span.process, last, end):
+            return []
+        what = Text("end of {activity}", span.name)
+        return [PathPiece(last, end, "unrecorded", "gap", what, phase, None)]
 
     # ------------------------------------------------------------ training
 

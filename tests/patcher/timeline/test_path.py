@@ -510,14 +510,37 @@ def test_a_request_whose_engine_has_no_file_is_not_recorded() -> None:
     assert (3.0, 91.0, "unrecorded", "generate", None) in short(critical_path(records))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("poll", "sample"), ("phase", "gen")])
-def test_who_polls_waits_for_trajectories_and_then_for_itself(kind: str, name: str) -> None:
+UNPACKED: dict[str, tuple[str, str, float, float, str, str]] = {
+    "polling": ("poll", "sample", 60, 0, "driver", "sample"),
+    "agent loops or driver": ("phase", "gen", 60, 0, "unrecorded", "processing after the last trajectory"),
+    "up to 20 ms": ("phase", "gen", 80, 0, "driver", "gen"),
+    "a driver that stood still": ("phase", "gen", 60, 25, "driver", "gen"),
+}
+
+
+@pytest.mark.parametrize("name", UNPACKED)
+def test_who_generates_waits_for_trajectories_and_then_for_what_is_made_of_them(name: str) -> None:
+    kind, what, until, still, role, expected = UNPACKED[name]
     rows = Rows()
-    rows.add(DRIVER, kind, name, 10, 100)
-    rows.add(AGENT, "trajectory", "", 5, 60)
+    rows.add(DRIVER, kind, what, 10, 100)
+    rows.add(AGENT, "trajectory", "", 5, until)
     rows.add(AGENT, "trajectory", "", 70, 200)  # of a later step
-    assert short(rows.path(100)) == [
-        (0, 10, "driver", "before the first phase", DRIVER), (10, 60, "agent", "trajectory", AGENT), (60, 100, "driver", name, DRIVER)
+    stalls = {DRIVER: [TimeRange(70 * MS, round((70 + still) * MS))]}
+    process = DRIVER if role == "driver" else None
+    assert short(rows.path(100, stalls=stalls)) == [
+        (0, 10, "driver", "before the first phase", DRIVER), (10, until, "agent", "trajectory", AGENT),
+        (until, 100, role, expected, process),
+    ]  # fmt: skip
+
+
+def test_what_the_driver_does_after_a_span_of_its_own_is_no_processing_of_trajectories() -> None:
+    rows = Rows()
+    phase = rows.add(DRIVER, "phase", "gen", 0, 200)
+    rows.add(DRIVER, "sleep", "sleep_replicas", 90, 110, phase)
+    rows.add(AGENT, "trajectory", "", 0, 60)
+    assert short(rows.path(200)) == [
+        (0, 60, "agent", "trajectory", AGENT), (60, 90, "unrecorded", "processing after the last trajectory", None),
+        (90, 110, "driver", "sleep_replicas", DRIVER), (110, 200, "driver", "gen", DRIVER),
     ]  # fmt: skip
 
 
@@ -595,6 +618,26 @@ def test_who_sends_and_who_receives_are_told_apart_by_what_they_did(name: str) -
     longest = max(path, key=lambda piece: piece.end - piece.start)
     assert (longest.role, longest.what, longest.process) == expected
     assert longest.end - longest.start > 70 * MS
+
+
+@pytest.mark.parametrize(
+    ("sends", "begins", "stalls", "role"),
+    [
+        (3, 79, {}, "unrecorded"), (50, 79, {}, "server"), (3, 30, {}, "server"),
+        (3, 79, {SERVER: [TimeRange(20 * MS, 75 * MS)]}, "server"),
+    ],
+    ids=["all late", "sent later", "begun earlier", "one that stood still"],
+)  # fmt: skip
+def test_no_server_is_late_if_requests_of_several_replicas_wait(
+    sends: float, begins: float, stalls: dict[int, list[TimeRange]], role: str
+) -> None:
+    """A request to the first replica waits from 2 to 80 ms, one to the other from ``sends`` to ``begins``."""
+    rows, other = sent("request", 80, 97), len(ROLES)
+    rows.add(AGENT, "request", "generate", sends, 90, 0, 51)
+    rows.add(other, "serve", "generate", begins, 89, amount=51)
+    roles, replicas = (*ROLES, "server"), (*REPLICAS, 1)
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, roles, replicas, stalls=stalls)
+    assert (2.0, 80.0, role, "start of generate", SERVER if role == "server" else None) in short(critical_path(records))
 
 
 def test_a_process_that_certainly_ran_nothing_is_who_stood_still() -> None:
