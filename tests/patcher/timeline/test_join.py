@@ -556,6 +556,19 @@ def test_the_first_step_starts_with_its_first_phase(name: str) -> None:
     assert joining._Join._start_of_first_step(None, reader, 100) == start  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("kind", "waited", "counts"),
+    [("gap", 51, True), ("gap", 50, False), ("iteration", 50, True), ("iteration", 1, True)],
+)
+def test_an_engine_that_polls_without_a_cpu_is_delayed_only_if_it_waits_for_most_of_the_gap(
+    kind: str, waited: int, counts: bool
+) -> None:
+    reader = SimpleNamespace(cpu_wait=lambda start, end: waited)
+    run = SimpleNamespace(roles={"engine": [0]}, readers=[reader])
+    found = joining._Join._cpu_wait(run, PathPiece(0, 100, "engine", kind, "", "gen", 0))  # type: ignore[arg-type]
+    assert found == (causes.ProcessWait(0, waited) if counts else causes.NO_WAIT)
+
+
 LAST: list[tuple[list[Imbalance], tuple[int | None, int]]] = [
     ([], (None, 0)),
     ([Imbalance("ranks", ((0, 1.0), (1, 3.0)), 1.0)], (None, 0)),
