@@ -417,6 +417,20 @@ class StepRecords:
             for other, wait in self.request_waits
         )
 
+    def end_of_gathering(self, sync: KeptSpan) -> int:
+        """Return when the trainer of ``sync``, a weight sync, certainly has all weights, in microseconds.
+
+        All ranks gather weights in collectives. Once a rank that waits in them has ended its sync, all are over.
+        Without such a rank, it is the end of ``sync``.
+        """
+        ends = (
+            end_of(other)
+            for other in self.by_kind["sync"]
+            if other.process != sync.process and other.name == sync.name and other.waited
+            and self.roles[other.process] == "trainer" and sync.start < end_of(other) and other.start < end_of(sync)
+        )  # fmt: skip
+        return min([end_of(sync), *ends])
+
     def certainly_stood_still(self, process: int, low: int, high: int) -> bool:
         """Tell whether a process certainly ran nothing in most of the time from ``low`` to ``high`` (microseconds)."""
         return self._overlap(self.stalls.get(process, ()), low, high) * 2 > high - low
@@ -740,7 +754,7 @@ class _Walk:
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
             parts += self._receiver_wait(span, phase)
-            parts += self._answer_wait(span, phase)
+            parts += [*self._waits_after_gathering(span, parts, phase)]
         if role == "server":
             replica = records.replica_of[span.process]
             for at, columns in records.iterations.items():
@@ -773,20 +787,25 @@ class _Walk:
         what = _start_of(last).name
         return [PathPiece(span.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
 
-    def _answer_wait(self, span: KeptSpan, phase: str) -> list[PathPiece]:
-        """Return the piece of the path in which a trainer's weight sync waits after the last engine has its weights.
+    def _waits_after_gathering(
+        self, span: KeptSpan, parts: Iterable[KeptSpan | PathPiece], phase: str
+    ) -> Iterator[PathPiece]:
+        """Yield the pieces of the path in which a trainer's weight sync has gathered its weights, and waits.
 
-        ``span`` is the sync. The trainer then frees its buffers, and waits for servers to answer and to reset their
-        caches: neither is recorded. [] without a receiver, for up to 20 ms, and if the trainer certainly stood still.
-        ``phase`` is the driver's.
+        ``span`` is the sync, ``parts`` what engines do in it. The trainer then hands weights over, frees its buffers,
+        and waits until servers have reset their caches: nobody records which of these lasts. Gaps of up to 20 ms stay
+        with the trainer, and so do those in which it certainly stood still. ``phase`` is the driver's.
         """
         records = self.records
-        end = end_of(span)
-        last = max(map(end_of, records.within(span, records.receivers)), default=end)
-        if end - last <= GAP_US or records.certainly_stood_still(span.process, last, end):
-            return []
+        receivers = records.within(span, records.receivers)
+        gathered = records.end_of_gathering(span)
+        if not receivers:
+            return
+        since, end = min(gathered, max(map(end_of, receivers))), end_of(span)
         what = Text("end of {activity}", span.name)
-        return [PathPiece(last, end, "unrecorded", "gap", what, phase, None)]
+        for gap in uncovered(covered(parts, since, end), since, end):
+            if gap.end - gap.start > GAP_US and not records.certainly_stood_still(span.process, gap.start, gap.end):
+                yield PathPiece(gap.start, gap.end, "unrecorded", "gap", what, phase, None)
 
     # ------------------------------------------------------------ training
 

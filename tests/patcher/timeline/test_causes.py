@@ -221,7 +221,7 @@ def test_additional_decode_steps_bring_their_waits_for_a_cpu(count: int, cause: 
         for at in range(12)
     ]
     slow = replace(step(decode=1, more={CPU_WAIT: 3.9}), cpu_waits={DECODE: {3: 3_900_000}}, amounts=Amounts(count, 1))
-    slow.by_process[CPU_WAIT][3] = slow.by_process[CPU_WAIT].pop(None)  # type: ignore[index]
+    slow = replace(slow, by_process={**slow.by_process, CPU_WAIT: {3: 3_900_000}})
     limits = verdicts([step(), *usual, slow], WHO)[-1].limited_by
     assert limits is not None
     assert (limits.what, round(limits.excess_seconds, 1)) == cause

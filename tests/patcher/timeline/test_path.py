@@ -212,7 +212,7 @@ def test_calls_that_give_futures_at_once_are_waited_for_one_behind_the_other(gap
     ]  # fmt: skip
 
 
-CALLS = {
+CALLS: dict[str, tuple[float, float, float, list[tuple[object, ...]]]] = {
     "to all ranks late": (60, 60, 98, [(0, 60, "driver", "call train", DRIVER)]),
     "to one of them later": (
         60, 80, 98, [(0, 60, "driver", "call train", DRIVER), (60, 80, "trainer", "start of train", SECOND)],

@@ -19,17 +19,24 @@ WHO = [ProcessRank(None, None), ProcessRank(None, 0), ProcessRank(None, 1), Proc
 
 
 def step(
-    begins: int = 0, gathers: int = 0, loads: int = 0, ends: int = 0, stalls: tuple[int, int] | None = None
+    begins: int = 0,
+    gathers: int = 0,
+    loads: int = 0,
+    ends: int = 0,
+    stalls: tuple[int, int] | None = None,
+    waited: int | None = None,
 ) -> StepRecords:
     """Return a step of one sync, in which the second rank or engine takes so many milliseconds more.
 
     Its engine ``begins`` to receive later, its rank ``gathers`` weights for longer, its engine ``loads`` them for
-    longer, or the sync ``ends`` later after that. ``stalls`` is when the second rank runs nothing.
+    longer, or the sync ``ends`` later after that. ``stalls`` is when the second rank runs nothing, ``waited`` how long
+    the first rank waits in collectives.
     """
     spans = list[KeptSpan]()
 
     def add(process: int, kind: str, name: str, start: int, end: int, parent: int = 0) -> int:
-        spans.append(KeptSpan(start * MS, end * MS, kind, name, None, len(spans) + 1, parent, process))
+        waits = waited if process == FIRST and kind == "sync" else None
+        spans.append(KeptSpan(start * MS, end * MS, kind, name, None, len(spans) + 1, parent, process, waits))
         return len(spans)
 
     end = 102 + begins + gathers + loads + ends
@@ -68,11 +75,17 @@ def test_a_slow_sync_is_of_the_rank_or_the_engine_that_took_longer(
     assert cause.excess_seconds == pytest.approx(0.9, abs=0.03)
 
 
-def test_a_sync_that_lasts_on_after_all_engines_have_their_weights_is_of_nobody_that_recorded() -> None:
-    amounts = [
-        sum_step_times(critical_path(records), (None, 0), sync_work(records), "")
-        for records in [step()] * 4 + [step(ends=900)]
-    ]
-    *_, verdict = verdicts(amounts, WHO)
-    assert (verdict.verdict, verdict.limited_by) == (NOT_KNOWN, None)
-    assert "end of update_weights" in verdict.why
+@pytest.mark.parametrize(
+    ("slow", "verdict"),
+    [
+        (step(ends=900), NOT_KNOWN), (step(gathers=900, waited=20), NOT_KNOWN), (step(gathers=900), "limited"),
+        (step(gathers=900, waited=20, stalls=(110, 900)), "limited"), (step(ends=15), "limited"),
+    ],
+    ids=["engines have their weights", "all ranks have gathered", "no rank is known to wait", "a rank that stood still", "20 ms"],
+)  # fmt: skip
+def test_a_sync_that_lasts_after_gathering_is_of_nobody_that_recorded(slow: StepRecords, verdict: str) -> None:
+    steps = [*[step()] * 4, slow]
+    amounts = [sum_step_times(critical_path(records), (None, 0), sync_work(records), "") for records in steps]
+    *_, found = verdicts(amounts, WHO)
+    assert found.verdict == verdict
+    assert ("end of update_weights" in found.why) == (verdict == NOT_KNOWN)
