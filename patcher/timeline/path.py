@@ -308,21 +308,25 @@ class StepRecords:
         groups = dict[int, CallGroup]()
         for call, by_process in works_of.items():
             several = tuple(by_process.values())
-            start = self._start_of_wait(call, several, works)
+            start = self._start_of_wait(call, several)
             groups[call.id] = CallGroup(start, max(map(end_of, (call, *several))), call, several)
         return groups
 
-    def _start_of_wait(self, call: KeptSpan, own_works: Sequence[KeptSpan], all_works: Sequence[KeptSpan]) -> int:
-        """Return when ``call`` began to wait for the executions that it caused (``own_works``), in microseconds.
+    def _start_of_wait(self, call: KeptSpan, works: Sequence[KeptSpan]) -> int:
+        """Return when ``call`` began to wait for the executions that it caused (``works``), in microseconds.
 
         That is its start, unless it returned a future, and so ended before they began. Then it only waits after the
-        earlier executions on the same workers; ``all_works`` are all executions around the step.
+        earlier executions on the same workers.
         """
-        began = {work.process: work.start for work in own_works}
-        if end_of(call) >= min(began.values()):
+        if end_of(call) >= min(work.start for work in works):
             return call.start
-        earlier = (end_of(work) for work in all_works if end_of(work) <= began.get(work.process, -ENDLESS))
-        return max([call.start, *earlier])
+        return max(call.start, self.end_of_earlier_works(works))
+
+    def end_of_earlier_works(self, works: Sequence[KeptSpan]) -> int:
+        """Return when the workers of ``works``, executions of a call, had ended all earlier ones, in microseconds."""
+        began = {work.process: work.start for work in works}
+        earlier = (work for work in self.by_kind["work"] if end_of(work) <= began.get(work.process, -ENDLESS))
+        return max(map(end_of, earlier), default=-ENDLESS)
 
     def _group_by_number(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Group ``works`` of the same name and number on all ranks, for trainers without a controlling driver (SPMD).
@@ -838,17 +842,22 @@ class _Walk:
         """Append pieces, the latest first, for ``low`` to ``high``: until ``last``, a call's last execution, begins.
 
         If several ranks begin late, the time before the first of them is the driver's, as it sends the call to all of
-        them. That ends with the call: after a call that returned a future, all ranks may be busy with an earlier one.
-        ``late`` and ``all_ranks`` are those of `add_piece`. Times are in microseconds, ``phase`` is the driver's.
+        them. That begins once the ranks have ended earlier executions, and ends with the call: one that returned a
+        future is only queued. ``late`` and ``all_ranks`` are those of `add_piece`. Times are in microseconds, ``phase``
+        is the driver's.
         """
         first = min(work.start for work in group.works)
         several = len(group.works) > 1 and group.call.kind == "call"
-        is_sent = several and not self.records.may_lack_works(group.call)
-        sent = max(min(first, end_of(group.call), high), low) if is_sent else low
+        free = sent = low
+        if several and not self.records.may_lack_works(group.call):
+            free = min(max(self.records.end_of_earlier_works(group.works), low), high)
+            sent = max(min(first, end_of(group.call), high), free)
         if sent < high:
             self.add_piece(_start_of(last), sent, high, phase, late, all_ranks=all_ranks)
-        if low < sent:
-            self.add_piece(group.call, low, sent, phase)
+        if free < sent:
+            self.add_piece(group.call, free, sent, phase)
+        if low < free:
+            self.add_piece(_start_of(last), low, free, phase, all_ranks=all_ranks)
 
     def _points(self, work: KeptSpan) -> list[Point]:
         """Return the starts and ends of ``work``, an execution, and of all spans within it, in order.

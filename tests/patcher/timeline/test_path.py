@@ -243,6 +243,19 @@ def test_the_time_until_several_ranks_begin_is_of_the_call(name: str, alike: boo
     assert short(pieces) == expected
 
 
+def test_a_call_to_ranks_that_are_busy_with_an_earlier_one_is_sent_late_only_after_that() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "prepare", 0, 1)
+    rows.add(DRIVER, "call", "train", 2, 98)
+    for process, until in ((FIRST, 40), (SECOND, 50)):
+        rows.add(process, "work", "prepare", 1, until)
+        rows.add(process, "work", "train", 60, 90)
+    assert short(rows.path(98, 2)) == [
+        (2, 50, "trainer", "start of train", None), (50, 60, "driver", "call train", DRIVER), (60, 90, "trainer", "train", None),
+        (90, 98, "driver", "call train", DRIVER),
+    ]  # fmt: skip
+
+
 def test_the_time_until_the_recorded_ranks_begin_is_not_of_the_call_if_others_are_missing() -> None:
     rows = Rows()
     rows.add(DRIVER, "call", "train", 0, 98)
