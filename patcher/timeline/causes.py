@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 from math import inf
@@ -86,7 +86,7 @@ class StepTimes:
     process worked for each part of the weight sync. ``incomplete`` says that a trainer stopped recording before the end
     of the step, "" if none did. ``stalled`` is how long each process stood still during an activity, ``stopped`` how
     long a whole machine did. ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end
-    earlier without rewards.
+    earlier without rewards. ``cpu_waits`` is how long each process waited for a CPU during an activity.
     """
 
     total: int
@@ -100,6 +100,7 @@ class StepTimes:
     stopped: Mapping[Activity, int] = field(default_factory=dict)
     amounts: Amounts = NOTHING
     rewards_delay: int = 0
+    cpu_waits: Mapping[Activity, Mapping[int | None, int]] = field(default_factory=dict)
 
     @cached_property
     def phases(self) -> frozenset[str]:
@@ -137,6 +138,7 @@ def sum_step_times(
     us = defaultdict[Activity, int](int)
     late = defaultdict[Activity, defaultdict[int, int]](lambda: defaultdict(int))
     by_process = defaultdict[Activity, defaultdict[int | None, int]](lambda: defaultdict(int))
+    waits_of = defaultdict[Activity, defaultdict[int | None, int]](lambda: defaultdict(int))
     for piece, wait in zip(path, cpu_waits, strict=False):
         activity = _activity_of(piece)
         us[activity] += piece.end - piece.start - wait.us
@@ -144,6 +146,7 @@ def sum_step_times(
         if wait.us:
             us[CPU_WAIT] += wait.us
             by_process[CPU_WAIT][wait.process] += wait.us
+            waits_of[activity][wait.process] += wait.us
         if piece.process is not None and piece.late > wait.us:
             late[activity][piece.process] += piece.late - wait.us
     stalled = defaultdict[Activity, dict[int, int]](dict)
@@ -151,7 +154,9 @@ def sum_step_times(
         for activity, overlap in _time_within(path, ranges).items():
             stalled[activity][process] = overlap
     stopped = _time_within(path, machine_stalls)
-    return StepTimes(sum(us.values()), us, late, by_process, last_replica, sync, incomplete, stalled, stopped)
+    return StepTimes(
+        sum(us.values()), us, late, by_process, last_replica, sync, incomplete, stalled, stopped, cpu_waits=waits_of
+    )  # fmt: skip
 
 
 def _activity_of(piece: PathPiece) -> Activity:
@@ -196,6 +201,10 @@ def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> li
     process, by its index.
     """
     neighbours = [_steps_to_compare(len(steps), at) for at in range(len(steps))]
+    steps = [
+        _with_waits_of_decode_steps(step, [(other - at, steps[other]) for other in neighbours[at]])
+        for at, step in enumerate(steps)
+    ]
     comparisons = [
         _Comparison(step, [(other - at, steps[other]) for other in neighbours[at]], processes)
         for at, step in enumerate(steps)
@@ -214,6 +223,41 @@ def _steps_to_compare(count: int, step: int) -> list[int]:
     """
     near = [other for other in range(max(step - NEIGHBOURS, 0), min(step + NEIGHBOURS + 1, count)) if other != step]
     return near[1:] if near[:1] == [0] and len(near) > FEWEST else near
+
+
+def _usual_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> float | None:
+    """Return the expected number of decode steps in ``step`` if it has clearly more than that, else None.
+
+    ``others`` are the steps to compare it with, as (distance in steps, step).
+    """
+    middle, spread = expected_and_spread([(at, other.amounts.decode_steps) for at, other in others])
+    return middle if step.amounts.decode_steps - middle > SPREADS * spread else None
+
+
+def _with_waits_of_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> StepTimes:
+    """Return ``step`` with the waits for a CPU that its additional decode steps caused, as a part of the decoding.
+
+    On a machine without a free CPU, each decode step waits: twice as many of them wait twice as long. ``others`` are
+    the steps to compare it with, as (distance in steps, step).
+    """
+    usual = _usual_decode_steps(step, others)
+    if usual is None:
+        return step
+    us = dict(step.us)
+    by_process = {activity: dict(shares) for activity, shares in step.by_process.items()}
+    for activity, waits in step.cpu_waits.items():
+        if not _is_decode(activity):
+            continue
+        for process, waited in waits.items():
+            moved = round((1 - usual / step.amounts.decode_steps) * waited)
+            for changed, change in ((activity, moved), (CPU_WAIT, -moved)):
+                us[changed] += change
+                by_process[changed][process] += change
+    return replace(step, us=us, by_process=by_process)
+
+
+def _is_decode(activity: Activity) -> bool:
+    return (activity.role, activity.what) == ("engine", "decode")
 
 
 @dataclass(frozen=True)
@@ -407,14 +451,13 @@ class _Comparison:
         The additional decode steps must explain half of the activity's excess. Unlike a time, their number does not
         depend on how busy the machine is.
         """
-        count = self.step.amounts.decode_steps
-        middle, spread = expected_and_spread([(at, other.amounts.decode_steps) for at, other in self.others])
-        if (activity.role, activity.what) != ("engine", "decode") or count - middle <= SPREADS * spread:
+        count, usual = self.step.amounts.decode_steps, _usual_decode_steps(self.step, self.others)
+        if not _is_decode(activity) or usual is None:
             return ""
-        explained = (1 - middle / count) * self.step.us[activity]
+        explained = (1 - usual / count) * self.step.us[activity]
         if explained < MOSTLY * self.excesses[activity]:
             return ""
-        return Text("{count} decode steps instead of the usual {usual:.0f}", count=count, usual=middle)
+        return Text("{count} decode steps instead of the usual {usual:.0f}", count=count, usual=usual)
 
     def _why_unknown(self, activity: Activity) -> str:
         """Return why nobody can tell what made ``activity`` longer; "" if this can be told.

@@ -343,12 +343,15 @@ class _Join:
         """Return how long the process of a piece of the critical path waited for a CPU; NO_WAIT if none is known.
 
         For a piece of all trainers, it is the wait of the trainer that waited longest. Any other piece that names no
-        process has none.
+        process has none. An engine without an iteration waits for its scheduler, and polls. The poll may lack a CPU,
+        too, so only a wait for most of the gap counts.
         """
         trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
         processes = trainers if piece.process is None else [piece.process]
         waits = (causes.ProcessWait(at, self.readers[at].cpu_wait(piece.start, piece.end)) for at in processes)
-        return max(waits, key=lambda wait: wait.us, default=causes.NO_WAIT)
+        longest = max(waits, key=lambda wait: wait.us, default=causes.NO_WAIT)
+        is_idle = (piece.role, piece.kind) == ("engine", "gap")
+        return longest if not is_idle or longest.us > causes.MOSTLY * (piece.end - piece.start) else causes.NO_WAIT
 
     def _machine_stalls(self) -> list[TimeRange]:
         """Return the ranges around the present step in which a whole machine stalls, merged over all machines."""

@@ -320,21 +320,25 @@ class StepRecords:
         groups = dict[int, CallGroup]()
         for call, by_process in works_of.items():
             several = tuple(by_process.values())
-            start = self._start_of_wait(call, several, works)
+            start = self._start_of_wait(call, several)
             groups[call.id] = CallGroup(start, max(map(end_of, (call, *several))), call, several)
         return groups
 
-    def _start_of_wait(self, call: KeptSpan, own_works: Sequence[KeptSpan], all_works: Sequence[KeptSpan]) -> int:
-        """Return when ``call`` began to wait for the executions that it caused (``own_works``), in microseconds.
+    def _start_of_wait(self, call: KeptSpan, works: Sequence[KeptSpan]) -> int:
+        """Return when ``call`` began to wait for the executions that it caused (``works``), in microseconds.
 
         That is its start, unless it returned a future, and so ended before they began. Then it only waits after the
-        earlier executions on the same workers; ``all_works`` are all executions around the step.
+        earlier executions on the same workers.
         """
-        began = {work.process: work.start for work in own_works}
-        if end_of(call) >= min(began.values()):
+        if end_of(call) >= min(work.start for work in works):
             return call.start
-        earlier = (end_of(work) for work in all_works if end_of(work) <= began.get(work.process, -ENDLESS))
-        return max([call.start, *earlier])
+        return max(call.start, self.end_of_earlier_works(works))
+
+    def end_of_earlier_works(self, works: Sequence[KeptSpan]) -> int:
+        """Return when the workers of ``works``, executions of a call, had ended all earlier ones, in microseconds."""
+        began = {work.process: work.start for work in works}
+        earlier = (work for work in self.by_kind["work"] if end_of(work) <= began.get(work.process, -ENDLESS))
+        return max(map(end_of, earlier), default=-ENDLESS)
 
     def _group_by_number(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Group ``works`` of the same name and number on all ranks, for trainers without a controlling driver (SPMD).
@@ -404,6 +408,49 @@ class StepRecords:
         if not self.trainers_known or self.partial:
             return True
         return self.count_works(call) < self.expected.get(call.name, 0) and not self.has_twin(call)
+
+    @cached_property
+    def request_waits(self) -> Sequence[tuple[int | None, TimeRange]]:
+        """Return the replica of each request, and the time from its sending until its server begins to handle it."""
+        sent = {request.amount: request.start for request in self.by_kind["request"]}
+        return [
+            (self.replica_of[serve.process], TimeRange(sent[serve.amount], serve.start))
+            for serve in self.by_kind["serve"]
+            if serve.amount in sent and sent[serve.amount] < serve.start
+        ]
+
+    def waits_for_several_replicas(self, request: KeptSpan, serve: KeptSpan) -> bool:
+        """Tell whether a request of another replica also waits during most of the time until ``serve`` begins.
+
+        ``serve`` is the handling of ``request``. Then no single server is late, but something before them, such as a
+        load balancer. False if this server certainly stood still.
+        """
+        if self.certainly_stood_still(serve.process, request.start, serve.start):
+            return False
+        replica = self.replica_of[serve.process]
+        return any(
+            other not in (replica, None)
+            and 2 * self._overlap([wait], request.start, serve.start) > serve.start - request.start
+            for other, wait in self.request_waits
+        )
+
+    def end_of_gathering(self, sync: KeptSpan) -> int:
+        """Return when the trainer of ``sync``, a weight sync, certainly has all weights, in microseconds.
+
+        All ranks gather weights in collectives. Once a rank that waits in them has ended its sync, all are over.
+        Without such a rank, it is the end of ``sync``.
+        """
+        ends = (
+            end_of(other)
+            for other in self.by_kind["sync"]
+            if other.process != sync.process and other.name == sync.name and other.waited
+            and self.roles[other.process] == "trainer" and sync.start < end_of(other) and other.start < end_of(sync)
+        )  # fmt: skip
+        return min([end_of(sync), *ends])
+
+    def certainly_stood_still(self, process: int, low: int, high: int) -> bool:
+        """Tell whether a process certainly ran nothing in most of the time from ``low`` to ``high`` (microseconds)."""
+        return self._overlap(self.stalls.get(process, ()), low, high) * 2 > high - low
 
     def within(self, span: KeptSpan, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
         """Return the ``spans`` that lie within ``span``, with the clocks' tolerance."""
@@ -564,6 +611,7 @@ class _Walk:
             self.pieces.append(PathPiece(low, high, role, "gap", what, "", records.driver))
         elif span.process == records.driver:
             remote: list[KeptSpan | PathPiece] = [*records.awaited_spans(span), *self._waits_for_agents(span, phase)]
+            remote += self._wait_for_trajectories(span, low, high, phase)
             for cover, begin, end in walk_back(remote, low, high):
                 if isinstance(cover, PathPiece):
                     self.pieces.append(cover._replace(start=begin, end=end))
@@ -611,6 +659,24 @@ class _Walk:
             and not records.sender_stood_still(span.process, process, span.start, first.start)
         ]
 
+    def _wait_for_trajectories(self, span: KeptSpan, low: int, high: int, phase: str) -> list[PathPiece]:
+        """Return the piece of the path from the end of the last trajectory until ``high``, if it ended after ``low``.
+
+        ``span`` is a phase in which the driver generates, without spans of its own from ``low`` to ``high``
+        (microseconds). Until the driver has all trajectories, agent loops pad and send them, and the driver unpacks
+        them: neither is recorded. [] for any other span, for up to 20 ms, and if the driver certainly stood still.
+        ``phase`` is the driver's.
+        """
+        records = self.records
+        if span.kind != "phase" or span.name not in GENERATING:
+            return []
+        ends = [end_of(root) for root in records.roots if root.kind == "trajectory"]
+        last = max((end for end in ends if low < end <= high), default=high)
+        if high - last <= GAP_US or records.certainly_stood_still(span.process, last, high):
+            return []
+        what = Text("processing after the last trajectory")
+        return [PathPiece(last, high, "unrecorded", "gap", what, phase, None)]
+
     def add_piece(
         self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
     ) -> None:
@@ -640,9 +706,10 @@ class _Walk:
         """Append pieces, the latest first, for ``span``, a request or reward on which another process works.
 
         That work is the one of the spans ``receivers`` that ends last within ``span``. The time before it begins is
-        attributed to it, too, unless the sender stood still. If there is none, the spans within a request are the
-        pieces; else the time is not recorded, with ``name`` as its activity. ``low`` and ``high`` are in microseconds,
-        ``phase`` is the driver's, ``depth`` the nesting so far.
+        attributed to it, too, unless the sender stood still. It is not recorded if requests of several replicas wait.
+        If there is no receiver, the spans within a request are the pieces; else the time is not recorded, with ``name``
+        as its activity. ``low`` and ``high`` are in microseconds, ``phase`` is the driver's, ``depth`` the nesting so
+        far.
         """
         inside = self.records.within(span, receivers)
         if not inside and (inner := self.records.children.get((span.process, span.id), ())) and span.kind == "request":
@@ -657,6 +724,8 @@ class _Walk:
         self.explain(receiver, begin, end, phase, depth + 1)
         if self.records.sender_stood_still(span.process, receiver.process, span.start, receiver.start):
             self.explain_uncovered(span, low, begin, phase)
+        elif receiver.start - span.start > GAP_US and self.records.waits_for_several_replicas(span, receiver):
+            self.pieces.append(PathPiece(low, begin, "unrecorded", "gap", _start_of(receiver).name, phase, None))
         else:
             self.add_piece(_start_of(receiver), low, begin, phase)
 
@@ -711,6 +780,7 @@ class _Walk:
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
             parts += self._receiver_wait(span, phase)
+            parts += [*self._waits_after_gathering(span, parts, phase)]
         if role == "server":
             replica = records.replica_of[span.process]
             for at, columns in records.iterations.items():
@@ -743,6 +813,26 @@ class _Walk:
         what = _start_of(last).name
         return [PathPiece(span.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
 
+    def _waits_after_gathering(
+        self, span: KeptSpan, parts: Iterable[KeptSpan | PathPiece], phase: str
+    ) -> Iterator[PathPiece]:
+        """Yield the pieces of the path in which a trainer's weight sync has gathered its weights, and waits.
+
+        ``span`` is the sync, ``parts`` what engines do in it. The trainer then hands weights over, frees its buffers,
+        and waits until servers have reset their caches: nobody records which of these lasts. Gaps of up to 20 ms stay
+        with the trainer, and so do those in which it certainly stood still. ``phase`` is the driver's.
+        """
+        records = self.records
+        receivers = records.within(span, records.receivers)
+        gathered = records.end_of_gathering(span)
+        if not receivers:
+            return
+        since, end = min(gathered, max(map(end_of, receivers))), end_of(span)
+        what = Text("end of {activity}", span.name)
+        for gap in uncovered(covered(parts, since, end), since, end):
+            if gap.end - gap.start > GAP_US and not records.certainly_stood_still(span.process, gap.start, gap.end):
+                yield PathPiece(gap.start, gap.end, "unrecorded", "gap", what, phase, None)
+
     # ------------------------------------------------------------ training
 
     def explain_call(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
@@ -767,8 +857,30 @@ class _Walk:
         self.explain(last, begin, ends, phase, depth)
         if len(group.works) > 1:
             self._spread_delay(group, before, begin, ends)
-        if begin > low:  # from the call to the start of its work
-            self.add_piece(_start_of(last), low, begin, phase, all_ranks=len(group.works) > 1)
+        self._explain_start(group, last, low, begin, phase, all_ranks=len(group.works) > 1)
+
+    def _explain_start(
+        self, group: CallGroup, last: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool
+    ) -> None:
+        """Append pieces, the latest first, for ``low`` to ``high``: until ``last``, a call's last execution, begins.
+
+        If several ranks begin late, the time before the first of them is the driver's, as it sends the call to all of
+        them. That begins once the ranks have ended earlier executions, and ends with the call: one that returned a
+        future is only queued. ``late`` and ``all_ranks`` are those of `add_piece`. Times are in microseconds, ``phase``
+        is the driver's.
+        """
+        first = min(work.start for work in group.works)
+        several = len(group.works) > 1 and group.call.kind == "call"
+        free = sent = low
+        if several and not self.records.may_lack_works(group.call):
+            free = min(max(self.records.end_of_earlier_works(group.works), low), high)
+            sent = max(min(first, end_of(group.call), high), free)
+        if sent < high:
+            self.add_piece(_start_of(last), sent, high, phase, late, all_ranks=all_ranks)
+        if free < sent:
+            self.add_piece(group.call, free, sent, phase)
+        if low < free:
+            self.add_piece(_start_of(last), low, free, phase, all_ranks=all_ranks)
 
     def _points(self, work: KeptSpan) -> list[Point]:
         """Return the starts and ends of ``work``, an execution, and of all spans within it, in order.
@@ -814,16 +926,17 @@ class _Walk:
             if is_leaf and (work := longest_work([point.within for point in points])):
                 late = work[1] if work[1] > room else 0
                 last, alone = (work[0], True) if late else (last, alone)
-            within = points[last].within
-            if not stretches:
-                within = _start_of(within)
-            stretches.append((before, at, within, late, not alone))
+            stretches.append((before, at, points[last].within, late, not alone))
             before, earlier = at, points
-        for begin, end, span, late, together in reversed(stretches):
+        for index, (begin, end, span, late, together) in reversed([*enumerate(stretches)]):
             if begin >= high or end <= low or end <= begin:
                 continue
+            begin, end = max(begin, low), min(end, high)
+            if index == 0:
+                self._explain_start(group, span, begin, end, phase, late, all_ranks=together)
+                continue
             add = self.explain_sync if span.kind in ("sync", "sleep") else self.add_piece
-            add(span, max(begin, low), min(end, high), phase, late, all_ranks=together)
+            add(span, begin, end, phase, late, all_ranks=together)
 
     def _spread_delay(self, group: CallGroup, first: int, low: int, high: int) -> None:
         """Divide the delay of the last rank of ``group`` to finish among pieces of the path, by their length.

@@ -208,6 +208,32 @@ def test_more_decode_steps_count_where_times_vary(count: int, verdict: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("count", "cause"),
+    [(100, (CPU_WAIT.what, 3.0)), (300, (DECODE.what, 2.6)), (101, (CPU_WAIT.what, 3.0))],
+    ids=["as many decode steps", "three times as many", "hardly more"],
+)
+def test_additional_decode_steps_bring_their_waits_for_a_cpu(count: int, cause: tuple[str, float]) -> None:
+    """In the last step, engine 3 waits for 3 s more while it decodes: for 3.9 s in all."""
+    usual = [
+        replace(
+            step(decode=1, more={CPU_WAIT: 0.9}), cpu_waits={DECODE: {3: 900_000}}, amounts=Amounts(100 + at % 3, 1)
+        )
+        for at in range(12)
+    ]
+    slow = replace(step(decode=1, more={CPU_WAIT: 3.9}), cpu_waits={DECODE: {3: 3_900_000}}, amounts=Amounts(count, 1))
+    slow = replace(slow, by_process={**slow.by_process, CPU_WAIT: {3: 3_900_000}})
+    limits = verdicts([step(), *usual, slow], WHO)[-1].limited_by
+    assert limits is not None
+    assert (limits.what, round(limits.excess_seconds, 1)) == cause
+
+
+def test_waits_for_a_cpu_are_summed_by_activity_and_process() -> None:
+    path = [PathPiece(0, 5, *DECODE, 3), PathPiece(5, 9, *UPDATE, 1), PathPiece(9, 15, *DECODE, 3)]
+    waits = [ProcessWait(3, 2), ProcessWait(None, 0), ProcessWait(3, 4)]
+    assert sum_step_times(path, (None, 0), {}, "", cpu_waits=waits).cpu_waits == {DECODE: {3: 6}}
+
+
+@pytest.mark.parametrize(
     ("stalled", "rank"), [({1: 2.9}, 0), ({2: 1.6}, 1), ({2: 1.4}, None), ({1: 2.9, 2: 2.9}, None), ({1: 2.9, 2: 0.1}, None)]
 )  # fmt: skip
 def test_the_only_rank_that_stood_still_is_named(stalled: Mapping[int, float], rank: int | None) -> None:

@@ -290,7 +290,7 @@ def test_each_value_of_a_step_follows_from_its_records(tmp_path: Path) -> None:
         (0.001, "agent", None, None, "trajectory", "trajectory", "gen", 0),
         (0.009, "driver", None, None, "phase", "gen", "gen", 0),
         (0.1, "driver", None, None, "phase", "adv", "adv", 0),
-        (0.001, "trainer", None, None, "work", "start of update_actor", "update_actor", 0),
+        (0.001, "driver", None, None, "call", "call group_update_actor", "update_actor", 0),
         (0.149, "trainer", None, None, "unit", "micro-batch", "update_actor", 0),
         (0.45, "trainer", None, 1, "unit", "micro-batch", "update_actor", 0.3),
         (0.01, "trainer", None, None, "wait", "all_gather_object", "update_actor", 0),
@@ -554,6 +554,19 @@ def test_the_first_step_starts_with_its_first_phase(name: str) -> None:
         spans=[span for span in kept if span.end], open={span.id: span for span in kept if not span.end}
     )
     assert joining._Join._start_of_first_step(None, reader, 100) == start  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "waited", "counts"),
+    [("gap", 51, True), ("gap", 50, False), ("iteration", 50, True), ("iteration", 1, True)],
+)
+def test_an_engine_that_polls_without_a_cpu_is_delayed_only_if_it_waits_for_most_of_the_gap(
+    kind: str, waited: int, counts: bool
+) -> None:
+    reader = SimpleNamespace(cpu_wait=lambda start, end: waited)
+    run = SimpleNamespace(roles={"engine": [0]}, readers=[reader])
+    found = joining._Join._cpu_wait(run, PathPiece(0, 100, "engine", kind, "", "gen", 0))  # type: ignore[arg-type]
+    assert found == (causes.ProcessWait(0, waited) if counts else causes.NO_WAIT)
 
 
 LAST: list[tuple[list[Imbalance], tuple[int | None, int]]] = [

@@ -206,9 +206,62 @@ def test_calls_that_give_futures_at_once_are_waited_for_one_behind_the_other(gap
         rows.add(process, "work", "train", until + gap, 100)
     path = [(one.start / MS, one.end / MS, one.what, one.process) for one in rows.path(100, 1)]
     assert path == [
-        (1, 3, "start of generate", None), (3, 60, "generate", FIRST), *[(60, 61, "start of train", FIRST)] * gap,
+        (1, 2, "call generate", DRIVER), (2, 3, "start of generate", None), (3, 60, "generate", FIRST),
+        *[(60, 61, "start of train", FIRST)] * gap,
         (60 + gap, 100, "train", None),
     ]  # fmt: skip
+
+
+CALLS: dict[str, tuple[float, float, float, list[tuple[object, ...]]]] = {
+    "to all ranks late": (60, 60, 98, [(0, 60, "driver", "call train", DRIVER)]),
+    "to one of them later": (
+        60, 80, 98, [(0, 60, "driver", "call train", DRIVER), (60, 80, "trainer", "start of train", SECOND)],
+    ),
+    "late to one of them": (
+        2, 60, 98, [(0, 2, "driver", "call train", DRIVER), (2, 60, "trainer", "start of train", SECOND)],
+    ),
+    "with a future, to ranks that are busy": (
+        60, 60, 1, [(0, 1, "driver", "call train", DRIVER), (1, 60, "trainer", "start of train", None)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("name", CALLS)
+def test_the_time_until_several_ranks_begin_is_of_the_call(name: str, alike: bool) -> None:
+    """Only ranks that do the same within it are named."""
+    first, second, returns, expected = CALLS[name]
+    rows = Rows()
+    rows.add(DRIVER, "call", "train", 0, returns)
+    for process, begins in ((FIRST, first), (SECOND, second)):
+        work = rows.add(process, "work", "train", begins, 90 + process)
+        if alike or process == FIRST:
+            rows.add(process, "unit", "micro-batch", begins, 90, work)
+    pieces = rows.path(98)[: len(expected)]
+    if not alike:
+        expected = [(*piece[:4], piece[4] if piece[2] == "driver" else None) for piece in expected]
+    assert short(pieces) == expected
+
+
+def test_a_call_to_ranks_that_are_busy_with_an_earlier_one_is_sent_late_only_after_that() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "prepare", 0, 1)
+    rows.add(DRIVER, "call", "train", 2, 98)
+    for process, until in ((FIRST, 40), (SECOND, 50)):
+        rows.add(process, "work", "prepare", 1, until)
+        rows.add(process, "work", "train", 60, 90)
+    assert short(rows.path(98, 2)) == [
+        (2, 50, "trainer", "start of train", None), (50, 60, "driver", "call train", DRIVER), (60, 90, "trainer", "train", None),
+        (90, 98, "driver", "call train", DRIVER),
+    ]  # fmt: skip
+
+
+def test_the_time_until_the_recorded_ranks_begin_is_not_of_the_call_if_others_are_missing() -> None:
+    rows = Rows()
+    rows.add(DRIVER, "call", "train", 0, 98)
+    for process in (FIRST, SECOND):
+        rows.add(process, "work", "train", 60, 90)
+    assert short(rows.path(98, partial=True))[0] == (0, 60, "trainer", "start of train", None)
 
 
 Course = tuple[str, str, float, float, float | None]
@@ -470,14 +523,37 @@ def test_a_request_whose_engine_has_no_file_is_not_recorded() -> None:
     assert (3.0, 91.0, "unrecorded", "generate", None) in short(critical_path(records))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("poll", "sample"), ("phase", "gen")])
-def test_who_polls_waits_for_trajectories_and_then_for_itself(kind: str, name: str) -> None:
+UNPACKED: dict[str, tuple[str, str, float, float, str, str]] = {
+    "polling": ("poll", "sample", 60, 0, "driver", "sample"),
+    "agent loops or driver": ("phase", "gen", 60, 0, "unrecorded", "processing after the last trajectory"),
+    "up to 20 ms": ("phase", "gen", 80, 0, "driver", "gen"),
+    "a driver that stood still": ("phase", "gen", 60, 25, "driver", "gen"),
+}
+
+
+@pytest.mark.parametrize("name", UNPACKED)
+def test_who_generates_waits_for_trajectories_and_then_for_what_is_made_of_them(name: str) -> None:
+    kind, what, until, still, role, expected = UNPACKED[name]
     rows = Rows()
-    rows.add(DRIVER, kind, name, 10, 100)
-    rows.add(AGENT, "trajectory", "", 5, 60)
+    rows.add(DRIVER, kind, what, 10, 100)
+    rows.add(AGENT, "trajectory", "", 5, until)
     rows.add(AGENT, "trajectory", "", 70, 200)  # of a later step
-    assert short(rows.path(100)) == [
-        (0, 10, "driver", "before the first phase", DRIVER), (10, 60, "agent", "trajectory", AGENT), (60, 100, "driver", name, DRIVER)
+    stalls = {DRIVER: [TimeRange(70 * MS, round((70 + still) * MS))]}
+    process = DRIVER if role == "driver" else None
+    assert short(rows.path(100, stalls=stalls)) == [
+        (0, 10, "driver", "before the first phase", DRIVER), (10, until, "agent", "trajectory", AGENT),
+        (until, 100, role, expected, process),
+    ]  # fmt: skip
+
+
+def test_what_the_driver_does_after_a_span_of_its_own_is_no_processing_of_trajectories() -> None:
+    rows = Rows()
+    phase = rows.add(DRIVER, "phase", "gen", 0, 200)
+    rows.add(DRIVER, "sleep", "sleep_replicas", 90, 110, phase)
+    rows.add(AGENT, "trajectory", "", 0, 60)
+    assert short(rows.path(200)) == [
+        (0, 60, "agent", "trajectory", AGENT), (60, 90, "unrecorded", "processing after the last trajectory", None),
+        (90, 110, "driver", "sleep_replicas", DRIVER), (110, 200, "driver", "gen", DRIVER),
     ]  # fmt: skip
 
 
@@ -555,6 +631,26 @@ def test_who_sends_and_who_receives_are_told_apart_by_what_they_did(name: str) -
     longest = max(path, key=lambda piece: piece.end - piece.start)
     assert (longest.role, longest.what, longest.process) == expected
     assert longest.end - longest.start > 70 * MS
+
+
+@pytest.mark.parametrize(
+    ("sends", "begins", "stalls", "role"),
+    [
+        (3, 79, {}, "unrecorded"), (50, 79, {}, "server"), (3, 30, {}, "server"),
+        (3, 79, {SERVER: [TimeRange(20 * MS, 75 * MS)]}, "server"),
+    ],
+    ids=["all late", "sent later", "begun earlier", "one that stood still"],
+)  # fmt: skip
+def test_no_server_is_late_if_requests_of_several_replicas_wait(
+    sends: float, begins: float, stalls: dict[int, list[TimeRange]], role: str
+) -> None:
+    """A request to the first replica waits from 2 to 80 ms, one to the other from ``sends`` to ``begins``."""
+    rows, other = sent("request", 80, 97), len(ROLES)
+    rows.add(AGENT, "request", "generate", sends, 90, 0, 51)
+    rows.add(other, "serve", "generate", begins, 89, amount=51)
+    roles, replicas = (*ROLES, "server"), (*REPLICAS, 1)
+    records = StepRecords(0, 100 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, roles, replicas, stalls=stalls)
+    assert (2.0, 80.0, role, "start of generate", SERVER if role == "server" else None) in short(critical_path(records))
 
 
 def test_a_process_that_certainly_ran_nothing_is_who_stood_still() -> None:
