@@ -921,8 +921,8 @@ def test_the_headline_names_small_operators_with_half_of_the_calls_and_time(
 @pytest.mark.parametrize(
     ("times", "more", "shapes", "told"),
     [
-        (range(10, 17), 1, "", "growing, from 10.00 ms to 15.00"), (range(10, 17), 0, "[[3]]", "growing, from 10.00 ms to 15.00"), (range(10, 17), 0, "", ""),
-        ((10, 12, 14, 16, 18, 20, 24), 0, "", "growing, from 10.00 ms to 20.00"), ([10] * 7, 1, "", ""), (range(16, 9, -1), 1, "", "falling, from 15.00 ms to 10.00"),
+        (range(10, 17), 1, "", "growing, from 10.00 ms in the first third to 15.00 ms"), (range(10, 17), 0, "[[3]]", "growing, from 10.00 ms in the first third to 15.00 ms"), (range(10, 17), 0, "", ""),
+        ((10, 12, 14, 16, 18, 20, 24), 0, "", "growing, from 10.00 ms in the first third to 20.00 ms"), ([10] * 7, 1, "", ""), (range(16, 9, -1), 1, "", "falling, from 15.00 ms in the first third to 10.00 ms"),
     ],
     ids=["more operators", "other inputs", "half as long again", "twice as long", "no longer", "shorter"],
 )  # fmt: skip
