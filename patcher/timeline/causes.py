@@ -39,11 +39,11 @@ SPREADS = 4
 STEP_SPREADS = 3
 """Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
-CLEAR_SPREADS = 12
-"""Multiple of its usual spread by which an activity must exceed the typical step to stand out even if steps vary."""
+CLEAR = ((12, 0.3), (100, 0.2))
+"""Multiples of an activity's usual spread, each with a share of the step.
 
-CLEAR = 0.3
-"""Share of the step that an excess must have to stand out even if steps vary much."""
+An activity that exceeds the typical step by both stands out even if steps vary much.
+"""
 
 SHARE = 0.05
 """Share of the typical step that an excess must have to stand out."""
@@ -426,9 +426,12 @@ class _Comparison:
         return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
     def _is_clear(self, activity: Activity) -> bool:
-        """Tell whether an activity's excess is no chance: over 12 standard deviations, and over 30 % of the step."""
-        excess = self.excesses[activity]
-        return excess > max(CLEAR_SPREADS * self.usual_times[activity][1], CLEAR * self.step.total)
+        """Tell whether an activity's excess is no chance: over 12 standard deviations, and over 30 % of the step.
+
+        Over 100 standard deviations, 20 % of the step suffice.
+        """
+        excess, spread = self.excesses[activity], self.usual_times[activity][1]
+        return any(excess > max(spreads * spread, share * self.step.total) for spreads, share in CLEAR)
 
     def _slower_together(self, activity: Activity) -> Sequence[str]:
         """Return names of roles that took clearly longer than usual in the phase of ``activity``, largest excess first.

@@ -441,9 +441,12 @@ def test_roles_that_are_slower_in_other_phases_are_not_slower_together() -> None
 
 @pytest.mark.parametrize(
     ("excess", "spread", "total", "clear"),
-    [(12, 1, 30, False), (13, 1, 30, True), (9, 0, 30, False), (9.1, 0, 30, True), (31, 2.6, 30, False)],
-)
-def test_an_excess_of_twelve_spreads_and_a_third_of_the_step_is_clear(
+    [
+        (12, 1, 30, False), (13, 1, 30, True), (9, 0.1, 30, False), (9.1, 0.1, 30, True), (31, 2.6, 30, False),
+        (6, 0, 30, False), (6.1, 0.06, 30, True), (6.1, 0.07, 30, False),
+    ],
+)  # fmt: skip
+def test_an_excess_of_many_spreads_and_a_share_of_the_step_is_clear(
     excess: float, spread: float, total: int, clear: bool
 ) -> None:
     comparison = causes._Comparison(StepTimes(total, {ADV: total}, {}, {}), (), WHO)
