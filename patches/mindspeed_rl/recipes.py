@@ -21,9 +21,8 @@ _REMOVE = Text(
     " or mini-batches"
 )
 _WHY = Text(
-    "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore tells users to reduce"
-    " max_tokens to 128, the global batch to 8, and the number of layers. What is recorded is then no longer"
-    " the run to be analysed"
+    "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore tells users to set max_tokens to"
+    " 128 and the global batch to 8, and to use fewer layers. What is recorded is then no longer the run to be analysed"
 )
 _PIPELINE = Note(
     Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
