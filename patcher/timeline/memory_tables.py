@@ -198,8 +198,8 @@ def peaks(run: RunTimeline) -> Table:
         for peak in run.memory.peaks
     ]  # fmt: skip
     about = Text(
-        "Peak of the memory in use in each step. Other memory is that of device contexts, libraries, shared memory, and"
-        " processes without a timeline file."
+        "Peak of the memory in use in each step. Other memory is used by device contexts, libraries, shared memory,"
+        " and processes without a timeline file."
     )
     return Table("memory_peaks", Text("Memory at its peak"), columns, rows, about)
 
