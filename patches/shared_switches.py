@@ -72,8 +72,8 @@ DAEMON = Switch(
     values=_DAEMON_VALUES,
     otherwise=State.UNKNOWN,
     why=Text(
-        "with the value 1, torch_npu connects to the dynolog daemon and advances its own profiler at each optimizer"
-        " step. The profiler starts to record when `dyno nputrace` is run. Other values have no effect"
+        "with the value 1, torch_npu connects to the dynolog daemon and advances torch_npu's own profiler at each"
+        " optimizer step. The profiler starts to record when `dyno nputrace` is run. Other values have no effect"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",

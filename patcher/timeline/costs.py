@@ -162,10 +162,10 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
         "poll": Text("polling ({phases}) after the last trajectory had ended", ", ".join(sorted(polls)[:2])),
-        "tail": Text("long tail of the rollout: fewer running requests than a tenth of the peak number"),
+        "tail": Text("long tail of the rollout: fewer than a tenth of the peak number of requests are running"),
         "sync": Text("weight sync"),
         "gap": Text("time between the driver's phases"),
-        "reward": Text("rewards at the end of the rollout"),
+        "reward": Text("reward computation at the end of the rollout"),
     }
     savings = [(step, _savings(step, path)) for step, path in zip(steps, paths, strict=True)]
     for key, title in titles.items():

@@ -156,7 +156,7 @@ def growth_line(growth: MemoryGrowth) -> Text:
 def excess_line(excess: MemoryExcess) -> Text:
     """Return a line on a process that had more host memory than usual: step, additional and usual bytes, how long."""
     return Text(
-        "{step}: {process} used {size} more than its usual {usual} of host memory, for {time}",
+        "{step}: {process} used {size} more host memory than usual ({usual}) for {time}",
         step=moment(excess.step, excess.doing),
         process=excess.who,
         size=size(excess.bytes),
@@ -198,8 +198,8 @@ def peaks(run: RunTimeline) -> Table:
         for peak in run.memory.peaks
     ]  # fmt: skip
     about = Text(
-        "Peak of the memory in use in each step. Other memory is that of device contexts, libraries, shared memory, and"
-        " processes without a timeline file."
+        "Peak of the memory in use in each step. Other memory is used by device contexts, libraries, shared memory,"
+        " and processes without a timeline file."
     )
     return Table("memory_peaks", Text("Memory at its peak"), columns, rows, about)
 
@@ -226,8 +226,8 @@ def changes(run: RunTimeline) -> Table:
     ]  # fmt: skip
     about = Text(
         "Freed memory is the increase of the free device memory; a negative size means that memory was taken. The"
-        " memory that a weight sync needs is its peak, minus the larger of two sizes: the memory in use at the start"
-        " of the sync and at its end."
+        " memory that a weight sync needs is the peak of the memory in use during the sync, minus the memory in use at"
+        " the start or at the end of the sync, whichever is larger."
     )
     return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 

@@ -39,7 +39,7 @@ GENERATING = (
 )  # fmt: skip
 """Names in frameworks of the phase in which the driver waits for trajectories, even if these began before it."""
 
-PAUSE = Text("rlpatch opens a recording window or saves its trace")
+PAUSE = Text("rlpatch opens a recording window or saves a trace")
 """What rlpatch's own recorders do while they hold a process back."""
 
 LONGEST = 1 << 16

@@ -440,8 +440,8 @@ def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> It
     """
     if step.raw is None:
         yield Text(
-            "{before} steps before and {after} steps after are too few for a confidence interval: each side needs"
-            " at least {fewest}",
+            "{before} steps before the change and {after} steps after the change are too few for a confidence"
+            " interval: each side needs at least {fewest}",
             before=len(before.steps), after=len(after.steps), fewest=FEWEST,
         )  # fmt: skip
     elif step.equal_tokens is None:
@@ -450,7 +450,9 @@ def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> It
         again = {step.step for step in before.steps} & {step.step for step in after.steps}
         if again:
             yield Text(
-                "{count} steps are on both sides, so for these steps the run is compared with itself", len(again)
+                "{count} steps belong to both sides of the comparison, so for these steps the run is compared with"
+                " itself",
+                len(again),
             )
     elif step.raw is not None:
         yield Text(

@@ -391,8 +391,8 @@ def what_if(
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
             Text(
-                "this bound assumes that nothing waits for the weights; the saving excludes work that overlaps with"
-                " the sync"
+                "this bound assumes that nothing waits for the weights; the saving excludes work that already overlaps"
+                " with the sync"
             ),
         ),
         (

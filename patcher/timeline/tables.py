@@ -128,13 +128,13 @@ def steps(run: RunTimeline) -> Table:
         )  # fmt: skip
 
     about = Text(
-        "The column of a role is the mean share of the step in which the processes of this role were busy. An"
-        " engine also counts as busy in gaps between iterations, up to 20 ms or three times the usual length of"
-        " an iteration."
+        "The column of a role is the mean share of the step in which the processes of this role were busy. An engine"
+        " also counts as busy in a gap between two iterations if the gap is not longer than 20 ms, or than three times"
+        " the usual length of an iteration."
     )
     if stale := staleness(run):
         older = Text(
-            "On average, trajectories began with weights {versions} steps older than those being trained.",
+            "On average, trajectories began with weights {versions} steps older than the weights being trained.",
             f"{stale:.1f}",
         )
         about = sentences(about, older)

@@ -453,9 +453,9 @@ def ranks(sums: Sequence[Rank]) -> Table:
         for rank in sums
     ]  # fmt: skip
     about = Text(
-        "rlpatch matches collectives across ranks by their order: the n-th of a group is the same one on all its"
-        " ranks. The rank that spends the least time in it arrived last and is the straggler. If several ranks arrive"
-        " last together, none of them counts as straggler."
+        "rlpatch matches collectives across ranks by their order: the n-th collective of a process group is the same"
+        " one on all ranks of the group. The rank that spends the least time in a collective arrived last and is the"
+        " straggler. If several ranks arrive last together, none of them counts as straggler."
     )
     return Table("ranks", Text("Ranks"), columns, rows, about)
 

@@ -21,7 +21,7 @@ _WHY = Text(
 _COUNTED = Note(
     Text("training steps are numbered as in AReaL's log (weight version plus 1)"),
     Text(
-        "a reference or teacher has no optimizer, so rlpatch counts its calls instead of training steps; after a"
+        "a reference or teacher model has no optimizer, so rlpatch counts its calls instead of training steps; after a"
         " restart from a checkpoint, the numbers begin at 1 again"
     ),
 )
@@ -89,8 +89,8 @@ def _worker(stage: str, unit: str, *fingerprints: str) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "inserts a line at the start of the function. The line calls a probe, which determines the role that the"
-            " call serves. The probe is a nested class at the end of the patched class"
+            "inserts a line at the start of the function. The line calls a probe, which determines for which role the"
+            " function was called. The probe is a nested class at the end of the patched class"
         ),
         upstream=Text("{file}, from {release} on", file=file, release=RELEASES[0]),
         needed_until=_REMOVE,

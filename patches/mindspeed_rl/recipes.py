@@ -21,9 +21,8 @@ _REMOVE = Text(
     " or mini-batches"
 )
 _WHY = Text(
-    "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore tells users to reduce"
-    " max_tokens to 128, the global batch to 8, and the number of layers. What is recorded is then no longer"
-    " the run to be analysed"
+    "MindSpeed-RL's own profiler records whole stages. MindSpeed-RL's guide therefore tells users to set max_tokens to"
+    " 128 and the global batch to 8, and to use fewer layers. What is recorded is then no longer the run to be analysed"
 )
 _PIPELINE = Note(
     Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
@@ -301,11 +300,11 @@ UPSTREAM = Upstream(
     builtin={
         ">=2.1.0": Text(
             "profiler_config.integrated.profile records whole stages on profile_ranks, from training step"
-            " profile_step_start up to (not including) profile_step_end. Each call of a stage is one trace."
-            " With stage=all there is one trace of all stages; PPO does not support that. This profiler has no windows"
-            " or marks for decode steps, micro-batches or mini-batches, and works only with integrated workers. To keep"
-            " traces small, MindSpeed-RL's guide reduces max_tokens to 128 and the global batch to 8 or 4. With mstx"
-            " and the level level_none, marks and communication are recorded, but no operators."
+            " profile_step_start up to (not including) profile_step_end. Each time a stage runs, it writes one trace."
+            " With stage=all there is one trace of all stages; PPO does not support stage=all. This profiler has no"
+            " windows or marks for decode steps, micro-batches or mini-batches, and works only with integrated"
+            " workers. To keep traces small, MindSpeed-RL's guide reduces max_tokens to 128 and the global batch to 8"
+            " or 4. With mstx and the level level_none, marks and communication are recorded, but no operators."
         )
     },
 )

@@ -184,7 +184,8 @@ def _log_prob(worker: _Worker) -> Recipe:
                 where=Head(),
                 line='self._rlpatch_stage("reference")',
                 why=Text(
-                    "the next call computes with the weights of the reference model, which the worker loads temporarily"
+                    "here the worker temporarily loads the weights of the reference model; the call that follows"
+                    " computes with these weights"
                 ),
             ),
             Insertion(

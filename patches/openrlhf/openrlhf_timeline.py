@@ -14,7 +14,7 @@ from patches.timeline_stage import Timeline, span_sites
 
 _TIMELINE = Timeline("openrlhf")
 _MICRO = 'span("unit", "micro-batch")'
-_ONE = Text("one forward of the model; a call of the stage contains many forwards")
+_ONE = Text("one forward of the model; a stage consists of many forwards")
 _CALLED = Text("all calls from the driver to a group of workers go through this function")
 _ROLLOUT = Text("the driver waits for a rollout here")
 _SYNC = Text("the trainer sends the weights to the rollout")
@@ -80,7 +80,7 @@ RECIPES = _TIMELINE.recipes(
         "ppo_trainer_async.py",
         _phase(
             "TrainingActor.broadcast_to_vllm",
-            Text("the driver waits here for the rollout to end before it sends weights"),
+            Text("the driver waits here for the rollout to end before the driver sends weights"),
             "sync",
         ),
         _phase("GenerateSamplesActor._run_eval", Text("a rollout that is not used for training (evaluation)")),

@@ -27,7 +27,7 @@ RECIPES = _WEIGHTS.recipes(
         Text("weight syncs of the actor"),
         "trainer/ray/ppo_actor.py",
         RELEASES,
-        _WEIGHTS.sync(_BROADCAST, Text("the trainer's side of a weight sync, on each of its ranks")),
+        _WEIGHTS.sync(_BROADCAST, Text("the trainer's side of a weight sync, on each rank of the trainer")),
         *(
             _WEIGHTS.phase(f"{_BROADCAST}.{sender}", "send", _SENDS)
             for sender in ("_broadcast_param", "_handle_cuda_ipc")

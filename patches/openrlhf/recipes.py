@@ -21,7 +21,7 @@ _WHY = Text(
 _COUNTED = Note(
     Text("each stage counts its own calls: one call is one training step"),
     Text(
-        "these step numbers can differ from the log: with freezing_actor_steps the actor skips the first"
+        "these step numbers can differ from those in the log: with freezing_actor_steps the actor skips the first"
         " training steps, and after a restart from a checkpoint the numbers begin at 1 again"
     ),
 )

@@ -146,9 +146,9 @@ SCHEDULER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line in run_batch(), to count the iterations, and one line each at the start of"
-        " process_input_requests() and of the function that the idle scheduler calls. These lines call a probe, which"
-        " is a nested class at the end of Scheduler. {busy_period}",
+        "inserts one line in run_batch(), to count the iterations, one line at the start of process_input_requests(),"
+        " and one at the start of the function that the scheduler calls when idle. These lines call a probe, which is"
+        " a nested class at the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=Text("{file}, from {release} on", file=_SCHEDULER, release="0.4.0"),

@@ -43,11 +43,11 @@ FIRST = Recipe(
     ),
     how=Text(
         "inserts one line before the graph capture and one after it. The first capture of each model runner is"
-        " recorded, except of draft models. If an update of the weights from disk captures again, that capture is"
-        " not recorded; only up to 0.5.13.post1, --repeat N records the first N captures. If a capture fails, its"
-        " trace is saved only when the process ends or the next capture begins. Up to 0.5.13.post1, the trace has"
-        " only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel rank, so with"
-        " --dp-size every replica has a rank 0 that records"
+        " recorded, except for draft models. If the graphs are captured again after a weight update from disk, that"
+        " capture is not recorded; only up to 0.5.13.post1, --repeat N records the first N captures. If a capture"
+        " fails, its trace is saved only when the process ends or the next capture begins. Up to 0.5.13.post1, the"
+        " trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel rank, so"
+        " with --dp-size every replica has a rank 0 that records"
     ),
     upstream=_FILE,
     needed_until=Text(

@@ -9,7 +9,7 @@ from patches.weights_stage import Weights
 
 _WEIGHTS = Weights("sglang")
 _MANAGERS = "srt/managers"
-_WHY = Text("this call is part of a weight sync, which ends when the next batch runs")
+_WHY = Text("this call is part of a weight sync; the sync ends when the engine runs a batch again")
 
 
 def _calls(owner: str) -> tuple[Site, ...]:

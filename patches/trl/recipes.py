@@ -78,7 +78,7 @@ _LOADED = Insertion(
     where=Head(),
     line='self._rlpatch_stage("prepared", *args[1:2])',
     why=Text(
-        "a micro-batch begins here; the training loop of transformers passes its batch in. Generation is not part of"
+        "a micro-batch begins here; the training loop of transformers passes the batch in. Generation is not part of"
         " the micro-batch"
     ),
 )
@@ -89,7 +89,8 @@ _LOG_PROBS = (
         line='self._rlpatch_stage("parts", model)',
         why=Text(
             "the loop over the micro-batches of a rollout starts after this line. The loss also calls the function"
-            " with this line, but with gradients enabled: so rlpatch can tell its calls from those for a rollout"
+            " with this line, but with gradients enabled; rlpatch can therefore tell calls for the loss from calls for"
+            " a rollout"
         ),
         parameters=("model",),
     ),

@@ -75,8 +75,8 @@ def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
         (Key("trainer.profile_steps", _NO_STEPS_OR_ONE), Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)),
         state,
         Text(
-            "the configured ranks record the training steps that trainer.profile_steps lists, with nsys or, from verl"
-            " 0.5.0 on, with torch_npu"
+            "trainer.profile_steps lists the training steps that the configured ranks record with nsys or (from verl"
+            " 0.5.0 on) with torch_npu"
         ),
         "verl/trainer/main_ppo.py and ppo/ray_trainer.py, verl/utils/debug/nvtx_profile.py, 0.4.1 and 0.5.0",
         releases=releases,
@@ -106,8 +106,8 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         (*keys, *_RUNS.get(role, ())),
         state,
         Text(
-            "each role with an enabled profiler records the training steps that global_profiler.steps lists, with its"
-            " own tool"
+            "each role with an enabled profiler uses its own tool to record the training steps that"
+            " global_profiler.steps lists"
         ),
         "verl/trainer/ppo/ray_trainer.py _start_profiling, verl/utils/profiler/profile.py DistProfiler, "
         "mstx_profile.py and nvtx_profile.py, from 0.6.0",

@@ -97,8 +97,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
         why=Text(
-            "a call of the stage begins here. The number of its training step is taken from update_weights(); in a"
-            " process that never calls update_weights(), each call counts as a training step"
+            "the call that runs this stage begins here. The training step's number is taken from update_weights(); in"
+            " a process that never calls update_weights(), each call counts as a training step"
         ),
         parameters=("data",),
     )
@@ -326,11 +326,11 @@ UPSTREAM = Upstream(
         ),
         ">=0.9.0": Text(
             "global_profiler.steps records whole training steps; with discrete=True each stage is one trace. With"
-            " tool=torch, a schedule selects a window of mini-batches of the actor's update; on NPUs the"
-            " profiler's step() does nothing, so a trace holds all mini-batches. There is no window of"
-            " micro-batches, and no window at all in compute_log_prob, for the reference or for the critic. In"
-            " rollouts, profile_token_start and profile_token_end set delay_iterations and max_iterations of the"
-            " engine's own profiler, which also counts prefill."
+            " tool=torch, a schedule selects a window of mini-batches of the actor's update; on NPUs the profiler's"
+            " step() does nothing, so a trace holds all mini-batches. No stage has a window of micro-batches."
+            " compute_log_prob, the reference and the critic have no window at all. In rollouts, profile_token_start"
+            " and profile_token_end set delay_iterations and max_iterations of the engine's own profiler, which also"
+            " counts prefill."
         ),
     },
 )

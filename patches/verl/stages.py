@@ -23,7 +23,7 @@ ITERATED = Text(
     " wrapper starts, steps or stops the profiler. The trace is saved even if an exception ends the loop"
 )
 DYNAMIC = Note(
-    Text("with use_dynamic_bsz, micro-batches differ in size: leave out the first"),
+    Text("with use_dynamic_bsz, micro-batches differ in size: skip the first one"),
     Text("from verl 0.6.0 on, use_dynamic_bsz puts the smallest micro-batches at the start and at the end of the loop"),
 )
 INTERLEAVED = Note(

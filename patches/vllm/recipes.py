@@ -98,10 +98,10 @@ WORKER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line at the start of execute_model() and of sleep(), and one in profile(). These lines call a"
-        " probe, which is a nested class at the end of Worker. The warm-up of the second model runner calls"
-        " execute_model(), too; the probe recognizes such calls by the names of their requests, and does not count"
-        " them. {busy_period}",
+        "inserts one line at the start of execute_model(), one at the start of sleep(), and one in profile(). These"
+        " lines call a probe, which is a nested class at the end of Worker. The warm-up of the second model runner"
+        " calls execute_model(), too; the probe recognizes such calls by the names of their requests, and does not"
+        " count them. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=Text("{file}; from {release} on, CPUWorker inherits this method", file=_GPU, release="0.11.0"),
@@ -127,8 +127,8 @@ CPU_WORKER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line at the start of execute_model(). This worker needs none in profile(), which it"
-        " inherits from Worker, and none in sleep(), which does nothing"
+        "inserts one line at the start of execute_model(). This worker needs no line in profile(), which is inherited"
+        " from Worker, and no line in sleep(), which does nothing"
     ),
     upstream=Text(
         "{file}, 0.9.1 to 0.10.2. 0.8.5 and 0.9.0 have no CPU worker for V1; in later releases, the CPU worker inherits"

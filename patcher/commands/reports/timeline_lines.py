@@ -132,7 +132,8 @@ def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> I
         yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
     if stale := tables.staleness(timeline):
         yield Text(
-            "  on average, trajectories began with weights {count:.1f} steps older than those being trained", stale
+            "  on average, trajectories began with weights {count:.1f} steps older than the weights being trained",
+            stale,
         )
     for step in newest:
         yield from map(Detail, _step_details(step))

@@ -30,7 +30,7 @@ from patcher.timeline.model import (
 from patcher.timeline.page import memory
 from patcher.timeline.page.rows import OTHERS, Interval, Row, merged, rows
 
-RECORDED, WINDOWS = Text("Recorded windows"), Text("Windows to record next")
+RECORDED, WINDOWS = Text("Recorded windows"), Text("Suggested recording windows")
 CAUSES = Text("several causes")
 _PATH = Text("critical path: the step waited for this process")
 _GAP = Text("critical path: time without any record")
@@ -402,9 +402,9 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[Mem
         "ul",
         entry(_PATH, "b way"),
         gap and entry(_GAP, "b gap"),
-        tail and entry(Text("long tail: fewer running requests than a tenth of the peak number"), "b tail", 10),
+        tail and entry(Text("long tail: fewer than a tenth of the peak number of requests are running"), "b tail", 10),
         [entry(_ITERATING[name], f"b k-{name}", 10) for name in sorted(iterating)],
-        pale and entry(Text("paler: only some of the processes are busy"), "b k-gen pale", 10),
+        pale and entry(Text("paler colour: only some of the processes are busy"), "b k-gen pale", 10),
         [
             entry(Text("memory: {role}", ROLES[role]), f"b m-{role}", 10)
             for role in dict.fromkeys(role for lane in lanes for role in lane.roles)

@@ -80,8 +80,8 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
         ""
         if profile.marks
         else Text(
-            "no step marks (ProfilerStep, execute_context_…, step[…]): the whole trace counts as one step;"
-            " --marks chooses other ranges"
+            "no step marks (ProfilerStep, execute_context_…, step[…]): the whole trace counts as one step; --marks"
+            " names other ranges as steps"
         )
     )
     yield _check("marks", missing, Text("steps are marked by {mark_name}", mark_name(profile.marks)), ("outlier",))

@@ -75,7 +75,7 @@ def advice_on_many_copies(profile: model.RankProfile) -> str:
         return ""
     return Text(
         "avoid or combine copies between host and device, such as those of .item(), nonzero() and torch.tensor(…,"
-        " device=…): they are {copies:,} of {launches:,} launches per step, and each can block the host",
+        " device=…): these copies are {copies:,} of {launches:,} launches per step, and each can block the host",
         copies=copies // count,
         launches=launches // count,
     )

@@ -272,8 +272,8 @@ def _about_slow_step(
         advice = host_bound.advice_on_place(profile, gap)
     if part == "compute_ns":
         advice = Text(
-            "compare the longest kernels of this step with those of the median step: larger inputs, more kernels,"
-            " another process on the device, or a lower clock frequency"
+            "compare the longest kernels of this step with those of the median step. Possible causes: larger inputs,"
+            " more kernels, another process on the device, or a lower clock frequency"
         )
     if part == _COMMUNICATION:
         advice = Text(
@@ -367,7 +367,9 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     excess, whole = slowest.parts[part] - usual.parts[part], slowest.device_ns - usual.device_ns
     label = model.FREE.get(part, model.PARTS[part])
     share = percent(min(excess / whole, 1), 0)
-    most = Text("{share} of the additional time is in this part of the step: {part}.", share=share, part=label)
+    most = Text(
+        "{share} of the slow step's additional time is in this part of the step: {part}.", share=share, part=label
+    )
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     if part == "compute_ns" and (longer := _longer_kernel(profile, slowest, usual)):
         most = sentences(most, longer.evidence)

@@ -333,8 +333,8 @@ def _straggler_text(
     if 2 * slow.at_first_ns > slow.awaited_ns and slow.units == 1:
         share = percent(slow.at_first_ns / slow.awaited_ns, 0)
         start = Text(
-            "{share} of this waiting is at the first collective of the only step, perhaps because the profilers"
-            " started at different times.",
+            "{share} of this waiting is at the first collective of the only recorded step, perhaps because the"
+            " profilers started at different times.",
             share,
         )
         evidence = sentences(evidence, start)

@@ -134,7 +134,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
         if place:
             evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
-    certainty = Text("upper bound of the saving, because it includes the profiler's own overhead")
+    certainty = Text("upper bound of the saving, because the measured time includes the profiler's own overhead")
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,

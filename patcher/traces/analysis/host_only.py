@@ -205,7 +205,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     whole = slow.ns - typical.ns
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
-        took = Text("torch.compile takes {time} of the additional time.", in_ms(compiling))
+        took = Text("torch.compile takes {time} of the slow step's additional time.", in_ms(compiling))
         return HostExcess(took, Text("torch.compile compiles during this step"), _RECOMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
@@ -219,7 +219,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         for name, ns in most.most_common(_NAMED)
         if ns >= NOTABLE * whole
     ]
-    sentence = Text("Largest parts of the additional time: {names}.", joined(COMMA, named)) if named else ""
+    sentence = Text("Largest parts of the slow step's additional time: {names}.", joined(COMMA, named)) if named else ""
     if sum(slow.calls.values()) != sum(typical.calls.values()):
         return _excess_by_calls(slow, typical, longer_by_operator, sentence)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
@@ -300,7 +300,9 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
     if not telling:
         return None
     ns, name = min(telling)
-    evidence = Text("{time} of the additional time passes in the range {name}.", time=in_ms(ns), name=host_name(name))
+    evidence = Text(
+        "{time} of the slow step's additional time passes in the range {name}.", time=in_ms(ns), name=host_name(name)
+    )
     return HostExcess(evidence, Text("most of the additional time passes in {place}", host_name(name)))
 
 
@@ -668,8 +670,8 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
         (Text("{name} ({count:,.0f})", name=host_name(name), count=total / len(steps)) for name, total in frequent),
     )
     evidence = Text(
-        "A step of {step_time} runs {count:,.0f} operators. In total, operators and pauses shorter than 0.1 ms take"
-        " {time}. Most frequent: {operators}.",
+        "A step of {step_time} runs {count:,.0f} operators. In total, operators and pauses that are each shorter than"
+        " 0.1 ms take {time}. Most frequent: {operators}.",
         step_time=in_ms(whole), count=calls.total() / len(steps), time=in_ms(small), operators=most,
     )  # fmt: skip
     advice: str = Text(

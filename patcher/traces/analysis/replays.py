@@ -177,7 +177,8 @@ def join_replays(
             default=None,
         )
         why: str = Text(
-            "a step has more tokens than fit into the largest captured graph, or its number of tokens is unknown"
+            "a step has more tokens than fit into the largest captured graph, or the number of tokens in the step is"
+            " unknown"
         )
         for graphs in (captured_set.graphs for captured_set in captured if captured_set.size == size):
             why = _why_unmatched(trace, replays, graphs)
@@ -237,7 +238,7 @@ def _why_unmatched(trace: RankTrace, replays: Sequence[Sequence[int]], graphs: S
         is_named = all(call.kernel for call in graph if not call.copy)
         if not is_named and any(tasks.end[task] > tasks.begin[following] for task, following in pairwise(replay)):
             return Text(
-                "the captured kernels have no names, and the kernels of a replay overlap, so neither names nor order"
-                " show which of them belong together"
+                "the captured kernels have no names, and the kernels of a replay overlap, so rlpatch cannot match"
+                " captured and replayed kernels by name or by order"
             )
     return ""

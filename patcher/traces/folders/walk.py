@@ -110,7 +110,7 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
             "nsys",
             FOREIGN,
             size(path),
-            Text("nsys recorded the trace, and rlpatch cannot tell whether it is complete"),
+            Text("nsys recorded the trace, and rlpatch cannot tell whether the trace is complete"),
         )
     elif other := foreign.by_name(path) or foreign.by_content(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)

@@ -236,7 +236,9 @@ def waterfall(comparison: Comparison) -> Content:
         drawn.append(svg.shape("text", cut(name, 60), x=left - 8, y=y + 15, text_anchor="end", class_="strong"))
         drawn.append(svg.shape("rect", x=x, y=y + 3, width=wide, height=height - 6, class_=kind))
         drawn.append(svg.shape("text", label, x=x + wide + 6, y=y + 15))
-    about = Text("Breakdown of the change from “before” to “after”; the bars add up to the total difference.")
+    about = Text(
+        "Breakdown of the change in step time from “before” to “after”; the bars add up to the total difference."
+    )
     if low > 0:
         about = sentences(about, Text("The axis begins at {time}, not at 0.", duration(low)))
     figure = svg.drawing(drawn, len(bars) * height + 4, Text("Waterfall chart: which parts of the step time changed"))

@@ -112,11 +112,11 @@ def test_each_step_loses_less_its_own_excess() -> None:
     assert (poll.seconds, poll.steps, poll.saves_seconds) == (6, (2, 3), 6)
     assert "(sample)" in str(poll.title)
     assert poll.cause == Cause("driver", None, None, "sample", "gen", 2, 0.0, "poll")
-    assert found["long tail of the rollout: fewer running requests than a tenth of the peak number"].seconds == 4
+    assert found["long tail of the rollout: fewer than a tenth of the peak number of requests are running"].seconds == 4
     assert found["weight sync"].seconds == 2.0
     kinds = {
         "poll": poll,
-        "tail": found["long tail of the rollout: fewer running requests than a tenth of the peak number"],
+        "tail": found["long tail of the rollout: fewer than a tenth of the peak number of requests are running"],
     }
     assert {kind: one.advice for kind, one in kinds.items()} == {kind: ADVICE[kind] for kind in kinds}
     assert found["weight sync"].advice == ADVICE["sync"]
@@ -125,7 +125,7 @@ def test_each_step_loses_less_its_own_excess() -> None:
         [spent(gap=9.0), spent(gap=8.0)],
     )
     assert {title: one.seconds for title, one in small.items() if "longer than" not in title} == {
-        "rewards at the end of the rollout": 0.5
+        "reward computation at the end of the rollout": 0.5
     }
     gap = said([step(1), step(2)], [spent(gap=9.0), spent(gap=8.0)])["time between the driver's phases"]
     assert gap.seconds == 8

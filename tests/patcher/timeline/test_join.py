@@ -413,7 +413,7 @@ def test_a_pause_of_the_driver_is_rlpatchs_own(tmp_path: Path) -> None:
     append(tmp_path, 10, ("pause", "window saved", ZERO + 3_420 * MS, ZERO + 3_450 * MS))
     step = joined(tmp_path).steps[3]
     assert [(piece.what, piece.seconds) for piece in step.critical_path if piece.start > 3.39 and piece.end < 3.501] == [
-        ("gen", 0.009), ("adv", 0.02), ("rlpatch opens a recording window or saves its trace", 0.03), ("adv", 0.05)
+        ("gen", 0.009), ("adv", 0.02), ("rlpatch opens a recording window or saves a trace", 0.03), ("adv", 0.05)
     ]  # fmt: skip
     assert step.pause_seconds == pytest.approx(0.03)
 

@@ -94,7 +94,7 @@ def test_what_each_step_loses_is_among_what_costs_most(tmp_path: Path) -> None:
     Scene(tmp_path, 1, 12, slow_rank=1, slow_seconds=0.5, reward_seconds=0.4, noise=0.05).write()
     run = joined(tmp_path)
     costs = {str(cause.title).partition(":")[0]: cause for cause in run.causes}
-    rank, reward = costs["waiting for the last rank"], costs["rewards at the end of the rollout"]
+    rank, reward = costs["waiting for the last rank"], costs["reward computation at the end of the rollout"]
     assert "1 in 11 of 11 steps" in str(rank.title)
     assert rank.seconds == pytest.approx(11 * 0.25, rel=0.1)
     assert reward.seconds == pytest.approx(11 * 0.4, rel=0.15)

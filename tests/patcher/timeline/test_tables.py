@@ -10,6 +10,9 @@ from fixtures.timeline.small import small
 from patcher.table import Table
 from patcher.timeline import tables
 from patcher.timeline.model import (
+    BALANCE,
+    FREE_SYNC,
+    NO_TAIL,
     Clock,
     Driver,
     IdleReason,
@@ -67,7 +70,8 @@ def test_seconds_are_a_dash_where_there_are_none() -> None:
 def test_bounds_are_of_the_median_step_of_all_and_of_the_best(run: RunTimeline) -> None:
     assert rows(tables.bounds(run))[3][1:5] == [0.15, 0.15, 0.028302, 4]
     assert rows(tables.bounds(run))[2][1:5] == [0.391, 1.955, 0.368868, 5]
-    assert [str(row[0]).split()[0] for row in rows(tables.bounds(run), "bound")] == ["no", "no", "overlap", "perfect"]
+    overlap = "overlap of rollout and training, as in an asynchronous trainer"
+    assert [row[0] for row in rows(tables.bounds(run), "bound")] == [NO_TAIL, FREE_SYNC, overlap, BALANCE]
     assert rows(tables.bounds(replace(run, steps=()))) == []
 
 

@@ -82,7 +82,7 @@ def test_json_has_the_fields_that_are_promised(run: Run, tmp_path: Path) -> None
 def test_how_old_the_weights_were_is_said_where_the_trainer_logs_it(run: Run, tmp_path: Path) -> None:
     small(tmp_path, steps=6, stale={2: 1.5, 3: 4.5, 4: 1e30, 5: -1, 6: 0})
     found = run("timeline", tmp_path)
-    assert "on average, trajectories began with weights 2.0 steps older than those being trained" in found.stdout
+    assert "on average, trajectories began with weights 2.0 steps older than the weights being trained" in found.stdout
     ages = [line.split()[-1] for line in found.stdout.splitlines() if re.match(r" *\d+ +\d", line)]
     assert ages == ["?", "1.5", "4.5", "?", "?", "0.0"]
     steps = result(run("timeline", tmp_path, "--json"))["steps"]

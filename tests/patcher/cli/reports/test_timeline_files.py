@@ -14,7 +14,9 @@ from fixtures.timeline.small import small
 Run = Callable[..., Result]
 
 
-@pytest.mark.parametrize(("language", "heading"), [("en", "Windows to record next"), ("zh", "接下来值得采集的窗口")])
+@pytest.mark.parametrize(
+    ("language", "heading"), [("en", "Suggested recording windows"), ("zh", "接下来值得采集的窗口")]
+)
 def test_the_page_is_written_in_the_language_of_the_reader(
     run: Run, tmp_path: Path, language: str, heading: str
 ) -> None:

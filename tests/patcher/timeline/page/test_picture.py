@@ -81,7 +81,7 @@ def run() -> RunTimeline:
 
 SHAPES = """
 path d=M400000 42h400000 class=b mark stroke-width=8: rollout · Recorded windows
-path d=M1200000 42h200000 class=b mark proposed stroke-width=4: the long tail of the rollout · Windows to record next
+path d=M1200000 42h200000 class=b mark proposed stroke-width=4: the long tail of the rollout · Suggested recording windows
 path d=M0 153V153H200000V113H1200000V148H1400000V153H4000000V153 class=curve: running requests (peak 8)
 path d=M1200000 131h200000 class=b tail stroke-width=44: tail
 path d=M1600000 62h400000 class=b k-adv stroke-width=16: adv · driver
@@ -398,8 +398,8 @@ def test_the_legend_names_what_the_picture_has(run: RunTimeline) -> None:
 
     path, gap, tail, iterations, decodes, pale = (
         "critical path: the step waited for this process", "critical path: time without any record",
-        "long tail: fewer running requests than a tenth of the peak number", "engine iterations", "engine iterations, mostly decode",
-        "paler: only some of the processes are busy",
+        "long tail: fewer than a tenth of the peak number of requests are running", "engine iterations", "engine iterations, mostly decode",
+        "paler colour: only some of the processes are busy",
     )  # fmt: skip
     memory = [f"memory: {ROLES[role]}" for role in ("engine", "trainer")]
     bars = [Bars(name, name, 0, 16, ()) for name in ("iterations", "decodes", "gen")]

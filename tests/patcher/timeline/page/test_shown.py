@@ -111,7 +111,7 @@ def test_what_it_says_first() -> None:
     assert places == sorted(places)
     assert re.findall(r"<h2>(.*?)</h2>", text) == [
         "Largest costs, and what to do next", "The run", "Steps", "Upper bounds of the savings", "Busy and idle time, and what roles wait for",
-        "Time of each part of the weight sync", "Imbalance", "Windows to record next", "Recorded windows", "Clocks", "Notes",
+        "Time of each part of the weight sync", "Imbalance", "Suggested recording windows", "Recorded windows", "Clocks", "Notes",
     ]  # fmt: skip
 
 

@@ -310,7 +310,7 @@ def test_the_slowest_unit_is_told_with_its_reason() -> None:
     (outlier,) = (finding for finding in found.findings if finding.id == "outlier")
     assert (
         outlier.evidence
-        == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the additional time is in this part of the step: host-bound."
+        == "Step 9 took 30.00 ms, 3.0 times as long as the median step. 100 % of the slow step's additional time is in this part of the step: host-bound."
     )
     assert outlier.saving_ns == 2 * MS
 

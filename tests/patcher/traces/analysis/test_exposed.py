@@ -118,7 +118,7 @@ def test_waiting_at_the_first_collective_of_the_only_step_may_be_the_profilers(
     ]
     slow = [Rank(at, f"r{at}", units, 100, 3, 5, ns, 1, at_first) for at, ns in enumerate((30, 20))]
     text = exposed._straggler_text(profiles[0], profiles, meetings(*slow))
-    assert ("start times" in text.certainty, "the only step" in text.evidence) == (said, said)
+    assert ("start times" in text.certainty, "the only recorded step" in text.evidence) == (said, said)
 
 
 def test_a_rank_is_named_by_its_number_else_by_its_source() -> None:

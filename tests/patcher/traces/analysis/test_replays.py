@@ -145,7 +145,7 @@ def test_pieces_of_one_size_are_joined_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("captures", "unit", "why"),
     [
-        ([captured(4, 5000, named=BARE)], replayed(1, 8), "a step has more tokens than fit into the largest captured graph, or its number of tokens is unknown"),
+        ([captured(4, 5000, named=BARE)], replayed(1, 8), "a step has more tokens than fit into the largest captured graph, or the number of tokens in the step is unknown"),
         (
             [captured(4, 5000, named=BARE)], replayed(1, 4, kernels=KERNELS[1:]),
             "a replayed graph has 3 kernels, but 4 were captured",
@@ -185,7 +185,7 @@ def test_kernels_that_overlap_are_joined_by_their_names_alone(tmp_path: Path) ->
     assert named is not None
     assert (bare.joined, named.joined) == (0, 1)
     assert bare.why == (
-        "the captured kernels have no names, and the kernels of a replay overlap, so neither names nor order show which of them belong together",
+        "the captured kernels have no names, and the kernels of a replay overlap, so rlpatch cannot match captured and replayed kernels by name or by order",
     )
 
 
