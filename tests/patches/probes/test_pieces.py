@@ -140,6 +140,16 @@ def test_the_pieces_have_metadata_of_their_own_and_one_state(tmp_path: Path, con
     assert "complete, recorded 10 of 10 decode steps with 1 uncounted iterations between them: /" in console.text
 
 
+def test_the_traces_of_a_piece_are_handed_on_to_be_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_on: list[object] = []
+    monkeypatch.setattr(CountedUnits, "after_saving", lambda _, traces: handed_on.extend(traces))
+    monkeypatch.setattr(CountedUnits, "say", lambda *_: None)
+    pieces: Any = Pieces.__new__(Pieces)
+    pieces.__dict__.update(is_piece=True, first=2, unit=5, UNITS="decode steps")
+    pieces.finish("piece 1", ["a", "b"])
+    assert (pieces.piece, handed_on) == (2, ["a", "b"])
+
+
 def test_a_rollout_that_ends_in_a_later_piece_counts_all_units(console: Console) -> None:
     worker = V1Worker(WINDOW="1:99", FIRST_PIECE=3, **PIECES)
     rollout(worker, 8)

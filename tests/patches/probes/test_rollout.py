@@ -6,9 +6,11 @@ What a real profiler then records is proven in ``test_on_torch_npu``.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import re
 import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from multiprocessing import util
 from multiprocessing.util import Finalize
@@ -156,6 +158,35 @@ def test_a_prefill_between_two_steps_is_marked_and_reported(console: Console) ->
     worker.iterate(batch({"a": 1, "b": 9}, {"c": 9}), "after")
     assert recorded(worker) == [{2: ["decode 2", "mixed", "empty"], 3: ["decode 3"]}]
     assert "recorded 2 of 2 decode steps with 1 uncounted iterations between them" in console.text
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "calls"),
+    [
+        (True, ["sync", "step", "uncounted", "/uncounted", "uncounted", "/uncounted", "step", "sync", "step", "stop"]),
+        (False, ["sync", "step", "uncounted", "/uncounted", "uncounted", "/uncounted", "sync", "stop"]),
+    ],
+    ids=["the next unit", "the end of the rollout"],
+)
+def test_a_range_in_the_trace_marks_what_is_uncounted_until_the_unit_or_the_window_ends(
+    goes_on: bool, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = V1Worker(WINDOW="2:4", WARMUP=1)
+
+    @contextlib.contextmanager
+    def noted(name: str) -> Iterator[None]:
+        worker.made[0].calls.append(name.removeprefix("rlpatch:"))
+        yield
+        worker.made[0].calls.append(f"/{name.removeprefix('rlpatch:')}")
+
+    monkeypatch.setattr("torch.profiler.record_function", noted)
+    rollout(worker, 2)
+    for _ in range(2):
+        worker.iterate(batch({"a": 1, "b": 9}, {"b": 9}), "mixed")
+    for number in (3, 4) if goes_on else ():
+        worker.iterate(batch({"a": 1, "b": 1}), f"decode {number}")
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    assert worker.made[0].calls[worker.made[0].calls.index("sync") :] == calls
 
 
 SHAPES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from patches.probes.weight_sync import WeightSync
 from patches.verl import verl_weights as verl
 from tests.choices import config
 from tests.patches.standin import Backend, Console, Profiler, rendered
+from tests.patches.step_metadata import states
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -117,6 +119,18 @@ def test_the_log_and_the_ranges_say_what_it_was(
     (line,) = console.messages
     assert "_weight_sync_trainer_sync0_rank0_" in line
     assert line.endswith(", weight sync 0, trainer: complete, recorded: 0")
+
+
+@pytest.mark.parametrize(("replica", "who"), [("", "rank0"), ("1", "replica1_rank0")])
+def test_the_replica_is_in_the_names_of_the_trace_and_the_state_file_if_it_is_known(
+    replica: str, who: str, made: list[Profiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: Console
+) -> None:
+    monkeypatch.setenv("VERL_REPLICA_RANK", replica)
+    sides = Sides(made, monkeypatch, METADATA=True, REPLICAS="all", SAVE_PATH=str(tmp_path))
+    sides.train("0")
+    host = "".join(letter if letter.isalnum() else "_" for letter in os.uname().nodename)
+    assert [*states(tmp_path)] == [f"weight-sync_trainer_{host}_{who}_{os.getpid()}"]
+    assert f"{host}_weight_sync_trainer_sync0_{who}_{os.getpid()}" in console.text
 
 
 def test_the_phases_are_ranges_of_nvtx_in_a_capture_of_nsys(
