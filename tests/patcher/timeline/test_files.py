@@ -354,6 +354,21 @@ def test_a_file_that_unpacks_to_too_much_is_read_in_part_and_named(name: str, tm
     assert named != (surveyed.unread == (runs.Unread(path),))
 
 
+@pytest.mark.parametrize(
+    ("block", "start"),
+    [
+        ({}, 0), ({"at": [100, 9]}, 100), ({"at": [100, 9], "spans": [[1, 0, "work", "x", -30, 10], [2, 0, "work", "x", -50, 10]]}, 50),
+        ({"at": [100, 9], "spans": [[1, 0, "work", "x", -30, 10], [2, 0, "work", "x", -60, None]]}, 40),
+        ({"at": [100, 9], "iterations": [[1, 2], [-80, 10], [5, 5], [1, 1], [1, 1], [1, 1], [1, 1]]}, 20),
+    ],
+    ids=["nothing", "no record", "spans", "an open span", "iterations"],
+)  # fmt: skip
+def test_a_file_begins_with_its_earliest_record(block: dict[str, Any], start: int) -> None:
+    decoded = files._decode_block(json.dumps(block).encode())
+    assert decoded is not None
+    assert files._first_start(decoded) == start
+
+
 @pytest.mark.crash
 def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "node0_1_1.jsonl.gz"

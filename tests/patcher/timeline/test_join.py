@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from fixtures.timeline.scene import Scene
@@ -485,6 +486,42 @@ def test_a_clock_without_a_bound_or_against_the_order_of_calls_is_named(
         clocks, "align", lambda *_: aligned._replace(clocks=(*aligned.clocks, replace(wrong, error_seconds=2.5)))
     )
     assert (state.tolerance, joining._Join(run, processes, lambda _count: None).tolerance) == (1_000, 2_501_000)
+
+
+def test_a_run_begins_with_the_first_record_of_any_older_file(tmp_path: Path) -> None:
+    small(tmp_path)
+    run, processes = runs.survey(paths(tmp_path)).runs[0]
+
+    def origin(parts: dict[int, list[dict[str, object]]]) -> int:
+        """Return the origin of the run where a process, by index, has files with these fields."""
+        heads = [process.head for process in processes]
+        changed = [
+            replace(process, parts=tuple(msgspec.structs.replace(head, **fields) for fields in parts.get(at, [{}])))
+            for at, (process, head) in enumerate(zip(processes, heads, strict=True))
+        ]
+        return joining._Join(run, tuple(changed), lambda _count: None).origin
+
+    begins = [process.head.begin for process in processes]
+    early = min(begins) - STEP
+    assert origin({}) == min(begins)
+    assert origin({1: [{"begin": early}, {}]}) == early
+    assert origin({1: [{}, {"begin": early}]}) == min(begins)
+    assert origin({1: [{"begin": 0, "first": None}]}) == min(begins[:1] + begins[2:])
+
+
+@pytest.mark.parametrize("host", ["a", "c"])
+def test_the_clock_of_a_run_is_that_of_its_driver(host: str, tmp_path: Path) -> None:
+    driver, worker = (Writer(tmp_path, name, boot=name, pid=7, run="r") for name in (host, "b"))
+    driver.add("call", "group_train", ZERO, ZERO + STEP)
+    driver.add("step", "", ZERO + STEP, ZERO + STEP, amount=1)
+    worker.add("work", "train", ZERO - 5 * STEP, ZERO - 4 * STEP)  # its clock is five steps behind
+    wall = worker.wall()
+    driver.close((ZERO + STEP, wall))
+    worker.close((ZERO - 4 * STEP, wall))
+    ((run, processes),) = runs.survey(paths(tmp_path)).runs
+    state = joining._Join(run, processes, lambda _count: None)
+    assert [clock.hosts for clock in state.aligned.clocks if clock.source == "same clock"] == [(host,)]
+    assert state.origin == ZERO
 
 
 def test_a_trainer_is_known_by_its_rank_and_any_other_process_by_its_replica(

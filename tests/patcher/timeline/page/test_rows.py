@@ -172,3 +172,18 @@ def test_lanes_of_engines_have_their_iterations() -> None:
     assert [(one.name, one.intervals) for one in row.bars] == [
         ("iterations", (Interval(1, 2, (4, 2, 9)),)), ("decodes", (Interval(0, 1, (60, 31, 8)),)),
     ]  # fmt: skip
+    assert row.height == rows.HEIGHTS[0] + 5
+
+
+def test_spans_of_an_engine_with_iterations_lie_on_one_level() -> None:
+    spans = [(0, 9, "phase", "gen"), (1, 7, "call", "a")]
+    for iterations, top in (((IterationRun(0, 1, 60, 31, 8),), 0), ((), 17)):
+        (row,) = rows.rows(timeline(lane("engine", *spans, iterations=iterations)), NAMES)
+        assert {name: at for name, at, _, _ in drawn(row)} | {"decodes": 0} == {"gen": 0, "a": top, "decodes": 0}
+
+
+@pytest.mark.parametrize(("lanes", "odd"), [(1, {True, False}), (7, {False})])
+def test_units_are_told_apart_in_a_row_of_a_single_lane(lanes: int, odd: set[bool]) -> None:
+    units = [(0, 1, "unit", "micro-batch"), (1, 2, "unit", "micro-batch")]
+    *_, row = rows.rows(timeline(*[lane("trainer", *units, rank=at) for at in range(lanes)]), NAMES)
+    assert (len(row.lanes), {bars.odd for bars in row.bars}) == (lanes, odd)

@@ -36,6 +36,8 @@ COVERING: dict[str, tuple[list[tuple[str, int, int]], tuple[str, int, int] | Non
     "inner and outer cover as much": ([("a", 0, 300), ("b", 50, 250)], ("b", 100, 50)),
     "several of a name": ([("a", 0, 300), ("b", 110, 130), ("b", 140, 175)], ("b", 55, 140)),
     "several of a name, the first is the longest": ([("b", 100, 150), ("b", 160, 190)], ("b", 80, 100)),
+    "several of a name, as long as each other": ([("a", 100, 130), ("a", 140, 170)], ("a", 60, 100)),
+    "one behind a nested one of a name": ([("a", 110, 150), ("a", 115, 120), ("a", 140, 155)], None),
     "nested ones of a name count once": ([("a", 110, 150), ("a", 120, 140)], None),
     "several of several names": ([("a", 100, 130), ("b", 130, 160), ("c", 160, 200)], None),
 }
@@ -86,6 +88,22 @@ def test_the_outermost_operator_is_of_the_library_of_the_innermost(names: str, o
     operators = nested(*((name, at, 100 - at) for at, name in enumerate(names)))
     name = _outermost_in_library(operators, len(names) - 1 if names else UNKNOWN, ["aten", "aten", "vllm", "c10d"])
     assert name == (LETTERS.index(outermost) if outermost else UNKNOWN)
+
+
+def test_calls_that_allocate_and_free_memory_have_one_name_together() -> None:
+    trace = RankTrace("a", "torch")
+    rows = (("cudaMalloc", 1), ("cudaLaunchKernel", 1), ("cudaFree", 1), ("cudaMemcpyAsync", 2), ("cudaFree", 3))
+    for at, (name, thread) in enumerate(rows):
+        trace.calls.setdefault(thread, RangeColumns()).add(10 * at, 10 * at + 9, trace.names[name])
+    holds = HostActivities.__new__(HostActivities)
+    holds.trace = trace
+    assert {
+        thread: [
+            (trace.names.texts[name], begin, end)
+            for name, begin, end in zip(ranges.name, ranges.begin, ranges.end, strict=True)
+        ]
+        for thread, ranges in holds.memory_calls.items()
+    } == {1: [("cudaFree/cudaMalloc", 0, 9), ("cudaFree/cudaMalloc", 20, 29)], 2: [], 3: [("cudaFree", 40, 49)]}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis import host_bound
 from patcher.traces.analysis.hosts import most_specific_modules
-from patcher.traces.model import CallSums, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.model import LEAD_IN, CallSums, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task
 
 US = 1000
@@ -239,6 +240,20 @@ def test_a_gap_outside_of_the_marks_of_steps_lies_in_the_loop(
     run = recorded(inject, between=between)
     marks = tuple(replace(mark, begin=mark.begin - marked) for mark in run.marks)
     assert advice in headline(report(replace(run, marks=marks), tmp_path)).advice
+
+
+@pytest.mark.parametrize(
+    ("unmarked", "part", "marks", "between"),
+    [
+        (11, "free_host_late_ns", 2, True), (10, "free_host_late_ns", 2, False), (20, LEAD_IN, 2, False),
+        (20, "free_host_late_ns", 0, False),
+    ],
+)  # fmt: skip
+def test_a_gap_lies_between_steps_if_over_half_of_it_is_outside_of_their_marks(
+    unmarked: int, part: str, marks: int, between: bool
+) -> None:
+    profile, gap = SimpleNamespace(marks=marks), SimpleNamespace(part=part, unmarked_ns=unmarked, longest_ns=20)
+    assert host_bound._is_between_marks(profile, gap) is between  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

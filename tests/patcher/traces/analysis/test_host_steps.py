@@ -150,15 +150,36 @@ def test_of_operators_that_end_together_the_first_is_the_one_before_a_pause() ->
     assert (dict(step.operators), [place.before for place in step.places]) == ({"aten::mm": 500_000}, ["aten::mm"])
 
 
-def test_backward_only_waits_where_a_collective_runs() -> None:
-    texts = ["built-in method run_backward", "gloo:all_reduce", "f.py(7): sleep"]
-    columns = [RangeColumns(), RangeColumns(), RangeColumns()]
-    for name, column in enumerate(columns):
-        column.add(0, 100, name)
-    backward, collectives, sleep = map(NestedRanges, columns)
-    for frames, inside in ((backward, "gloo:all_reduce"), (sleep, "f.py(7): sleep")):
-        ranges = {"collectives": collectives, "frames": frames, "ranges": NestedRanges(RangeColumns())}
-        assert host_steps._place_of_gap(ranges, (0, 100), ("", ""), texts).inside == inside
+GAPS: dict[str, tuple[list[str], list[str], list[str], HostPlace]] = {
+    "nothing": ([], [], [], HostPlace("", "", "aten::rand", "aten::add")),
+    "a frame": (["f.py(7): g"], [], [], HostPlace("f.py(7): g")),
+    "a frame in a range": (["f.py(7): g"], ["Optimizer.step"], [], HostPlace("f.py(7): g", "Optimizer.step")),
+    "a range": ([], ["Optimizer.step"], [], HostPlace("Optimizer.step")),
+    "a library's frame": (["f.py(7): g", "h.py(8): i", "random.py(9): choices"], [], [], HostPlace("random.py(9): choices", "h.py(8): i")),
+    "a library's frame alone": (["random.py(9): choices"], [], [], HostPlace("random.py(9): choices")),
+    "a library's frame in a module": (["h.py(8): i", "nn.Module: M_0", "random.py(9): choices"], [], [], HostPlace("random.py(9): choices", "h.py(8): i")),
+    "the collector": (["f.py(7): g", "Python GC"], ["Python GC"], [], HostPlace("Python GC")),
+    "the collector around a frame": (["f.py(7): g"], ["Python GC"], [], HostPlace("Python GC")),
+    "the function of the operator before": (["f.py(7): g", "built-in method rand of type"], [], [], HostPlace("built-in method rand of type", before="aten::rand")),
+    "the function of the operator after": (["f.py(7): g", "built-in method add of type"], [], [], HostPlace("built-in method add of type", "f.py(7): g")),
+    "a collective in which backward waits": (["built-in method run_backward"], [], ["gloo:all_reduce"], HostPlace("gloo:all_reduce")),
+    "a collective beside other work": (["f.py(7): sleep"], [], ["gloo:all_reduce"], HostPlace("f.py(7): sleep")),
+    "a collective without a frame": ([], [], ["gloo:all_reduce"], HostPlace("gloo:all_reduce")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_a_gap_has_the_frame_and_the_range_around_it(name: str) -> None:
+    """The frames, ranges and collectives are from the outer to the inner one; a range is among the frames, too."""
+    frames, ranges, collectives, place = GAPS[name]
+    texts = list(dict.fromkeys((*frames, *ranges, *collectives)))
+    nested = {}
+    for kind, inside in {"frames": [*ranges, *frames], "ranges": ranges, "collectives": collectives}.items():
+        columns = RangeColumns()
+        for depth, text in enumerate(dict.fromkeys(inside)):
+            columns.add(depth, 100 - depth, texts.index(text))
+        nested[kind] = NestedRanges(columns)
+    assert host_steps._place_of_gap(nested, (10, 90), ("aten::rand", "aten::add"), texts) == place
 
 
 def test_frames_of_a_step_are_those_within_it() -> None:
