@@ -21,6 +21,7 @@ from patcher.diagnosis.replay import (
     Request,
     Scheduler,
     _choose_by_context,
+    _choose_nearest,
     _guess_ended,
     _Reconstruction,
     _Running,
@@ -143,6 +144,21 @@ def test_requests_with_about_the_context_are_chosen(
     """Of requests whose context is not known exactly the four likeliest are tried, each with the others."""
     found = _choose_by_context(running(*contexts, exact=exact), context, count)
     assert sorted(request.computed for request in found) == chosen
+
+
+@pytest.mark.parametrize(
+    ("context", "count", "chosen"),
+    [
+        (330, 3, [100, 30, 200]), (230, 2, [30, 200]), (29, 1, [30]), (26, 1, [30]), (24, 1, [20]), (5, 1, [10]),
+        (900, 1, [200]), (0, 0, []), (0, 7, [10, 20, 30, 40, 100, 200]),
+    ],
+)  # fmt: skip
+def test_the_nearest_context_is_taken_and_what_is_left_is_divided_again(
+    context: float, count: int, chosen: list[float]
+) -> None:
+    found = _choose_nearest(running(10, 20, 30, 40, 100, 200), context, count)
+    assert [request.computed for request in found] == chosen
+    assert [request.computed for request in _choose_nearest(running(10), context, 2)] == [10]
 
 
 @pytest.mark.parametrize(
