@@ -113,6 +113,17 @@ def test_the_newest_rollouts_are_replayed(most: int, count: int, monkeypatch: py
     assert found.seconds == pytest.approx(seconds(np.array(rows * 3, dtype=float)).sum())
 
 
+@pytest.mark.parametrize(("arrivals", "late"), [([4, 4], False), ([5, 0], True), ([0, 5], True), ([5, 5], True)])
+def test_requests_come_late_behind_a_tenth_of_their_rollout(
+    arrivals: list[int], late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, last = [(1, 9, 9), *((1, 1, 10 + at) for at in range(39))], iter(arrivals)
+    monkeypatch.setattr(whatif, "requests_of", lambda *_: [Request(9, 40, 0), Request(9, 1, next(last))])
+    found = replay(iterations(rows, rows))
+    assert found is not None
+    assert ("arrive throughout" in found.why) == late
+
+
 def test_a_prompt_that_may_be_cut_counts_as_half_of_one() -> None:
     """100 tokens fill an iteration, in which two requests come; the rest of the second prompt follows."""
     rows = [(2, 100, 100), (2, 51, 151), (2, 2, 153), (2, 2, 155), (1, 1, 90)]
