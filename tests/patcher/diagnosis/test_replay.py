@@ -21,6 +21,7 @@ from patcher.diagnosis.replay import (
     Request,
     Scheduler,
     _choose_by_context,
+    _choose_nearest,
     _guess_ended,
     _Reconstruction,
     _Running,
@@ -112,6 +113,17 @@ def test_the_newest_rollouts_are_replayed(most: int, count: int, monkeypatch: py
     assert found.seconds == pytest.approx(seconds(np.array(rows * 3, dtype=float)).sum())
 
 
+@pytest.mark.parametrize(("arrivals", "late"), [([4, 4], False), ([5, 0], True), ([0, 5], True), ([5, 5], True)])
+def test_requests_come_late_behind_a_tenth_of_their_rollout(
+    arrivals: list[int], late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, last = [(1, 9, 9), *((1, 1, 10 + at) for at in range(39))], iter(arrivals)
+    monkeypatch.setattr(whatif, "requests_of", lambda *_: [Request(9, 40, 0), Request(9, 1, next(last))])
+    found = replay(iterations(rows, rows))
+    assert found is not None
+    assert ("arrive throughout" in found.why) == late
+
+
 def test_a_prompt_that_may_be_cut_counts_as_half_of_one() -> None:
     """100 tokens fill an iteration, in which two requests come; the rest of the second prompt follows."""
     rows = [(2, 100, 100), (2, 51, 151), (2, 2, 153), (2, 2, 155), (1, 1, 90)]
@@ -143,6 +155,21 @@ def test_requests_with_about_the_context_are_chosen(
     """Of requests whose context is not known exactly the four likeliest are tried, each with the others."""
     found = _choose_by_context(running(*contexts, exact=exact), context, count)
     assert sorted(request.computed for request in found) == chosen
+
+
+@pytest.mark.parametrize(
+    ("context", "count", "chosen"),
+    [
+        (330, 3, [100, 30, 200]), (230, 2, [30, 200]), (29, 1, [30]), (26, 1, [30]), (24, 1, [20]), (5, 1, [10]),
+        (900, 1, [200]), (0, 0, []), (0, 7, [10, 20, 30, 40, 100, 200]),
+    ],
+)  # fmt: skip
+def test_the_nearest_context_is_taken_and_what_is_left_is_divided_again(
+    context: float, count: int, chosen: list[float]
+) -> None:
+    found = _choose_nearest(running(10, 20, 30, 40, 100, 200), context, count)
+    assert [request.computed for request in found] == chosen
+    assert [request.computed for request in _choose_nearest(running(10), context, 2)] == [10]
 
 
 @pytest.mark.parametrize(

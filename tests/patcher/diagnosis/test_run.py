@@ -145,6 +145,7 @@ def test_rollouts_are_alike_if_none_is_a_tenth_longer(longest: int, alike: bool)
     planned = planned_windows([engine(iterations)], so_far)
     assert planned is not None
     assert (planned.load, planned.tail) == (0, 0 if alike else 1)
+    assert alike or all(0 <= start < end <= longest - 31 for start, end in planned.windows)  # 30 is the first with one
 
 
 def test_windows_count_from_a_load_that_the_studied_rollout_has() -> None:

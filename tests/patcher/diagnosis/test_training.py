@@ -23,7 +23,8 @@ from patcher.diagnosis.training import (
     slowest_rank,
     trainer_stages,
 )
-from patcher.diagnosis.training_composition import _record_command, without_recording_cost
+from patcher.diagnosis.training_composition import _diagnose_stage, _record_command, without_recording_cost
+from patcher.diagnosis.windows import NAMES, Joined
 from patcher.messages import CommandResult
 from patcher.progress import silent
 from patcher.timeline import files, runs
@@ -238,6 +239,20 @@ def test_micro_batches_without_time_have_no_prediction_error(tmp_path: Path) -> 
     short, long = stage_of(tmp_path).by_load
     assert (short.load, short.share, short.error) == ("short", 0, None)
     assert long.share == pytest.approx(1)
+
+
+def test_the_seconds_of_a_stage_are_the_mean_over_its_processes(tmp_path: Path) -> None:
+    """All ranks have the same times; micro-batch 25 took twice as long since it was recorded."""
+    simulated(tmp_path)
+    stage = stages(tmp_path)[0]
+    stage.micro_batches.seconds[25] *= 2
+    places, classes = np.array([15, 25, 35]), np.ones((3, len(NAMES)))
+    joined = Joined(places, classes, np.zeros(3, dtype=np.int64), (), on_device=True)
+    one, three = (_diagnose_stage([stage] * count, [joined] * count) for count in (1, 3))
+    assert (three.turns, three.iterations, three.recorded) == (one.turns, one.iterations, 3 * one.recorded)
+    assert one.recording_seconds > 0
+    for name in ("seconds", "recording_seconds", "between_seconds"):
+        assert getattr(three, name) == pytest.approx(getattr(one, name), rel=0.1), name
 
 
 def test_the_first_call_is_a_warm_up_unless_there_is_no_other(tmp_path: Path) -> None:

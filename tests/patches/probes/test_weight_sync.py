@@ -125,6 +125,7 @@ def test_the_log_and_the_ranges_say_what_it_was(
 def test_the_replica_is_in_the_names_of_the_trace_and_the_state_file_if_it_is_known(
     replica: str, who: str, made: list[Profiler], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: Console
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a trace of `Backend` is relative
     monkeypatch.setenv("VERL_REPLICA_RANK", replica)
     sides = Sides(made, monkeypatch, METADATA=True, REPLICAS="all", SAVE_PATH=str(tmp_path))
     sides.train("0")

@@ -240,6 +240,21 @@ def test_the_size_of_a_graph_is_that_of_most_operators(shapes: list[Any], size: 
     assert replays._batch_size([*graph, *graph]) == size
 
 
+def test_operators_of_a_replay_are_told_apart_by_name_and_by_inputs_if_these_are_known() -> None:
+    trace = RankTrace("a", "torch")
+    operators = [("aten::mm",), ("aten::add",), ("aten::add",), ("aten::add", "[[4]]"), ("aten::add", "[[8]]")]
+    for at in range(5):
+        trace.add_task(10 * at, 10 * at + 5 + at, "compute", "k", "stream 7", 1)
+    joined = replays.Replays(trace)
+    joined.add_replay(range(5), [CapturedCall("k", False, operator, at, ()) for at, operator in enumerate(operators)])
+    assert {
+        (trace.names.texts[name], trace.shapes.get(name)): tuple(row[:3]) for name, row in joined.operators.items()
+    } == {
+        ("aten::mm", None): (1, 1, 5), ("aten::add", None): (2, 2, 13), ("aten::add", ("[[4]]",)): (1, 1, 8),
+        ("aten::add", ("[[8]]",)): (1, 1, 9),
+    }  # fmt: skip
+
+
 def test_without_a_capture_nothing_is_said_of_replays(tmp_path: Path) -> None:
     assert profile(report(tmp_path, [], replayed(1, 4))).replays is None
 
