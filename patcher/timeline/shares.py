@@ -391,8 +391,7 @@ def what_if(
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
             Text(
-                "this bound assumes that nothing waits for the weights; the saving excludes work that already overlaps"
-                " with the sync"
+                "nothing waits for the weights; work that already overlaps with the sync is not saved"
             ),
         ),
         (
