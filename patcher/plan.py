@@ -320,7 +320,7 @@ class _Planning(NamedTuple):
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
         version = target.version or Text("(unknown version)")
         cause = Text(
-            "{target} {version} is not a release that rlpatch knows ({stage}: {first} to {last}), and its"
+            "{target} {version} is not a release that rlpatch knows (known for {stage}: {first} to {last}), and its"
             " code matches no recipe",
             target=name,
             version=version,

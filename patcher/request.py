@@ -44,8 +44,8 @@ _TIMELINE = (
     "Record what each process does and when, for `rlpatch timeline`, without a profiler and in a few KB per step."
 )
 _TOOL = (
-    "The recording tool: torch_npu.profiler (npu), torch.profiler (torch), Nsight Systems (nsys, under which the run"
-    " must be started) or the history of torch's allocator (memory)."
+    "The recording tool: torch_npu.profiler (npu), torch.profiler (torch), Nsight Systems (nsys, which must start"
+    " the run) or the history of torch's allocator (memory)."
 )
 _STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
 _DECLARED = (

@@ -196,7 +196,7 @@ class _Reader(NamedTuple):
             path = Path(text).expanduser()
         except RuntimeError:
             raise self._wrong(
-                Text("{key} in the configuration starts with ~ and a user who does not exist", key), key
+                Text("{key} in the configuration starts with ~USER, but this user does not exist", key), key
             ) from None
         return text if name == PYTHON and "/" not in text else str(self.source.file.parent / path)
 

@@ -149,7 +149,7 @@ def _rolled_back(reason: str) -> Problem:
 
 def _why_undone(problem: Problem) -> Text:
     return Text(
-        "rlpatch undid the changes on the other nodes, because {place} failed: {reason}",
+        "{place} failed, so rlpatch undid the changes on the other nodes. Cause: {reason}",
         place=problem.place,
         reason=problem.cause,
     )

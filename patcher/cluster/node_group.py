@@ -128,7 +128,7 @@ def unreachable(why: str) -> Problem:
     return Problem(
         Kind.ENVIRONMENT,
         Text("no answer from the node: {reason}", why),
-        hint=Text("check the node with `ray status`, or list only the other nodes in --nodes"),
+        hint=Text("check the node with `ray status`, or leave this node out of --nodes"),
     )
 
 

@@ -140,8 +140,8 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
         typed = chosen
         hint = Text(
-            "type --ray HOST:6379 after the targets, without ray://, because Ray Client loses its connection without an"
-            " error"
+            "type --ray HOST:6379 after the targets, not ray://: a ray:// address uses Ray Client, which loses its"
+            " connection without an error"
         )
         if chosen != address:
             typed = f"RAY_ADDRESS={chosen}"

@@ -100,7 +100,8 @@ class ProfileConfig(Options, Generic[StageT_co]):
             raise usage(cause, Text("leave out --max-trace-gb, and choose a shorter window"))
         if not self.facts:
             cause = Text(
-                "{tool} needs step metadata, because only the metadata tells which range of the trace is which step",
+                "{tool} needs step metadata, because only the metadata tells the step number of each range in the"
+                " trace",
                 tool,
             )
             raise usage(cause, Text("leave out --no-facts"))
@@ -240,7 +241,12 @@ class ProfileConfig(Options, Generic[StageT_co]):
             )
             yield Note(Text("--replicas has an effect only on engines that know their replica number"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):
-            yield Note(Text("every rank will write a trace; among similar ranks, one is usually enough"))
+            yield Note(
+                Text(
+                    "every rank will write a trace; if ranks do similar work, the trace of one of them is usually"
+                    " enough"
+                )
+            )
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ ROLLOUT_UNITS = (
         instead="--iterations",
     ),
     WindowUnit("prefill", "Iterations that contain prefill, A to B-1, counted from 0."),
-    WindowUnit("iterations", "Iterations A to B-1 of any kind, counted from 0."),
+    WindowUnit("iterations", "Iterations A to B-1, whether they contain prefill or not, counted from 0."),
     WindowUnit(
         "aligned",
         "Iterations A to B-1, dummy batches included. Iteration n is the same step on all data-parallel ranks.",
@@ -53,7 +53,8 @@ TRAINING_UNITS = (
     WindowUnit("mini-batch", "Mini-batches A to B-1 of a policy or critic update, counted from 0."),
     WindowUnit(
         "call",
-        "Calls A to B-1 of a training stage, each as a whole, counted from 0 in each training step.",
+        "Calls A to B-1 of a training stage. Each call is recorded as a whole; calls are counted from 0 in each"
+        " training step.",
         loop=False,
     ),
 )

@@ -139,8 +139,8 @@ def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:
         yield Text(
-            "the diagnosis leaves out {count} of {recorded} recorded iterations, because these include the profiler's"
-            " start, are the last of a rollout, or are not in the timeline",
+            "the diagnosis leaves out {count} of {recorded} recorded iterations, because each of these includes the"
+            " profiler's start, is the last iteration of a rollout, or is not in the timeline",
             count=recorded - joined,
             recorded=recorded,
         )

@@ -23,7 +23,7 @@ from patcher.guards.start import OUTSIDE, Start, is_known, shown, wraps
 from patcher.messages import COMMA, Text, joined
 from patcher.switches import ConfigSwitch, Form, Release, State, Switch
 
-_VALUE = Text("this value is not documented, or only known at run time")
+_VALUE = Text("this value is not documented, or is only known at run time")
 _WORDS = Text("a part of the command is only known at run time")
 
 

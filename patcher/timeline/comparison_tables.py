@@ -44,7 +44,9 @@ def parts(comparison: RunComparison) -> Table:
 
 def beside(comparison: RunComparison) -> Table:
     """Return the table of tail, imbalance and idle roles, which are no part of the sum."""
-    about = Text("These times overlap with the parts in the table above, so they are not in its sum.")
+    about = Text(
+        "These times overlap with the parts in the table above, so the sum of that table does not include them."
+    )
     return _changes("run_beside", Text("Long tail, imbalance and idle time"), comparison.beside, about)
 
 
@@ -123,8 +125,8 @@ def causes(comparison: RunComparison) -> Table:
         for row in comparison.causes
     ]
     about = Text(
-        "For each cause: the number of steps that it made longer, and how many seconds more than usual it took in"
-        ' these steps together. "May be chance": the numbers of steps do not differ significantly (Fisher\'s exact'
-        " test, corrected for the number of causes)."
+        "For each cause: how many steps this cause made longer, and how many seconds more than usual the cause took"
+        ' in all these steps together. "May be chance": the numbers of steps do not differ significantly (Fisher\'s'
+        " exact test, corrected for the number of causes)."
     )
     return Table("run_causes", Text("Causes that appeared or disappeared"), columns, rows, about)

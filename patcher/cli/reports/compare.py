@@ -21,7 +21,7 @@ from patcher.options.headings import READ
 T = TypeVar("T")
 
 FORCE = options.switch(
-    READ, "Compare both sides even if rlpatch finds them not comparable, and show the reasons.", "--force"
+    READ, "Compare both sides even if rlpatch finds them not comparable, and show why they are not.", "--force"
 )
 
 FAIL_ABOVE = Option(

@@ -123,7 +123,8 @@ def command(
 
     Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends the command.
 
-    The diagnosis checks its results: a share of the time that the recorded windows do not support is left out.
+    The diagnosis checks each share of the time against the recorded windows, and leaves out a share that these windows
+    do not support.
 
     \b
     Examples:
@@ -141,7 +142,7 @@ def command(
         raise usage(cause, f"{search.again({})} -- bash run.sh")
     if chosen.steps is not None:
         raise usage(
-            Text("--steps needs a command after `--`, because it tells when to end that command"),
+            Text("--steps needs a command after `--`, because --steps tells when to end that command"),
             "rlpatch diagnose vllm -- bash run.sh",
         )
     if chosen.tool is not None:
@@ -158,7 +159,7 @@ def command(
         follower = following.Follower(folder.resolve(), chosen.rounds, say)
         say(
             Text(
-                "the run is still going: rlpatch asks its workers to record windows; Ctrl-C ends the diagnosis,"
+                "the run is still going: rlpatch asks the run's workers to record windows; Ctrl-C ends the diagnosis,"
                 " not the run"
             )
         )

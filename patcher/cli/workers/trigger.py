@@ -44,7 +44,7 @@ CONDITIONS = ("at_load", "at_tail", "at_context")
 """The options of a rollout that a request has, too."""
 _AT = "Which rollout (counted from 0) or training step (from 1) to record."
 OWN = (
-    OptionSpec("at", Number(0), WHOSE, _AT, None, "the next one that no worker has begun"),
+    OptionSpec("at", Number(0), WHOSE, _AT, None, "the first one that no worker has begun yet"),
     OptionSpec("expires", Number(1), WHOSE, "Seconds after which the recording request expires.", None, "a day"),
 )
 TRIGGER = Group(
@@ -52,7 +52,7 @@ TRIGGER = Group(
     _options,
     *WINDOWS,
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
-    selecting_option("stage", "Stage to record; needed if several stages have this kind of window."),
+    selecting_option("stage", "Stage to record; needed if several stages support the chosen kind of window."),
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
     options.switch(WHOSE, "Replace an earlier recording request that no worker has served yet.", "--replace"),

@@ -30,8 +30,8 @@ STEERING = (
 )
 STEERING_WINDOWS = (
     Text(
-        "  RLPATCH_WINDOW=A:B or A:    record this window instead, in the same unit (A: has no end), or a"
-        " list of windows if you applied a list"
+        "  RLPATCH_WINDOW=A:B or A:    record another window of the same kind (A: has no end), or a list of windows if"
+        " you applied a list"
     ),
     Text("  RLPATCH_REPLICAS=0,3        record on replicas 0 and 3 instead (all: on every replica)"),
     Text("  RLPATCH_ROLLOUT=N           record in rollout N instead (the first is rollout 0)"),

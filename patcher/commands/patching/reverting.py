@@ -142,5 +142,5 @@ def _selected_patches(roots: Iterable[PatchedRoot], stage: str | None, role: str
     if applied and not patches:
         options = " ".join(f"--{option} {text}" for option, text in (("stage", stage), ("role", role)) if text)
         hint = Text("applied patches: {patches}", ", ".join(sorted(map(str, applied))))
-        raise usage(Text("no applied patch has {options}", options), hint)
+        raise usage(Text("no applied patch matches {options}", options), hint)
     return patches

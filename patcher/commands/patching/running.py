@@ -218,8 +218,8 @@ def _runner_with_hook(
             pids = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             needed = folder.path
             detail = Text(
-                "the patch of these processes still needs {folder}; once they have ended, the next `rlpatch run`"
-                " deletes this folder",
+                "the patch of these processes still needs {folder}; once these processes have ended, the next `rlpatch"
+                " run` deletes this folder",
                 needed,
             )
             text = Text(
@@ -320,7 +320,8 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
         return losses
     if not began:
         none = Text(
-            "no Python process loaded the hook: the command started no Python, or another sitecustomize hides the hook"
+            "no Python process loaded rlpatch's hook: the command started no Python, or another sitecustomize hides"
+            " the hook"
         )
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
@@ -334,7 +335,8 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
         return (text, *losses)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
     begun = Text(
-        "Python processes loaded the hook, but none imported {files}: did the run get as far as this import?", files
+        "Python processes loaded rlpatch's hook, but none imported {files}: did the run end before it imported them?",
+        files,
     )
     passed_by = Text(
         "{limits}. The hook also has no effect on modules that pytest rewrites, or that are in a zip file", _PASSED_BY

@@ -36,8 +36,8 @@ def nsys_lines(folder: str) -> Iterator[str]:
     yield f"    mkdir -p {shlex.quote(folder)}"
     yield f"    nsys profile {shlex.join([*options, f'--output={output}'])} COMMAND"
     yield Text(
-        "  Ray starts its workers itself. Pass the nsys options as follows (one line each for verl,"
-        " NeMo-RL, other programs):"
+        "  Ray starts its workers itself. Pass the nsys options as follows (the first line is for verl, the second for"
+        " NeMo-RL, the third for other programs):"
     )
     yield f"    {shlex.quote(f'+ray_kwargs.ray_init.runtime_env.nsight={{{hydra}}}')}"
     yield (

@@ -43,7 +43,9 @@ def compare(
     if not files:
         _start_baseline(result, folder, after, update=update)
         if options.page or options.csv:
-            result.note(Text("no page and no tables were written, because there is nothing to compare with yet"))
+            result.note(
+                Text("no HTML page and no CSV tables were written, because there is nothing to compare with yet")
+            )
         return result
     _require_same_ranks(before, after, folder)
     comparison = analysis.compared(before, after, force=force)

@@ -127,7 +127,7 @@ def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> I
     yield from terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
-    yield Text("  role columns: mean busy share of the role's processes; tail, sync: seconds")
+    yield Text("  role columns: mean busy share of the role's processes; columns “tail” and “sync”: seconds")
     if any(use.role == "engine" for step in newest for use in step.roles):
         yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
     if stale := tables.staleness(timeline):
@@ -207,7 +207,7 @@ def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
             yield Text("  {share:>7}  {cause}", share=percent(share), cause=_doing(entry))
     reasons = {bound.name: bound.why for step in timeline.steps for bound in step.what_if}
     yield from (
-        Detail("  how the saving by “{change}” is estimated: {method}", change=name, method=why)
+        Detail("  how the saving from “{change}” is estimated: {method}", change=name, method=why)
         for name, why in reasons.items()
     )
 
@@ -287,7 +287,7 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
         yield from wrapped(Text("{window}: {reason}", window=window.what, reason=window.why), "  ", "    ")
         yield f"    {window.command}"
         yield Detail(
-            "    if the present run was patched with --on-demand, record this window in it: {command}",
+            "    if the present run was patched with --on-demand, record this window during the run: {command}",
             window.trigger,
         )
     yield from _recorded_lines(timeline.recorded)

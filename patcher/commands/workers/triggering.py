@@ -223,7 +223,7 @@ def _workers_of_ranks(living: Sequence[WorkerProgress], options: TriggerOptions)
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
-        cause = Text("--ranks {ranks}: no running worker with such a rank accepts this recording request", ranks)
+        cause = Text("--ranks {ranks}: no running worker with one of these ranks accepts this recording request", ranks)
         raise usage(
             cause,
             Text(

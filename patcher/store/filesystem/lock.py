@@ -156,10 +156,11 @@ def _open_lock_file(path: Path, flags: int) -> int:
     link, a hard link or an irregular file, which somebody may have planted, and OSError.
     """
     cause = Text(
-        "the lock file has hard links or is not a regular file, so rlpatch did not create it and does not use it"
+        "the lock file has hard links or is not a regular file. rlpatch never creates such a lock file, so it does not"
+        " use this one"
     )
     if path.is_symlink():
-        cause = Text("the lock file is a symlink, so rlpatch did not create it and does not use it")
+        cause = Text("the lock file is a symlink. rlpatch never creates such a lock file, so it does not use this one")
     trap = Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path))
     try:
         with opened(path.parent) as folder:
@@ -261,9 +262,7 @@ def _read_claim(path: Path) -> str:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        cause = Text(
-            "this file has the name of the symlink with which rlpatch claims its lock, but the file is no symlink"
-        )
+        cause = Text("rlpatch claims its lock with a symlink of this name, but this file is not a symlink")
         raise Problem(Kind.ENVIRONMENT, cause, str(path), Text("delete {path}, then try again", path)) from None
 
 

@@ -219,12 +219,12 @@ def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
         (f"save-path = '{'x' * 5000}'", "the text of save-path in the configuration is longer than 4096 characters", 1),
         (
             "path = '~nobody-has-this-name/x'",
-            "path in the configuration starts with ~ and a user who does not exist",
+            "path in the configuration starts with ~USER, but this user does not exist",
             1,
         ),
         (
             "python = '~nobody-has-this-name'",
-            "python in the configuration starts with ~ and a user who does not exist",
+            "python in the configuration starts with ~USER, but this user does not exist",
             1,
         ),
     ],

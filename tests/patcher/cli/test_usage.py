@@ -150,7 +150,7 @@ def test_a_stage_that_a_development_build_lacks_is_said_once_and_first(run, tmp_
     said = run("apply", "vllm-ascend", "--stage", "graph-capture", "--path", root, code=4).stderr
     first, *_ = said.splitlines()
     assert (
-        "is not a release that rlpatch knows (graph-capture: 0.8.4rc2 to 0.30.0rc2), and its code matches no recipe"
+        "is not a release that rlpatch knows (known for graph-capture: 0.8.4rc2 to 0.30.0rc2), and its code matches no recipe"
         in first
     )
     assert said.count("expected NPUWorker.compile_or_warm_up_model") == 1

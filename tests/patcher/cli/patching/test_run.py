@@ -193,11 +193,11 @@ LOSSES = {
     "PYTHONPATH anew": (("bash", "anew.sh"), "use `export PYTHONPATH=…:$PYTHONPATH`"),
     "nobody can tell": (
         ("sh", "-c", "eval `cat words`"),
-        "no Python process loaded the hook",
+        "no Python process loaded rlpatch's hook",
     ),
     "no Python": (
         ("true",),
-        "no Python process loaded the hook",
+        "no Python process loaded rlpatch's hook",
     ),
     "not imported": (("python", "-c", "pass"), f"none imported {WORKER}: did the run get as far"),
     "another copy": (("python", "other.py"), "choose this copy with --path or --python"),

@@ -203,7 +203,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
 def test_captures_of_one_rank_are_said_not_to_have_met(trace: Path, tmp_path: Path) -> None:
     other = steps(4).torch(tmp_path / "other_dp0_rank0_2.2.pt.trace.json")
     assert (
-        "note: cannot tell which rank waits for which: the traces are not from the ranks of one window\n"
+        "note: cannot tell which rank waits for which: the traces are not from different ranks of one window\n"
         in typed("report", trace, other).stderr
     )
 

@@ -183,8 +183,8 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "--decode 1:2: no running worker accepts this recording request", "patch with --on-demand"),
     "all gone": (
         [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no running worker accepts this recording request", "patch with --on-demand, then restart the run"),
-    "no running worker with such a rank accepts this recording request": (
-        [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no running worker with such a rank accepts this recording request", "use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: 0, 3"),
+    "no running worker with one of these ranks accepts this recording request": (
+        [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no running worker with one of these ranks accepts this recording request", "use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: 0, 3"),
     "too late": (
         [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5 has passed: a worker has already reached rollout 5", "--at 6"),
     "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout has no effect without --wait", "--wait --timeout SECONDS"),
