@@ -127,7 +127,7 @@ def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> I
     yield from terminal_tables.draw([column.title for column, _ in columns], [*zip(*cells, strict=True)], width)
     if len(newest) < len(timeline.steps):
         yield Text("  … {count:,} earlier steps; --steps A:B and --json show them", len(timeline.steps) - len(newest))
-    yield Text("  role columns: mean busy share of the role's processes; columns “tail” and “sync”: seconds")
+    yield Text("  role columns: mean busy share of the role's processes; “tail”, “sync”: seconds")
     if any(use.role == "engine" for step in newest for use in step.roles):
         yield Text("  engine: gaps of up to 20 ms between iterations count as busy")
     if stale := tables.staleness(timeline):

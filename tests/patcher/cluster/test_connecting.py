@@ -94,7 +94,7 @@ This process on node 10.0.0.1 was started with:
 @pytest.mark.parametrize(
     ("address", "error", "kind", "said", "next_"),
     [
-        ("ray://head:10001", None, Kind.USAGE, "is not an address of a Ray cluster (HOST:PORT", "Ray Client loses"),
+        ("ray://head:10001", None, Kind.USAGE, "is not an address of a Ray cluster (HOST:PORT", "Ray Client, which loses"),
         ("verl", None, Kind.USAGE, "is not an address of a Ray cluster (HOST:PORT", "--ray HOST:6379 after the targets"),
         ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "the version of Ray or Python differs", "in the cluster's environment"),
         ("auto", RuntimeError("Authentication failed: InvalidToken"), Kind.ENVIRONMENT, "authentication", "RAY_AUTH_MODE"),

@@ -45,7 +45,7 @@ def test_the_first_night_is_stored_and_says_so(run: Run, nightly: Nightly, tmp_p
     page = tmp_path / "page.html"
     found = run("compare", "--baseline", tmp_path / "nightly", "--update", "--fail-above", "3", trace, "-o", page)
     assert "first" in found.stdout
-    assert ("no page" in found.stderr, page.exists()) == (True, False)
+    assert ("no HTML page" in found.stderr, page.exists()) == (True, False)
     (file,) = baseline.files(tmp_path / "nightly")
     assert len(file.read_bytes()) < 10_000
     assert nightly(0)["result"]["before"]["captures"] == 1
