@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from patcher.recipe import Recipe, Upstream
     from patcher.targets.target import Target
 
-_STAGE = f"The part of the RL loop to record: {', '.join(STAGES)}."
+_STAGE = f"What to record: {', '.join(STAGES)}."
 _BUILTIN = (
     "Instead of inserting a recorder, change settings of the framework's own profiler. Only the settings that"
     " you type are changed."

@@ -103,5 +103,5 @@ class Timeline(PackageStage):
     def wait(self, method: str, call: str) -> Insertion:
         """Return the lines around the statement with `call`, a collective in which the host waits for other ranks."""
         name = call.rpartition(".")[2]
-        why = Text("all ranks wait here for the slowest rank (straggler); no other span shows which rank is late")
+        why = Text("all ranks wait here for the slowest rank (straggler); only this span shows which rank is late")
         return self.around(method, f"{call}(...)", f'span("wait", "{name}")', why)

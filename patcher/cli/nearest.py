@@ -74,7 +74,9 @@ class ConfigurationFile(NamedTuple):
             import tomli as tomllib  # noqa: PLC0415
         for number, line in enumerate(self.content.splitlines(), 1):
             if re.sub(rb"\"[^\"]*\"|'[^']*'", b"", line).count(b".") > _MOST_DOTS:
-                raise self._unread(Text("a line of the file has more than {limit} unquoted dots", _MOST_DOTS), number)
+                raise self._unread(
+                    Text("a line of the file has more than {limit} dots outside of quotes", _MOST_DOTS), number
+                )
         try:
             return tomllib.loads(self.content.decode())
         except UnicodeDecodeError as error:

@@ -188,7 +188,9 @@ def _require_source_imported(path: Path) -> None:
         sibling = path.parent / name
         compiled = name.startswith(f"{path.stem}.") and name.endswith(_COMPILED)
         if compiled or (name == path.stem and (sibling / "__init__.py").exists()):
-            hint = Text("reinstall the package without {module}", name)
+            hint = Text(
+                "reinstall the package so that Python imports {file}, not {module}", file=path.name, module=name
+            )
             raise Problem(
                 Kind.ENVIRONMENT,
                 Text("Python imports {module} instead of this file", name),

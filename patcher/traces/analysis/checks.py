@@ -265,7 +265,7 @@ def _exposed_communication_check(profile: RankProfile) -> Check:
                 total=in_ms(whole),
             )
             return Check("exposed", False, evidence, _COMMUNICATION)
-    fine = Text("exposed communication does not exceed total communication in any step of torch_npu's table")
+    fine = Text("torch_npu's table is consistent: exposed communication is at most total communication in each step")
     if not profile.vendor:
         fine = Text("exposed communication was not checked, because torch_npu's step table is missing")
     return Check("exposed", True, fine, ("communication",))

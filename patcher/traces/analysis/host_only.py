@@ -456,7 +456,7 @@ def place_words(place: model.HostPlace) -> str:
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if _waits_for_gil(place):
         return Text(
-            "in {inside}, although the called operator has ended: another Python thread probably holds the GIL",
+            "still in {inside} after its operator has ended: another Python thread probably holds the GIL",
             inside,
         )
     if place.inside and place.around:
