@@ -95,7 +95,7 @@ def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult
     is_searched = text.where != text.reason
     place = within_sentence(text.where)
     advice = (
-        Text("if {place} switches the profiler on: {instruction}", instruction=switch.off, place=place)
+        Text("{instruction} (only needed if {place} switches the profiler on)", instruction=switch.off, place=place)
         if is_searched
         else ""
     )

@@ -567,7 +567,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     ]
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:1)\n" in details
-    advice = "to switch the profiler off: unset PROFILING_MODE, if run.sh:1 does switch the profiler on"
+    advice = "to switch the profiler off: unset PROFILING_MODE (only needed if run.sh:1 switches the profiler on)"
     assert advice in " ".join(details.split())
     assert "    the patch checks for other profilers again before it records\n" in details
 

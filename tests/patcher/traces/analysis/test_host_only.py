@@ -243,7 +243,7 @@ def test_the_cause_that_was_put_in_is_the_headline(
     [
         (loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection"),
         (judge, "built-in method poll (within reward.py(3): ask_judge)"),
-        (locked, "in built-in method rand, although the called operator has ended"),
+        (locked, "still in built-in method rand after its operator has ended"),
     ],
 )  # fmt: skip
 def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, named: str) -> None:
