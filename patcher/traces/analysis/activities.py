@@ -158,7 +158,7 @@ def _covering_half(ranges: NestedRanges, begin: int, end: int) -> dict[int, list
     ranges between ``begin`` and ``end`` count.
     """
     sums: dict[int, list[int]] = {}
-    for index in _overlapping(ranges, begin, end):
+    for index in overlapping(ranges, begin, end):
         first, last = max(ranges.begin[index], begin), min(ranges.end[index], end)
         row = sums.setdefault(ranges.name[index], [0, first, -1, index])
         row[0] += max(last - max(first, row[1]), 0)
@@ -168,7 +168,7 @@ def _covering_half(ranges: NestedRanges, begin: int, end: int) -> dict[int, list
     return {name: row for name, row in sums.items() if 2 * row[0] >= end - begin}
 
 
-def _overlapping(ranges: NestedRanges, begin: int, end: int) -> Iterator[int]:
+def overlapping(ranges: NestedRanges, begin: int, end: int) -> Iterator[int]:
     """Yield the indices of the ranges that overlap ``begin`` to ``end``, by their begin, outer before inner."""
     first, last = bisect_right(ranges.begin, begin), bisect_left(ranges.begin, end)
     (innermost,) = ranges.innermost([begin])

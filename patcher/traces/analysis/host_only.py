@@ -52,6 +52,12 @@ _PAIRS = re.compile(r"send|recv")
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
 
+_LARGE_PLACE = 0.2
+"""Share of the time without operators from which on a headline names a place beside the longest one."""
+
+_NOT_WHOLE = 0.99
+"""Share of a step below which a range is not around all of it."""
+
 _ALTERNATING = 3
 """Slow steps from which on equal distances between them are no accident."""
 
@@ -194,9 +200,10 @@ class HostExcess(NamedTuple):
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     """Return why the step with number ``slowest`` takes longer than the step ``usual``.
 
-    It is torch.compile or a place without operators, if that takes half of the additional time. Else it is a range or
-    an operator if the steps ran different numbers of operators, or their inputs if not. All texts are "" if the profile
-    does not have both steps, as for steps on a device.
+    It is torch.compile or a place without operators, if that takes half of the additional time. It is several places if
+    each takes a fifth, and together they take half. Else it is a range or an operator if the steps ran different
+    numbers of operators, or their inputs if not. All texts are "" if the profile does not have both steps, as for steps
+    on a device.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -211,6 +218,9 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
             return _excess_at_place(place, ns)
+    large = [(place, ns) for place, ns in outside.most_common(_NAMED) if ns >= _LARGE_PLACE * whole]
+    if 2 * sum(ns for _, ns in large) >= whole:
+        return _excess_at_places(large)
     longer_by_operator = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
@@ -328,6 +338,17 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
         see = Text("To see what Python does during this time, record again with {command}.", _STACKS)
         evidence, cause = sentences(evidence, see), Text("{headline}; what ran in this time was not recorded", cause)
     return HostExcess(evidence, cause, advice_on(place))
+
+
+def _excess_at_places(places: Sequence[tuple[model.HostPlace, int]]) -> HostExcess:
+    """Return the explanation of a step that is longer mainly at several ``places`` (with ns), the longest first."""
+    words = _places_with_times(places)
+    evidence = Text(
+        "Outside of all operators, the host spends {time} more than in the median step: {place}.",
+        time=in_ms(sum(ns for _, ns in places)),
+        place=words,
+    )
+    return HostExcess(evidence, Text("most of the additional time passes {place}", words), advice_on(places[0][0]))
 
 
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
@@ -494,9 +515,10 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the places at which no operator runs for at least 10 % of a typical step; None without any.
 
     A place counts with its median time over the steps. The longest place is the cause if it has half of the time
-    without operators; else up to three are. The diagnosis is a warning if they take half of the time without operators,
-    and that is half of the step; else a note. If the single cause takes nearly the same time in half of the steps, the
-    diagnosis calls it a wait for a fixed time. The saving in ns is per step.
+    without operators, and no other has a fifth of it; else up to three are. The diagnosis is a warning if they take
+    half of the time without operators, and that is half of the step; else a note. If the longest place takes half of
+    that time, and nearly the same time in half of the steps, the diagnosis calls it a wait for a fixed time. The saving
+    in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
@@ -524,6 +546,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         place=place_words(first),
     )
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
+    large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * idle]
     if 2 * saving < idle:
         saving = sum(ns for _, ns in places[:_NAMED])
         headline = Text(
@@ -543,7 +566,14 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
             "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because many steps have"
             " nearly the same time without operators"
         )
-    elif not _names_cause(first):
+    elif len(large) > 1:
+        saving = sum(ns for _, ns in large)
+        headline = Text(
+            "No device data; for {share} of the time, the host runs no operator: {places}",
+            share=share,
+            places=_places_with_times(large),
+        )
+    if 2 * places[0][1] >= idle and not spread and not any(_names_cause(place) for place, _ in large):
         headline = Text("{headline}; what ran in this time was not recorded", headline)
     if further:
         others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
@@ -587,7 +617,8 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
     parts = Counter[str]()
     for step in steps:
         for place, part_ns in step.frames.get(frame, {}).items():
-            parts[place.inside] += part_ns
+            if place.inside != frame:
+                parts[place.inside] += part_ns
     return frame, ns, [(name, part_ns / len(steps)) for name, part_ns in parts.most_common(_NAMED)]
 
 
@@ -669,7 +700,7 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
         COMMA,
         (Text("{name} ({count:,.0f})", name=host_name(name), count=total / len(steps)) for name, total in frequent),
     )
-    evidence = Text(
+    evidence: str = Text(
         "A step of {step_time} runs {count:,.0f} operators. In total, operators and pauses that are each shorter than"
         " 0.1 ms take {time}. Most frequent: {operators}.",
         step_time=in_ms(whole), count=calls.total() / len(steps), time=in_ms(small), operators=most,
@@ -677,28 +708,51 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
     advice: str = Text(
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
+    inside, inside_ns = _range_of_small_operators(steps, whole, small)
+    if inside:
+        in_range = Text("{time} of the step passes in the range {name}.", time=in_ms(inside_ns), name=host_name(inside))
+        evidence = sentences(evidence, in_range)
     headline = _trend_headline(steps)
     if headline:
         advice = GROWS
     elif 2 * small >= whole:
-        headline = _small_operators_headline(steps, small / (whole or 1))
+        headline = _small_operators_headline(steps, small / (whole or 1), inside)
     return model.Diagnosis(
         "host-small", "warning", evidence, small, Text("upper bound of the saving"), advice, profile.source,
         headline=headline,
     )  # fmt: skip
 
 
-def _small_operators_headline(steps: Sequence[model.HostStep], share: float) -> str:
+def _range_of_small_operators(steps: Sequence[model.HostStep], whole: int, small: int) -> tuple[str, int]:
+    """Return the range in which most small operators of a typical step run, and its median ns; ("", 0) without any.
+
+    The step takes ``whole`` ns, its small operators ``small`` ns. At least half of these lie in the range, whatever
+    runs in the rest of the step. Ranges around the whole step do not count. Of several, the shortest is the inner one.
+    """
+    names = dict.fromkeys(name for step in steps for name in step.ranges)
+    times = [(_median([step.ranges.get(name, 0) for step in steps]), name) for name in names]
+    telling = [(ns, name) for ns, name in times if ns < _NOT_WHOLE * whole and 2 * (whole - ns) <= small]
+    ns, name = min(telling, default=(0, ""))
+    return name, ns
+
+
+def _small_operators_headline(steps: Sequence[model.HostStep], share: float, inside: str) -> str:
     """Return a headline on small operators that, with the pauses between them, take ``share`` of the time.
 
     It names up to two with the most calls, if these have half of all calls and half of the time of all operators;
-    otherwise it is "".
+    otherwise the range ``inside``, in which most of them run. Without a range, it is "".
     """
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     times = sum((Counter(step.operators) for step in steps), Counter[str]())
     frequent = [name for name, count in calls.most_common(_FREQUENT) if count >= NOTABLE * calls.total()]
     if any(2 * sum(sums[name] for name in frequent) < sums.total() for sums in (calls, times)):
-        return ""
+        if not inside:
+            return ""
+        return Text(
+            "No device data; many small operators and the pauses between them take {share} of the time, mostly in the"
+            " range {name}",
+            share=percent(share, 0), name=host_name(inside),
+        )  # fmt: skip
     return Text(
         "No device data; many small operators and the pauses between them take {share} of the time, mostly {operators}",
         share=percent(share, 0), operators=joined(COMMA, map(host_name, frequent)),

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from patcher.traces.analysis.activities import covering, covering_names, main_thread
+from patcher.traces.analysis.activities import covering, covering_names, main_thread, overlapping
 from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.segments import Split
 from patcher.traces.families import COLLECTIVE
@@ -52,6 +52,9 @@ _WAITS = re.compile(r"wait|synchronize|run_backward")
 """Frames that only wait, for the work of a collective or for autograd, in which DistributedDataParallel waits."""
 
 _NO_SHAPES = ("",)
+
+_NEARLY_ALL, _LARGE = 0.9, 0.2
+"""Share of a stretch from which on one frame covers it, and from which on a frame is a place of its own."""
 
 _Stretch = tuple[int, int, str, str]
 """Begin and end of an operator, its name, and the shapes of its inputs in JSON, "" if unknown."""
@@ -176,14 +179,15 @@ def _host_step(
     reach, before, small, same = begin, "", 0, 0
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
-        if first - reach >= SMALL_NS:
-            place = _place_of_gap(covering_ranges, (reach, first), (before, name), texts)
+        for part in _parts_of_gap(covering_ranges, reach, first) if first - reach >= SMALL_NS else ():
+            part_ns = part[1] - part[0]
+            place = _place_of_gap(covering_ranges, part, (before, name), texts)
             if place.inside in ranges_of_step:  # tells nothing: all operators of the step run in it
                 place = HostPlace("", "", before, name)
             saving = not place.inside and before == _DETACH and same >= _TENSORS
-            places[place._replace(saving=saving)] += first - reach
-            for frame in set(covering_names(covering_ranges["frames"], reach, first)) - outermost:
-                frames.setdefault(texts[frame], Counter())[place] += first - reach
+            places[place._replace(saving=saving)] += part_ns
+            for frame in set(covering_names(covering_ranges["frames"], *part)) - outermost:
+                frames.setdefault(texts[frame], Counter())[place] += part_ns
         same = same + 1 if name == before else 1
         if reach < first < reach + SHORT_NS:
             small += first - reach
@@ -216,6 +220,55 @@ def _frames_around(frames: NestedRanges, operators: Sequence[_Stretch]) -> set[i
     end = max(last for _, last, _, _ in operators)
     (innermost,) = frames.innermost([operators[0][0]])
     return {frames.name[frame] for frame in frames.around(innermost) if frames.end[frame] >= end}
+
+
+def _parts_of_gap(covering_ranges: Mapping[str, NestedRanges], begin: int, end: int) -> list[tuple[int, int]]:
+    """Return the parts (begin and end in ns) of a stretch without an operator that are places of their own.
+
+    These are the frames and ranges beside each other that take a fifth of the stretch by name, and what lies between
+    them. Less than 20 µs between two of them belongs to the later one. During a collective, the stretch is one part.
+    """
+    if covering(covering_ranges["collectives"], begin, end, 0) is not None:
+        return [(begin, end)]
+    frames = covering_ranges["frames"]
+    parts: list[tuple[int, int]] = []
+    reach, before = begin, UNKNOWN
+    for index in _large_frames(frames, begin, end):
+        name, first, last = frames.name[index], max(frames.begin[index], reach), min(frames.end[index], end)
+        if last <= first:
+            continue
+        if first - reach >= SMALL_NS:
+            parts.append((reach, first))
+            reach, before = first, UNKNOWN
+        if name == before:
+            parts[-1] = (parts[-1][0], last)
+        else:
+            parts.append((reach, last))
+        reach, before = last, name
+    if not parts or end - reach >= SMALL_NS:
+        return [*parts, (reach, end)]
+    return [*parts[:-1], (parts[-1][0], end)]
+
+
+def _large_frames(frames: NestedRanges, begin: int, end: int) -> list[int]:
+    """Return the indices of frames beside each other that take a fifth of ``begin`` to ``end`` (ns), in order of time.
+
+    Frames of one name count together. If one name has nine tenths of the time, the frames inside it are returned. The
+    result is empty without any.
+    """
+    children: dict[int, list[int]] = {}
+    for index in overlapping(frames, begin, end):
+        children.setdefault(frames.parent[index], []).append(index)
+    siblings = children.get(UNKNOWN, [])
+    while siblings:
+        times = Counter[int]()
+        for index in siblings:
+            times[frames.name[index]] += min(frames.end[index], end) - max(frames.begin[index], begin)
+        ((longest, ns),) = times.most_common(1)
+        if ns < _NEARLY_ALL * (end - begin):
+            return [index for index in siblings if times[frames.name[index]] >= _LARGE * (end - begin)]
+        siblings = [child for index in siblings if frames.name[index] == longest for child in children.get(index, ())]
+    return []
 
 
 def _place_of_gap(

@@ -591,6 +591,88 @@ def test_a_short_pause_is_no_headline(tmp_path: Path) -> None:
     assert headline(report).id == "host-operators"
 
 
+def in_range(loop: Loop, name: str, ns: int) -> None:
+    loop.within(loop.annotations, name, lambda: loop.sleep(ns))
+
+
+def load_and_judge(loop: Loop, _: int) -> None:
+    in_range(loop, "load", 24 * MS)
+    in_range(loop, "judge", 18 * MS)
+
+
+def load_and_pause(loop: Loop, _: int) -> None:
+    in_range(loop, "load", 24 * MS)
+    loop.sleep(18 * MS)
+
+
+def load_and_rest(loop: Loop, _: int) -> None:
+    loop.sleep(2 * MS)
+    in_range(loop, "load", 30 * MS)
+    in_range(loop, "log", 5 * MS)
+
+
+def take_turns(loop: Loop, _: int) -> None:
+    """Two frames alternate in a range; pauses between the calls of one are its own."""
+
+    def turns() -> None:
+        for _ in range(6):
+            for name in ("decode", "decode", "parse"):
+                loop.within(loop.functions, f"read.py(7): {name}", lambda: loop.sleep(2 * MS))
+                loop.sleep(10 * US)
+
+    loop.within(loop.annotations, "read", turns)
+
+
+IN_ONE_STRETCH: list[tuple[Inject, str, dict[HostPlace, int]]] = [
+    (load_and_judge, ": in load 24.00 ms, in judge 18.00 ms",
+     {HostPlace("load"): 24_000_000, HostPlace("judge"): 18_000_000}),
+    (load_and_pause, ": in load 24.00 ms, before the first operator (aten::randn) 18.00 ms",
+     {HostPlace("load"): 24_000_000, HostPlace("", "", "", "aten::randn"): 18_000_000}),
+    (load_and_rest, ", mostly in load",
+     {HostPlace("load"): 30_000_000, HostPlace("", "", "", "aten::randn"): 2_000_000, HostPlace("log"): 5_000_000}),
+    (take_turns, ": in read.py(7): decode (within read) 24.11 ms, in read.py(7): parse (within read) 12.07 ms",
+     {HostPlace("read.py(7): decode", "read"): 24_110_000, HostPlace("read.py(7): parse", "read"): 12_070_000}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("inject", "ending", "places"), IN_ONE_STRETCH)
+def test_each_range_in_a_stretch_without_operators_has_its_own_time(
+    tmp_path: Path, inject: Inject, ending: str, places: dict[HostPlace, int]
+) -> None:
+    made = profile(inject, tmp_path)
+    assert {place: ns for place, ns in made.host_steps[1].places.items() if ns > MS} == places
+    assert headline(analysis.reported([made])).title.endswith(f"the host runs no operator{ending}")
+
+
+def test_a_slow_step_names_the_places_that_share_its_additional_time(tmp_path: Path) -> None:
+    def inject(loop: Loop, number: int) -> None:
+        if number == 5:
+            for name in ("load", "judge", "log"):
+                in_range(loop, name, 100 * MS)
+
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert "passes in load 100.00 ms, in judge 100.00 ms, in log 100.00 ms" in first.title
+    assert "the host spends 300.00 ms more" in first.evidence
+
+
+@pytest.mark.parametrize(("outside", "named"), [(0, True), (60, True), (0, False)])
+def test_many_small_operators_in_one_range_name_it(tmp_path: Path, outside: int, named: bool) -> None:
+    def update(loop: Loop) -> None:
+        for _ in range(500):
+            for name in ("add_", "lerp_", "mul_", "sqrt", "div_"):
+                loop.run(f"aten::{name}", 4 * US)
+
+    def inject(loop: Loop, _: int) -> None:
+        loop.within(loop.annotations if named else [], "Optimizer.step#Adam.step", lambda: update(loop))
+        for at in range(outside):
+            loop.run(f"aten::op{at}", 4 * US)
+
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    assert first.id == "host-small"
+    assert first.title.endswith("mostly in the range Optimizer.step#Adam.step") == named
+    assert ("15.00 ms of the step passes in the range Optimizer.step#Adam.step" in first.evidence) == named
+
+
 def test_the_time_of_a_step_is_that_of_its_operators_and_of_places_without_one(tmp_path: Path) -> None:
     steps = profile(loader, tmp_path).host_steps
     assert [step.number for step in steps] == [*range(8)]
