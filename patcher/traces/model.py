@@ -628,6 +628,18 @@ EXACT = Text("exact")
 """The certainty of a diagnosis that only counts and measures."""
 
 
+class SlowSteps(NamedTuple):
+    """The ``numbers`` of slow steps, by what the slowest exceeds the median step, in ns, and its cause ("": unknown).
+
+    ``number_on_host`` is the step that is slow on the host instead of the only slow one; None if it is the same.
+    """
+
+    numbers: tuple[int, ...]
+    excess_ns: int
+    cause: str
+    number_on_host: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Payload):
     """Something to act on, or to know, of one profile (``source``) or of all.
@@ -636,7 +648,7 @@ class Diagnosis(Payload):
     nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``advice`` is what to
     try. ``parts`` is what of exposed communication is what, in ns per step. Savings of one report are of different
     times, but for those with ``same_as``, the id of the finding that is about the same time. ``headline`` takes the
-    place of the usual title, ``culprit`` names the rank, stage, call or place.
+    place of the usual title, ``culprit`` names the rank, stage, call or place. ``slow_steps`` is set for slow steps.
     """
 
     KEYS = (
@@ -664,6 +676,7 @@ class Diagnosis(Payload):
     same_as: str = ""
     headline: str = ""
     culprit: str = ""
+    slow_steps: SlowSteps | None = None
 
     @property
     def title(self) -> str:

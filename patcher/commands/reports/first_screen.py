@@ -11,7 +11,7 @@ from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
-from patcher.traces.words import in_ms, percent, short, spread
+from patcher.traces.words import in_ms, listed, percent, short, spread
 
 NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
@@ -401,11 +401,31 @@ def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None,
         return ""
     if slow.severity != "warning" and not _is_large_on_host(slow, leading, focus):
         return ""
-    return Text(
-        "also: {title}; averaged over all steps, the cost is {time} per step",
-        title=slow.title,
-        time=in_ms(slow.saving_ns),
-    )
+    if slow.slow_steps is None:
+        return Text(
+            "also: {title}; averaged over all steps, the cost is {time} per step",
+            title=slow.title,
+            time=in_ms(slow.saving_ns),
+        )
+    steps = _slow_steps_words(slow.slow_steps)
+    if len(report.captures) > 1:
+        profile = next((profile for profile in report.captures if profile.source == slow.source), focus)
+        steps = Text("{profile}: {evidence}", profile=profile.label, evidence=steps)
+    return Text("also: {finding}", steps)
+
+
+def _slow_steps_words(slow: model.SlowSteps) -> str:
+    """Return which steps are slow, by how much they exceed the median step, and the cause if it is known."""
+    first, time = slow.numbers[0], in_ms(slow.excess_ns)
+    if len(slow.numbers) > 1:
+        numbers = listed(slow.numbers)
+        steps = Text("steps {numbers} take up to {time} longer than the median step", numbers=numbers, time=time)
+        cause = Text("in the slowest one, {cause}", slow.cause) if slow.cause else ""
+        return joined(SEMICOLON, (steps, cause))
+    steps = Text("step {number} takes {time} longer than the median step", number=first, time=time)
+    if slow.number_on_host is not None:
+        steps = Text("{steps} (on the host, step {number} is the slow one)", steps=steps, number=slow.number_on_host)
+    return Text("{title}: {cause}", title=steps, cause=slow.cause) if slow.cause else steps
 
 
 def _to_do_line(leading: model.Diagnosis | None) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from patcher.messages import COMMA, Text, joined, sentences
+from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
@@ -184,6 +185,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
     change = host_only.trend([time(unit) for unit in whole])
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
+    slow_steps = None
     if change:
         headline, advice = _with_cause(_trend_headline(*change), cause), host_only.GROWS
     else:
@@ -191,13 +193,16 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         advice = Text(
             "check what is special about this step: its requests, a copy, garbage collection, another process"
         )
+        if not host_only.alternation(profile, similar, usual.number):
+            delayed = _delayed_step(profile, slowest, usual)
+            slow_steps = model.SlowSteps(tuple(similar), most, cause, delayed.number if delayed else None)
     evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
         "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual),
         evidence, saving, _EXACT, better or advice, profile.source,
-        parts={part: saving} if part else {}, headline=headline,
+        parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
 
 
@@ -375,6 +380,8 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         most = sentences(most, longer.evidence)
         if 2 * longer.ns > whole:
             cause = Text("most of the additional time is computing in {kernel}", short(longer.name))
+    if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
+        cause = joined(SEMICOLON, (cause, collective))
     if gap := _longer_gap(profile, slowest, usual):
         held = _host_held(gap)
         if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
@@ -435,6 +442,25 @@ def _longer_kernel(
             kernel=short(name), time=in_ms(slow_ns[name]), median_time=median,
         )  # fmt: skip
     return LongerKernel(name, longer, evidence)
+
+
+def _longer_collective(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit, excess: int
+) -> str:
+    """Return by how much the collectives of one name take longer in the ``slowest`` step than in the ``usual`` one.
+
+    The name is that with the largest difference. "" if that is not over half of ``excess``, in ns.
+    """
+    longer = Counter[str]()
+    for collective in profile.collectives:
+        if collective.unit == slowest.number:
+            longer[collective.name] += collective.ns
+        elif collective.unit == usual.number:
+            longer[collective.name] -= collective.ns
+    name, ns = max(longer.items(), key=operator.itemgetter(1), default=("", 0))
+    if 2 * ns <= excess:
+        return ""
+    return Text("{collective} takes {time} longer", collective=short(name), time=in_ms(ns))
 
 
 def _longer_gap(
