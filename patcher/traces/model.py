@@ -407,7 +407,9 @@ class RankProfile(Payload):
     launches do not tell. ``late_modules`` are the classes of modules that tell best where the host's time goes.
     ``host_steps`` say where the time goes in a trace without a device. ``kernels_of_steps`` maps the number of a step
     to ns by name of the kernels with at least 5 % of its computing time; empty if no step is slow. ``baseline_run``
-    names the run of a comparison with a baseline; all that it recorded is one sample.
+    names the run of a comparison with a baseline; all that it recorded is one sample. ``has_shapes`` and ``has_stacks``
+    tell whether events have the shapes of inputs, and whether there are frames of Python; None where only ``settings``
+    tell.
     """
 
     KEYS = (
@@ -445,6 +447,8 @@ class RankProfile(Payload):
     host_steps: tuple[HostStep, ...] = ()
     kernels_of_steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     baseline_run: str = ""
+    has_shapes: bool | None = None
+    has_stacks: bool | None = None
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""

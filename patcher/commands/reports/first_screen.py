@@ -251,16 +251,21 @@ def _ranks_words(report: model.TraceReport, focus: model.RankProfile) -> str:
 def _mode_words(profile: model.RankProfile) -> str:
     """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded.
 
-    Less than 5 % by graphs counts as eager. Returns "" if neither is known.
+    Stacks and shapes are those that events have, those of the settings if events do not tell. Returns "" if neither is
+    known.
     """
     words: list[str] = []
     if profile.graph_share is not None:
+        share = percent(profile.graph_share, 0 if profile.graph_share >= LITTLE else 1)
         words.append(
-            Text("graphs launch {share} of the kernels", percent(profile.graph_share, 0))
-            if profile.graph_share >= LITTLE
+            Text("graphs launch {share} of the kernels", share)
+            if profile.graph_share
             else Text("eager mode, no graphs")
         )
-    stacks, shapes = (profile.setting(name).lower() in _ON for name in ("stacks", "shapes"))
+    stacks, shapes = (
+        profile.setting(name).lower() in _ON if in_events is None else in_events
+        for name, in_events in (("stacks", profile.has_stacks), ("shapes", profile.has_shapes))
+    )
     if stacks and shapes:
         words.append(Text("with call stacks and tensor shapes"))
     elif stacks:

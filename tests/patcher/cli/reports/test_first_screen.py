@@ -166,6 +166,38 @@ def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:
     assert "graphs launch 100 % of the kernels" in text
 
 
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0, "eager mode, no graphs"), (0.0465, "graphs launch 4.7 % of the kernels"), (0.34, "graphs launch 34 % of the")],
+)
+def test_few_kernels_of_graphs_are_told(share: float, words: str) -> None:
+    assert first_screen._mode_words(RankProfile("a", "torch", 0, "H100", (), graph_share=share)).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("dims", "is_frame", "words"),
+    [
+        ("[[2, 3]]", False, "with tensor shapes"),
+        ("[[], []]", False, ""),
+        ("", False, ""),
+        ("", True, "with call stacks"),
+        ("[[2]]", True, "with call stacks and tensor shapes"),
+    ],
+)
+def test_shapes_and_stacks_are_told_if_events_have_them(tmp_path: Path, dims: str, is_frame: bool, words: str) -> None:
+    file = steps(6).torch(tmp_path / "a.json")
+    trace = json.loads(file.read_text())
+    for event in trace["traceEvents"]:
+        if dims and event.get("cat") == "cpu_op":
+            event["args"] = {"Input Dims": json.loads(dims)}
+    if is_frame:
+        first = trace["traceEvents"][0]
+        trace["traceEvents"].append({**first, "cat": "python_function", "name": "a.py(1): run", "dur": 1})
+    file.write_text(json.dumps({**trace, "record_shapes": 1, "with_stack": 1}))
+    text = " ".join(" ".join(screen(file)).split())
+    assert f" eager mode, no graphs{words and ', '}{words} · " in text
+
+
 def test_a_missing_rank_asks_for_all_of_them(tmp_path: Path) -> None:
     rank = Rank(3, 8)
     for step in range(1, 5):
