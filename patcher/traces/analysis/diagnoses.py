@@ -492,7 +492,8 @@ def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
 def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose a device that computes for over half of the time, as a note; None below that.
 
-    The evidence names the longest kernels, and how much faster the device's roofline would be where it is known.
+    The evidence names the longest kernels, and how much faster the device's roofline would be where it is known. The
+    advice is on the longest kernel if that runs on AI_CPU.
     """
     share = profile.share("compute_ns", "overlap_ns")
     if share <= 0.5:
@@ -505,6 +506,10 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
     advice = Text("make the kernels faster or fewer: try fusion, another precision or larger batches")
+    if kernels and _runs_on_cpu_core(profile, kernels[0].name):
+        advice = Text(
+            "{kernel} runs on AI_CPU: replace it with an operator that has an AI Core kernel", short(kernels[0].name)
+        )
     evidence: str = Text("{share} of the time is computing.", percent(share))
     if longest:
         evidence = sentences(evidence, Text("Longest kernels: {longest}.", longest))
@@ -519,6 +524,11 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
         )
         evidence = sentences(evidence, roofline)
     return model.Diagnosis("compute", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline)
+
+
+def _runs_on_cpu_core(profile: model.RankProfile, kernel: str) -> bool:
+    """Tell whether all calls of an NPU's kernel ran on AI_CPU, which is far slower than an AI Core."""
+    return {use.core for use in profile.kernel_uses if use.name == kernel} == {"AI_CPU"}
 
 
 # ---------------------------------------------------------------- the verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from patcher.cli import rlpatch
 from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
 from patcher.traces import analysis
+from patcher.traces.measured import KernelUse
 from patcher.traces.model import Check, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport, Verdict
 from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
@@ -118,6 +120,25 @@ def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
     assert screen[0].startswith("The device computes" if late == 5 else "Most of the time, the device is computing")
     starts = [line.strip().partition(":")[0] for line in screen]
     assert [start for start in starts if start in ("longest kernel", "also")] == lines
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "is_advised"),
+    [
+        ("Unique", ("AI_CPU",), True),
+        ("Unique", ("AI_CPU", "AI_VECTOR_CORE"), False),
+        ("MatMulV2", ("AI_CPU",), False),
+        ("Unique", ("AI_CORE",), False),
+    ],
+)
+def test_the_longest_kernel_on_ai_cpu_is_to_be_replaced(name: str, cores: Sequence[str], is_advised: bool) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=99 * MS)
+    kernels = (Kernel("Unique", "compute", 1, 60 * MS), Kernel("MatMulV2", "compute", 1, 39 * MS))
+    uses = tuple(KernelUse(name, core, "", "", None, 1, 30 * MS, {}) for core in cores)
+    profile = RankProfile("a", "torch_npu", 0, "Ascend NPU", (unit,), kernels=kernels, kernel_uses=uses)
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
+    advice = "to do: Unique runs on AI_CPU: replace it with an operator that has an AI Core kernel"
+    assert (advice in text, "try fusion" in text) == (is_advised, not is_advised)
 
 
 @pytest.mark.parametrize(
