@@ -407,7 +407,9 @@ class RankProfile(Payload):
     launches do not tell. ``late_modules`` are the classes of modules that tell best where the host's time goes.
     ``host_steps`` say where the time goes in a trace without a device. ``kernels_of_steps`` maps the number of a step
     to ns by name of the kernels with at least 5 % of its computing time; empty if no step is slow. ``baseline_run``
-    names the run of a comparison with a baseline; all that it recorded is one sample.
+    names the run of a comparison with a baseline; all that it recorded is one sample. ``has_shapes`` and ``has_stacks``
+    tell whether events have the shapes of inputs, and whether there are frames of Python; None where only ``settings``
+    tell.
     """
 
     KEYS = (
@@ -445,6 +447,8 @@ class RankProfile(Payload):
     host_steps: tuple[HostStep, ...] = ()
     kernels_of_steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     baseline_run: str = ""
+    has_shapes: bool | None = None
+    has_stacks: bool | None = None
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""
@@ -628,6 +632,18 @@ EXACT = Text("exact")
 """The certainty of a diagnosis that only counts and measures."""
 
 
+class SlowSteps(NamedTuple):
+    """The ``numbers`` of slow steps, by what the slowest exceeds the median step, in ns, and its cause ("": unknown).
+
+    ``number_on_host`` is the step that is slow on the host instead of the only slow one; None if it is the same.
+    """
+
+    numbers: tuple[int, ...]
+    excess_ns: int
+    cause: str
+    number_on_host: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis(Payload):
     """Something to act on, or to know, of one profile (``source``) or of all.
@@ -636,7 +652,7 @@ class Diagnosis(Payload):
     nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``advice`` is what to
     try. ``parts`` is what of exposed communication is what, in ns per step. Savings of one report are of different
     times, but for those with ``same_as``, the id of the finding that is about the same time. ``headline`` takes the
-    place of the usual title, ``culprit`` names the rank, stage, call or place.
+    place of the usual title, ``culprit`` names the rank, stage, call or place. ``slow_steps`` is set for slow steps.
     """
 
     KEYS = (
@@ -664,6 +680,7 @@ class Diagnosis(Payload):
     same_as: str = ""
     headline: str = ""
     culprit: str = ""
+    slow_steps: SlowSteps | None = None
 
     @property
     def title(self) -> str:

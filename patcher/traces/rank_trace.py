@@ -59,7 +59,8 @@ class RankTrace:
     whose kernel is missing. ``unknown`` has the types of tasks that no table knows, ``unread`` counts the events of
     each category that the reader does not know. ``vendor_computing_ns`` is how long the device computes by the vendor's
     analysis within the trace, None without one. ``doubts`` are the contradictions between the trace and the
-    ``metadata`` that a probe wrote beside it.
+    ``metadata`` that a probe wrote beside it. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of
+    inputs, and whether there are frames of Python; None if the reader does not look for them.
     """
 
     def __init__(self, source: str, form: str, mark_pattern: re.Pattern[str] | None = None) -> None:
@@ -67,6 +68,8 @@ class RankTrace:
         self.rank: int | None = None
         self.world: int | None = None
         self.settings: dict[str, str] = {}
+        self.has_shapes: bool | None = None
+        self.has_stacks: bool | None = None
         self.device = ""
         self.names = StringTable()
         self.tasks = Tasks()

@@ -11,7 +11,7 @@ from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
-from patcher.traces.words import in_ms, percent, short, spread
+from patcher.traces.words import in_ms, listed, percent, short, spread
 
 NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
@@ -251,16 +251,21 @@ def _ranks_words(report: model.TraceReport, focus: model.RankProfile) -> str:
 def _mode_words(profile: model.RankProfile) -> str:
     """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded.
 
-    Less than 5 % by graphs counts as eager. Returns "" if neither is known.
+    Stacks and shapes are those that events have, those of the settings if events do not tell. Returns "" if neither is
+    known.
     """
     words: list[str] = []
     if profile.graph_share is not None:
+        share = percent(profile.graph_share, 0 if profile.graph_share >= LITTLE else 1)
         words.append(
-            Text("graphs launch {share} of the kernels", percent(profile.graph_share, 0))
-            if profile.graph_share >= LITTLE
+            Text("graphs launch {share} of the kernels", share)
+            if profile.graph_share
             else Text("eager mode, no graphs")
         )
-    stacks, shapes = (profile.setting(name).lower() in _ON for name in ("stacks", "shapes"))
+    stacks, shapes = (
+        profile.setting(name).lower() in _ON if in_events is None else in_events
+        for name, in_events in (("stacks", profile.has_stacks), ("shapes", profile.has_shapes))
+    )
     if stacks and shapes:
         words.append(Text("with call stacks and tensor shapes"))
     elif stacks:
@@ -401,11 +406,31 @@ def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None,
         return ""
     if slow.severity != "warning" and not _is_large_on_host(slow, leading, focus):
         return ""
-    return Text(
-        "also: {title}; averaged over all steps, the cost is {time} per step",
-        title=slow.title,
-        time=in_ms(slow.saving_ns),
-    )
+    if slow.slow_steps is None:
+        return Text(
+            "also: {title}; averaged over all steps, the cost is {time} per step",
+            title=slow.title,
+            time=in_ms(slow.saving_ns),
+        )
+    steps = _slow_steps_words(slow.slow_steps)
+    if len(report.captures) > 1:
+        profile = next((profile for profile in report.captures if profile.source == slow.source), focus)
+        steps = Text("{profile}: {evidence}", profile=profile.label, evidence=steps)
+    return Text("also: {finding}", steps)
+
+
+def _slow_steps_words(slow: model.SlowSteps) -> str:
+    """Return which steps are slow, by how much they exceed the median step, and the cause if it is known."""
+    first, time = slow.numbers[0], in_ms(slow.excess_ns)
+    if len(slow.numbers) > 1:
+        numbers = listed(slow.numbers)
+        steps = Text("steps {numbers} take up to {time} longer than the median step", numbers=numbers, time=time)
+        cause = Text("in the slowest one, {cause}", slow.cause) if slow.cause else ""
+        return joined(SEMICOLON, (steps, cause))
+    steps = Text("step {number} takes {time} longer than the median step", number=first, time=time)
+    if slow.number_on_host is not None:
+        steps = Text("{steps} (on the host, step {number} is the slow one)", steps=steps, number=slow.number_on_host)
+    return Text("{title}: {cause}", title=steps, cause=slow.cause) if slow.cause else steps
 
 
 def _to_do_line(leading: model.Diagnosis | None) -> str:

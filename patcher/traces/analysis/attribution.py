@@ -106,6 +106,7 @@ def attributed(
         kernel_uses=trace.kernel_uses(cuts.owner, {segment: unit.number for segment, unit in units.items()}),
         replays=replays.result, graph_share=_share_in_graphs(trace, cuts.owner, units),
         memory=tuple(device_allocations(trace, cuts, chosen, threads)),
+        has_shapes=trace.has_shapes, has_stacks=trace.has_stacks,
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 

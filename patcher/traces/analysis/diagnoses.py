@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from patcher.messages import COMMA, Text, joined, sentences
+from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
@@ -184,6 +185,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
     change = host_only.trend([time(unit) for unit in whole])
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
+    slow_steps = None
     if change:
         headline, advice = _with_cause(_trend_headline(*change), cause), host_only.GROWS
     else:
@@ -191,13 +193,16 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         advice = Text(
             "check what is special about this step: its requests, a copy, garbage collection, another process"
         )
+        if not host_only.alternation(profile, similar, usual.number):
+            delayed = _delayed_step(profile, slowest, usual)
+            slow_steps = model.SlowSteps(tuple(similar), most, cause, delayed.number if delayed else None)
     evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     return model.Diagnosis(
         "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual),
         evidence, saving, _EXACT, better or advice, profile.source,
-        parts={part: saving} if part else {}, headline=headline,
+        parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
 
 
@@ -375,6 +380,8 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         most = sentences(most, longer.evidence)
         if 2 * longer.ns > whole:
             cause = Text("most of the additional time is computing in {kernel}", short(longer.name))
+    if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
+        cause = joined(SEMICOLON, (cause, collective))
     if gap := _longer_gap(profile, slowest, usual):
         held = _host_held(gap)
         if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
@@ -437,6 +444,25 @@ def _longer_kernel(
     return LongerKernel(name, longer, evidence)
 
 
+def _longer_collective(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit, excess: int
+) -> str:
+    """Return by how much the collectives of one name take longer in the ``slowest`` step than in the ``usual`` one.
+
+    The name is that with the largest difference. "" if that is not over half of ``excess``, in ns.
+    """
+    longer = Counter[str]()
+    for collective in profile.collectives:
+        if collective.unit == slowest.number:
+            longer[collective.name] += collective.ns
+        elif collective.unit == usual.number:
+            longer[collective.name] -= collective.ns
+    name, ns = max(longer.items(), key=operator.itemgetter(1), default=("", 0))
+    if 2 * ns <= excess:
+        return ""
+    return Text("{collective} takes {time} longer", collective=short(name), time=in_ms(ns))
+
+
 def _longer_gap(
     profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
 ) -> model.FreeGap | None:
@@ -466,7 +492,8 @@ def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
 def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose a device that computes for over half of the time, as a note; None below that.
 
-    The evidence names the longest kernels, and how much faster the device's roofline would be where it is known.
+    The evidence names the longest kernels, and how much faster the device's roofline would be where it is known. The
+    advice is on the longest kernel if that runs on AI_CPU.
     """
     share = profile.share("compute_ns", "overlap_ns")
     if share <= 0.5:
@@ -479,6 +506,10 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
     advice = Text("make the kernels faster or fewer: try fusion, another precision or larger batches")
+    if kernels and _runs_on_cpu_core(profile, kernels[0].name):
+        advice = Text(
+            "{kernel} runs on AI_CPU: replace it with an operator that has an AI Core kernel", short(kernels[0].name)
+        )
     evidence: str = Text("{share} of the time is computing.", percent(share))
     if longest:
         evidence = sentences(evidence, Text("Longest kernels: {longest}.", longest))
@@ -493,6 +524,11 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
         )
         evidence = sentences(evidence, roofline)
     return model.Diagnosis("compute", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline)
+
+
+def _runs_on_cpu_core(profile: model.RankProfile, kernel: str) -> bool:
+    """Tell whether all calls of an NPU's kernel ran on AI_CPU, which is far slower than an AI Core."""
+    return {use.core for use in profile.kernel_uses if use.name == kernel} == {"AI_CPU"}
 
 
 # ---------------------------------------------------------------- the verdict

@@ -91,6 +91,7 @@ _SETTINGS = {
 _OBJECT = re.compile(r"(?: of .*)? at 0x[0-9a-f]+")
 """Part of a built-in function's name that differs from call to call: its object and address."""
 
+_DIGIT = re.compile(rb"\d")
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
@@ -146,6 +147,7 @@ class _Reader:
         self.ranks: dict[str, _Rank] = {}  # by label; "" where nobody merged anything
         self.processes: dict[object, _Rank] = {}
         self.threads: dict[Thread, _HostThread] = {}
+        self.has_shapes = self.has_stacks = False
         self.add_other = {
             _LAUNCH: self._add_launch,
             _KERNEL: self._add_kernel,
@@ -166,6 +168,7 @@ class _Reader:
         """
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
         category_of, operators, shaped, work = self.category_of, self.operators, self._number_with_shapes, WORK
+        has_shapes = self.has_shapes
         pid = tid = None
         dot = ord(".")
         low, high = -BEYOND, BEYOND
@@ -201,6 +204,8 @@ class _Reader:
             if args is None:
                 add_name(number)
                 continue
+            if not has_shapes and args.dims and _DIGIT.search(args.dims):
+                has_shapes = self.has_shapes = True
             add_name(shaped(name, args) if name in work and args.dims else number)
             if args.forward:
                 thread.rank.trace.backward.add(thread.number)
@@ -304,6 +309,7 @@ class _Reader:
 
     def _add_built_in(self, event: Event) -> None:
         """Add a call of a C function if it takes 20 µs or more; its object's address is left out of the name."""
+        self.has_stacks = True
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
@@ -340,6 +346,7 @@ class _Reader:
             trace.messages[task] = message(args.collective, args.sent, args.received, args.dtype, args.ranks)
 
     def _add_module(self, event: Event) -> None:
+        self.has_stacks = True
         span, trace = times(event), self._rank(event.pid).trace
         trace.add_module(event.name, *span, trace.thread(event.pid, event.tid))
 
@@ -357,6 +364,7 @@ class _Reader:
 
     def _add_frame(self, event: Event) -> None:
         """Add a Python frame if it takes 20 µs or more."""
+        self.has_stacks = True
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
             thread.rank.trace.add_frame(event.name, *times(event), thread.number)
@@ -381,6 +389,7 @@ class _Reader:
                 raise several_problem(self.source.path, "devices", rank.devices)
             trace.cut, trace.lost = self.source.cut, self.source.lost
             trace.shapes = shapes
+            trace.has_shapes, trace.has_stacks = self.has_shapes, self.has_stacks
             trace.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
             trace.rank = numbers.get(label) if label else header_rank
             trace.world = world

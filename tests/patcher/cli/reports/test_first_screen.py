@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from patcher.cli import rlpatch
 from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
 from patcher.traces import analysis
+from patcher.traces.measured import KernelUse
 from patcher.traces.model import Check, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport, Verdict
 from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
@@ -121,6 +123,25 @@ def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
 
 
 @pytest.mark.parametrize(
+    ("name", "cores", "is_advised"),
+    [
+        ("Unique", ("AI_CPU",), True),
+        ("Unique", ("AI_CPU", "AI_VECTOR_CORE"), False),
+        ("MatMulV2", ("AI_CPU",), False),
+        ("Unique", ("AI_CORE",), False),
+    ],
+)
+def test_the_longest_kernel_on_ai_cpu_is_to_be_replaced(name: str, cores: Sequence[str], is_advised: bool) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=99 * MS)
+    kernels = (Kernel("Unique", "compute", 1, 60 * MS), Kernel("MatMulV2", "compute", 1, 39 * MS))
+    uses = tuple(KernelUse(name, core, "", "", None, 1, 30 * MS, {}) for core in cores)
+    profile = RankProfile("a", "torch_npu", 0, "Ascend NPU", (unit,), kernels=kernels, kernel_uses=uses)
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
+    advice = "to do: Unique runs on AI_CPU: replace it with an operator that has an AI Core kernel"
+    assert (advice in text, "try fusion" in text) == (is_advised, not is_advised)
+
+
+@pytest.mark.parametrize(
     ("lasts", "call", "saving", "idle", "range_"),
     [
         (30, "load", "30.00 ms of 50.00 ms per step (60 %)", "30.00 ms per step (60.0 %)", "2 steps take 50.00 ms"),
@@ -164,6 +185,38 @@ def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:
     text = " ".join(" ".join(screen(tmp_path / "a.json")).split())
     assert "1 decode step, #0, with 64 requests, 64 tokens" in text
     assert "graphs launch 100 % of the kernels" in text
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0, "eager mode, no graphs"), (0.0465, "graphs launch 4.7 % of the kernels"), (0.34, "graphs launch 34 % of the")],
+)
+def test_few_kernels_of_graphs_are_told(share: float, words: str) -> None:
+    assert first_screen._mode_words(RankProfile("a", "torch", 0, "H100", (), graph_share=share)).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("dims", "is_frame", "words"),
+    [
+        ("[[2, 3]]", False, "with tensor shapes"),
+        ("[[], []]", False, ""),
+        ("", False, ""),
+        ("", True, "with call stacks"),
+        ("[[2]]", True, "with call stacks and tensor shapes"),
+    ],
+)
+def test_shapes_and_stacks_are_told_if_events_have_them(tmp_path: Path, dims: str, is_frame: bool, words: str) -> None:
+    file = steps(6).torch(tmp_path / "a.json")
+    trace = json.loads(file.read_text())
+    for event in trace["traceEvents"]:
+        if dims and event.get("cat") == "cpu_op":
+            event["args"] = {"Input Dims": json.loads(dims)}
+    if is_frame:
+        first = trace["traceEvents"][0]
+        trace["traceEvents"].append({**first, "cat": "python_function", "name": "a.py(1): run", "dur": 1})
+    file.write_text(json.dumps({**trace, "record_shapes": 1, "with_stack": 1}))
+    text = " ".join(" ".join(screen(file)).split())
+    assert f" eager mode, no graphs{words and ', '}{words} · " in text
 
 
 def test_a_missing_rank_asks_for_all_of_them(tmp_path: Path) -> None:

@@ -7,9 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from patcher.commands.reports.first_screen import first_screen
+from patcher.commands.reports.first_screen import _slow_steps_line, first_screen
 from patcher.traces import analysis
-from patcher.traces.model import FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.model import (
+    Collective,
+    Diagnosis,
+    FreeGap,
+    Kernel,
+    RankProfile,
+    RecordedUnit,
+    SlowSteps,
+    TraceReport,
+    Verdict,
+)
 from patcher.traces.places import host_cause
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps, timeline
 
@@ -25,7 +35,7 @@ def report(late: Mapping[int, int]) -> TraceReport:
 
 STALLS: dict[str, tuple[Mapping[int, int], str, str]] = {
     "none": ({}, "dispatch", ""),
-    "a short one": ({32: 20}, "dispatch", "One step takes much longer"),
+    "a short one": ({32: 20}, "dispatch", "also: step 32 takes 20.00 ms longer than the median step"),
     "a long one": ({32: 90}, "outlier", "One step takes much longer"),
     "three": ({31: 60, 33: 60, 35: 60}, "outlier", "3 of 6 steps take much longer"),
     "the first": ({30: 90}, "outlier", "The first recorded step takes much longer"),
@@ -45,9 +55,56 @@ def test_slow_steps_are_the_verdict_if_they_have_most_of_the_idle_time(
         )
         assert sum(savings.values()) <= sum(late.values()) * MS // 6 + 6 * MS
     screen = " ".join(first_screen(made))
+    assert "averaged over all steps" not in screen
     assert ("also: " in screen) == (first == "dispatch" and bool(late))
     assert title in screen
     assert ("times as long as the median step" in screen) == (first == "outlier")
+
+
+@pytest.mark.parametrize(
+    ("slow", "ranks", "words"),
+    [
+        (SlowSteps((7,), 5 * MS, ""), 1, "step 7 takes 5.00 ms longer than the median step"),
+        (SlowSteps((7,), 5 * MS, "why"), 1, "step 7 takes 5.00 ms longer than the median step: why"),
+        (
+            SlowSteps((7,), 5 * MS, "why", 8), 1,
+            "step 7 takes 5.00 ms longer than the median step (on the host, step 8 is the slow one): why",
+        ),
+        (SlowSteps((7, 9), 5 * MS, ""), 1, "steps 7, 9 take up to 5.00 ms longer than the median step"),
+        (
+            SlowSteps((7, 9), 5 * MS, "why"), 2,
+            "rank 1: steps 7, 9 take up to 5.00 ms longer than the median step; in the slowest one, why",
+        ),
+        (None, 2, "One step takes much longer than the others; averaged over all steps, the cost is 1.00 ms per step"),
+    ],
+)  # fmt: skip
+def test_slow_steps_beside_the_verdict_are_numbered(slow: SlowSteps | None, ranks: int, words: str) -> None:
+    profiles = tuple(RankProfile(f"{rank}", "torch", rank, "H100", (), label=f"rank {rank}") for rank in range(ranks))
+    leading = Diagnosis("compute", "note", "", None, "exact")
+    outlier = Diagnosis("outlier", "warning", "", MS, "exact", source=profiles[-1].source, slow_steps=slow)
+    made = TraceReport(profiles, (leading, outlier), Verdict(""))
+    assert _slow_steps_line(made, leading, profiles[0]) == f"also: {words}"
+
+
+@pytest.mark.parametrize(
+    ("longer", "others", "cause"),
+    [(80, 0, "; SendRecv takes 80.00 ms longer"), (40, 30, ""), (41, 30, "; SendRecv takes 41.00 ms longer")],
+)
+def test_the_collective_that_makes_a_step_slow_is_named(longer: int, others: int, cause: str) -> None:
+    """Step 3 has 80 ms more of exposed communication, in a collective and in others beside it."""
+    units = tuple(
+        RecordedUnit(number=at, host_ns=MS, kernels=1, compute_ns=60 * MS, communication_ns=(85 if at == 3 else 5) * MS)
+        for at in range(6)
+    )
+    collectives = tuple(
+        Collective("tp", 0, name, (5 + more if at == 3 else 5) * MS, unit=at)
+        for at in range(6) for name, more in (("SendRecv", longer), ("AllReduce", others))
+    )  # fmt: skip
+    profile = RankProfile("a", "torch", 0, "H100", units, collectives=collectives)
+    (slow,) = (each.slow_steps for each in analysis.reported([profile]).findings if each.id == "outlier")
+    assert slow is not None
+    part = "most of the additional time is in this part of the step: exposed communication"
+    assert slow == SlowSteps((3,), 80 * MS, f"{part}{cause}")
 
 
 @pytest.mark.parametrize(("longest", "first"), [(5, "communication"), (300, "outlier")])
@@ -186,7 +243,7 @@ def test_an_operator_of_torch_is_not_what_makes_one_step_longer(operator: str, n
     report = analysis.reported([RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(place,))])
     (slow,) = (found for found in report.findings if found.id == "outlier")
     assert (operator in slow.title) == (slow.advice == report.findings[0].advice) == named
-    assert "also: One step takes much longer" in " ".join(first_screen(report))
+    assert "also: step 3 takes 60.00 ms longer" in " ".join(first_screen(report))
 
 
 def gap(ns: int, call: str = "", operator: str = "", covered: int | None = None) -> FreeGap:
