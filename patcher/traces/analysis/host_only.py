@@ -200,10 +200,9 @@ class HostExcess(NamedTuple):
 def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     """Return why the step with number ``slowest`` takes longer than the step ``usual``.
 
-    It is torch.compile or a place without operators, if that takes half of the additional time. It is several places if
-    each takes a fifth, and together they take half. Else it is a range or an operator if the steps ran different
-    numbers of operators, or their inputs if not. All texts are "" if the profile does not have both steps, as for steps
-    on a device.
+    It is torch.compile or a place without operators, if that takes half of the additional time. Else it is a range or
+    an operator if the steps ran different numbers of operators, or their inputs if not. All texts are "" if the profile
+    does not have both steps, as for steps on a device.
     """
     steps = {step.number: step for step in profile.host_steps}
     if slowest not in steps or usual not in steps:
@@ -218,9 +217,6 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
             return _excess_at_place(place, ns)
-    large = [(place, ns) for place, ns in outside.most_common(_NAMED) if ns >= _LARGE_PLACE * whole]
-    if 2 * sum(ns for _, ns in large) >= whole:
-        return _excess_at_places(large)
     longer_by_operator = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
@@ -338,17 +334,6 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
         see = Text("To see what Python does during this time, record again with {command}.", _STACKS)
         evidence, cause = sentences(evidence, see), Text("{headline}; what ran in this time was not recorded", cause)
     return HostExcess(evidence, cause, advice_on(place))
-
-
-def _excess_at_places(places: Sequence[tuple[model.HostPlace, int]]) -> HostExcess:
-    """Return the explanation of a step that is longer mainly at several ``places`` (with ns), the longest first."""
-    words = _places_with_times(places)
-    evidence = Text(
-        "Outside of all operators, the host spends {time} more than in the median step: {place}.",
-        time=in_ms(sum(ns for _, ns in places)),
-        place=words,
-    )
-    return HostExcess(evidence, Text("most of the additional time passes {place}", words), advice_on(places[0][0]))
 
 
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:

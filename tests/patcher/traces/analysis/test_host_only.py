@@ -644,17 +644,6 @@ def test_each_range_in_a_stretch_without_operators_has_its_own_time(
     assert headline(analysis.reported([made])).title.endswith(f"the host runs no operator{ending}")
 
 
-def test_a_slow_step_names_the_places_that_share_its_additional_time(tmp_path: Path) -> None:
-    def inject(loop: Loop, number: int) -> None:
-        if number == 5:
-            for name in ("load", "judge", "log"):
-                in_range(loop, name, 100 * MS)
-
-    first = headline(analysis.reported([profile(inject, tmp_path)]))
-    assert "passes in load 100.00 ms, in judge 100.00 ms, in log 100.00 ms" in first.title
-    assert "the host spends 300.00 ms more" in first.evidence
-
-
 @pytest.mark.parametrize(("outside", "named"), [(0, True), (60, True), (0, False)])
 def test_many_small_operators_in_one_range_name_it(tmp_path: Path, outside: int, named: bool) -> None:
     def update(loop: Loop) -> None:
