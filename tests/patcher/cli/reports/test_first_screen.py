@@ -135,7 +135,7 @@ def test_the_longest_kernel_on_ai_cpu_is_to_be_replaced(name: str, cores: Sequen
     unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=99 * MS)
     kernels = (Kernel("Unique", "compute", 1, 60 * MS), Kernel("MatMulV2", "compute", 1, 39 * MS))
     uses = tuple(KernelUse(name, core, "", "", None, 1, 30 * MS, {}) for core in cores)
-    profile = RankProfile("a", "torch_npu", 0, "Ascend NPU", (unit,), kernels=kernels, kernel_uses=uses)
+    profile = RankProfile("a", "ascend-text", 0, "Ascend NPU", (unit,), kernels=kernels, kernel_uses=uses)
     text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
     advice = "to do: Unique runs on AI_CPU: replace it with an operator that has an AI Core kernel"
     assert (advice in text, "try fusion" in text) == (is_advised, not is_advised)
