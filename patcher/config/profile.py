@@ -241,12 +241,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
             )
             yield Note(Text("--replicas has an effect only on engines that know their replica number"), detail)
         if self.ranks is None and not isinstance(self.stage, TimelineStage):
-            yield Note(
-                Text(
-                    "every rank will write a trace; if ranks do similar work, the trace of one of them is usually"
-                    " enough"
-                )
-            )
+            yield Note(Text("every rank will write a trace; for ranks with similar work, one is enough"))
 
     @property
     def words(self) -> tuple[str, ...]:
