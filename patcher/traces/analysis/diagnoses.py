@@ -193,9 +193,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         advice = Text(
             "check what is special about this step: its requests, a copy, garbage collection, another process"
         )
-        if not host_only.alternation(profile, similar, usual.number):
-            delayed = _delayed_step(profile, slowest, usual)
-            slow_steps = model.SlowSteps(tuple(similar), most, cause, delayed.number if delayed else None)
+        slow_steps = _slow_steps(profile, similar, slowest, usual, cause)
     evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
@@ -204,6 +202,21 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         evidence, saving, _EXACT, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
+
+
+def _slow_steps(
+    profile: model.RankProfile,
+    similar: Sequence[int],
+    slowest: model.RecordedUnit,
+    usual: model.RecordedUnit,
+    cause: str,
+) -> model.SlowSteps | None:
+    """Return the steps ``similar`` to the ``slowest``, and by how much that is longer; None if two kinds alternate."""
+    if host_only.alternation(profile, similar, usual.number):
+        return None
+    excess = slowest.host_ns - usual.host_ns if profile.on_host else slowest.device_ns - usual.device_ns
+    delayed = _delayed_step(profile, slowest, usual)
+    return model.SlowSteps(tuple(similar), excess, cause, delayed.number if delayed else None)
 
 
 def _is_steady_on_host(units: Sequence[model.RecordedUnit]) -> bool:

@@ -519,28 +519,11 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     )  # fmt: skip
     advice = advice_on(first)
     if parts:
-        longest = joined(COMMA, (Text("{place} {time}", place=host_name(name), time=in_ms(ns)) for name, ns in parts))
-        evidence = sentences(
-            evidence, Text("The longest calls within this part, with their mean time per step: {places}.", longest)
-        )
+        evidence = sentences(evidence, _calls_within(parts))
         advice = advice_on(model.HostPlace(parts[0][0]))
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
-    headline: str = Text(
-        "No device data; for {share} of the time, the host runs no operator, mostly {place}",
-        share=share,
-        place=place_words(first),
-    )
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
-    large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * idle]
-    if 2 * saving < idle:
-        saving = sum(ns for _, ns in places[:_NAMED])
-        headline = Text(
-            "No device data; for {share} of the time, the host runs no operator: {places}",
-            share=share,
-            places=_places_with_times(places[:_NAMED]),
-        )
-    elif spread:
-        headline = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving))
+    if spread and 2 * saving >= idle:
         equal = Text(
             "In half of the steps, the time without operators at this place is nearly the same: it differs by at most"
             " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
@@ -551,15 +534,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
             "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because many steps have"
             " nearly the same time without operators"
         )
-    elif len(large) > 1:
-        saving = sum(ns for _, ns in large)
-        headline = Text(
-            "No device data; for {share} of the time, the host runs no operator: {places}",
-            share=share,
-            places=_places_with_times(large),
-        )
-    if 2 * places[0][1] >= idle and not spread and not any(_names_cause(place) for place, _ in large):
-        headline = Text("{headline}; what ran in this time was not recorded", headline)
+    headline, saving = _idle_headline(places, idle, share, is_timer=bool(spread))
     if further:
         others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
@@ -567,6 +542,51 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline
     )
+
+
+class _IdleHeadline(NamedTuple):
+    """A headline on the places without operators that it names, and their ns per step."""
+
+    text: str
+    saving: int
+
+
+def _idle_headline(
+    places: Sequence[tuple[model.HostPlace, int]], idle: float, share: str, *, is_timer: bool
+) -> _IdleHeadline:
+    """Return the headline on ``idle`` ns per step without operators, ``share`` of the time, mostly at ``places``.
+
+    The longest place comes first. With ``is_timer``, it takes nearly the same time in many steps.
+    """
+    first, saving = places[0]
+    has_half = 2 * saving >= idle
+    if has_half and is_timer:
+        return _IdleHeadline(
+            Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving)), saving
+        )
+    large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * idle]
+    headline = Text(
+        "No device data; for {share} of the time, the host runs no operator, mostly {place}",
+        share=share,
+        place=place_words(first),
+    )
+    if not has_half or len(large) > 1:
+        named = large if has_half else places[:_NAMED]
+        saving = sum(ns for _, ns in named)
+        headline = Text(
+            "No device data; for {share} of the time, the host runs no operator: {places}",
+            share=share,
+            places=_places_with_times(named),
+        )
+    if has_half and not any(_names_cause(place) for place, _ in large):
+        headline = Text("{headline}; what ran in this time was not recorded", headline)
+    return _IdleHeadline(headline, saving)
+
+
+def _calls_within(parts: Sequence[tuple[str, float]]) -> Text:
+    """Return a sentence on the calls within a frame: their names, and the mean ns of each per step."""
+    longest = joined(COMMA, (Text("{place} {time}", place=host_name(name), time=in_ms(ns)) for name, ns in parts))
+    return Text("The longest calls within this part, with their mean time per step: {places}.", longest)
 
 
 def _places_or_frame(

@@ -204,8 +204,8 @@ class _Reader:
             if args is None:
                 add_name(number)
                 continue
-            if not has_shapes and args.dims and _DIGIT.search(args.dims):
-                has_shapes = self.has_shapes = True
+            if args.dims and not has_shapes:
+                has_shapes = self.has_shapes = bool(_DIGIT.search(args.dims))
             add_name(shaped(name, args) if name in work and args.dims else number)
             if args.forward:
                 thread.rank.trace.backward.add(thread.number)
