@@ -199,7 +199,7 @@ LOSSES = {
         ("true",),
         "no Python process loaded rlpatch's hook",
     ),
-    "not imported": (("python", "-c", "pass"), f"none imported {WORKER}: did the run get as far"),
+    "not imported": (("python", "-c", "pass"), f"none imported {WORKER}: did the run end before it imported them"),
     "another copy": (("python", "other.py"), "choose this copy with --path or --python"),
     "changed meanwhile": (
         ("python", "-B", "changes.py"),
