@@ -193,7 +193,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         advice = Text(
             "check what is special about this step: its requests, a copy, garbage collection, another process"
         )
-        slow_steps = _slow_steps(profile, similar, slowest, usual, cause)
+        slow_steps = _slow_steps(profile, similar, slowest, usual, most, cause)
     evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
@@ -209,12 +209,12 @@ def _slow_steps(
     similar: Sequence[int],
     slowest: model.RecordedUnit,
     usual: model.RecordedUnit,
+    excess: int,
     cause: str,
 ) -> model.SlowSteps | None:
-    """Return the steps ``similar`` to the ``slowest``, and by how much that is longer; None if two kinds alternate."""
+    """Return the steps ``similar`` to the ``slowest``, with its ``excess`` in ns; None if two kinds alternate."""
     if host_only.alternation(profile, similar, usual.number):
         return None
-    excess = slowest.host_ns - usual.host_ns if profile.on_host else slowest.device_ns - usual.device_ns
     delayed = _delayed_step(profile, slowest, usual)
     return model.SlowSteps(tuple(similar), excess, cause, delayed.number if delayed else None)
 

@@ -571,12 +571,12 @@ def _idle_headline(
         place=place_words(first),
     )
     if not has_half or len(large) > 1:
-        named = large if has_half else places[:_NAMED]
-        saving = sum(ns for _, ns in named)
+        headline_places = large if has_half else places[:_NAMED]
+        saving = sum(ns for _, ns in headline_places)
         headline = Text(
             "No device data; for {share} of the time, the host runs no operator: {places}",
             share=share,
-            places=_places_with_times(named),
+            places=_places_with_times(headline_places),
         )
     if has_half and not any(_names_cause(place) for place, _ in large):
         headline = Text("{headline}; what ran in this time was not recorded", headline)
