@@ -266,7 +266,7 @@ class _Planning(NamedTuple):
         warnings = []
         if differing := originals.difference_note(target, path, pristine):
             detail = Text(
-                "{difference}; but the code has the structure that the recipe expects, so rlpatch patches the file",
+                "{difference}; but the code has the structure that rlpatch expects, so rlpatch patches the file",
                 differing.detail,
             )
             warnings.append(Note(Text("{difference}: read the diff", differing.text), detail))
@@ -473,7 +473,7 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
     return Problem(
         Kind.STRUCTURE,
         Text(
-            "none of the files into which the recipe “{recipe}” inserts code exists: {files}",
+            "the recipe “{recipe}” inserts code into these files, but none of them exists: {files}",
             recipe=recipe.name,
             files=files,
         ),

@@ -154,7 +154,8 @@ class ProfileRequest(NamedTuple):
         """Raise Problem (USAGE) if a timeline alone is combined with options of a profiler or a window."""
         if foreign := self._foreign({*options_of(TimelineStage), *SHARED, "stage", "timeline"}):
             cause = Text(
-                "{options} cannot be combined with --timeline alone: --timeline uses neither a profiler nor a window",
+                "with --timeline and no recording window, {options} cannot be used: --timeline uses neither a profiler"
+                " nor a window",
                 joined(AND, foreign),
             )
             raise usage(cause, Text("leave out {option}, or add a window: --decode 30:60 --timeline", foreign[0]))

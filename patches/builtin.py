@@ -87,7 +87,7 @@ def argument_notes(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple
             )
         metrics_stay = Text(
             "torch_npu collects no AI Core metrics: at {level}, torch_npu ignores aic_metrics={metrics}, and rlpatch"
-            " leaves this setting as it is",
+            " leaves aic_metrics as it is",
             level=level,
             metrics=metrics,
         )

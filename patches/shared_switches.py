@@ -20,8 +20,8 @@ ENGINE_VARIABLE = Switch(
     otherwise=State.ARMED,
     why=Text(
         "the worker creates a profiler for this directory when it starts, and records from /start_profile or"
-        " LLM.start_profile() on. vLLM 0.10 to 0.12 treat an empty value as the working directory, so unset the"
-        " variable"
+        " LLM.start_profile() on. vLLM 0.10 to 0.12 treat an empty value as the working directory, so to switch the"
+        " profiler off, unset the variable"
     ),
     source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
     off="unset VLLM_TORCH_PROFILER_DIR",
@@ -54,8 +54,8 @@ ENGINE_OPTION = Switch(
     values=(("", State.OFF), ("0", State.OFF), ("null", State.OFF), ("none", State.OFF)),
     otherwise=State.ARMED,
     why=Text(
-        "depending on its value, this option makes the worker create a profiler, which records from /start_profile"
-        " or LLM.start_profile() on"
+        "with some values, this option makes the worker create a profiler that starts to record at /start_profile or"
+        " LLM.start_profile()"
     ),
     source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",
@@ -81,8 +81,8 @@ DAEMON = Switch(
 DAEMON_STEPPED = DAEMON._replace(
     why=Text(
         "in each execute_model() the worker advances torch_npu's dynamic profiler, which starts to record when `dyno"
-        " nputrace` is run. If MSMONITOR_USE_DAEMON is a number other than 1, this profiler is not set up; if it is"
-        " not a number, the worker stops with an error"
+        " nputrace` is run. If MSMONITOR_USE_DAEMON is a number other than 1, this profiler is not set up; if the"
+        " variable is not a number, the worker stops with an error"
     ),
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
@@ -105,8 +105,10 @@ DAEMON_OPTION = Switch(
         ("1", State.ARMED), ("true", State.ARMED),
     ),
     otherwise=State.UNKNOWN,
-    why=Text("in each execute_model() the worker advances torch_npu's dynamic profiler, which starts to record when"
-    " `dyno nputrace` is run; this option overrides MSMONITOR_USE_DAEMON"),
+    why=Text(
+        "in each execute_model() the worker advances torch_npu's dynamic profiler, which starts to record when `dyno"
+        " nputrace` is run; MSMONITOR_USE_DAEMON has no effect beside this option"
+    ),
     source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
     off=Text("leave msmonitor_use_daemon out of --additional-config"),
     programs=_VLLM,
@@ -123,7 +125,7 @@ _DYNAMIC = Switch(
     otherwise=State.ARMED,
     why=Text(
         "torch_npu watches profiler_config.json in this folder, and starts to record when the file changes during the"
-        " run; a file that already exists at the start has no effect"
+        " run; a file that already exists at the start has no effect until it changes"
     ),
     source="torch_npu/profiler/_non_intrusive_profile.py and _dynamic_profiler/, 2.1.0.post8 to 2.14.0",
     off="unset PROF_CONFIG_PATH",
@@ -148,7 +150,7 @@ _MSPROF_SAMPLE = _MSPROF_MODE._replace(
     name="PROFILER_SAMPLECONFIG",
     values=(("", State.OFF), ("0", State.UNKNOWN)),
     why=Text(
-        "msprof passes its settings in this variable and records from the program's start; in this case newer"
+        "msprof passes its settings in this variable and records from the program's start; while msprof records, newer"
         " torch_npu profilers record nothing and report no error"
     ),
     off="unset PROFILER_SAMPLECONFIG",

@@ -19,7 +19,7 @@ COMMANDS = {
     "bundle": ("patching.bundle", "Write one file that patches targets on machines without rlpatch."),
     "diff": ("patching.diff", "Show every line that a patch has inserted or would insert."),
     "revert": ("patching.revert", "Remove patches."),
-    "status": ("patching.status", "Show what is patched where, and whether it is intact."),
+    "status": ("patching.status", "Show which files are patched, and whether they are intact."),
     "check": ("patching.check", "Look for other profilers that are switched on."),
     "list": ("about.listing", "Show targets, releases, stages and windows."),
     "explain": ("about.explain", "Show where rlpatch inserts code, and why."),

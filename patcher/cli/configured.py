@@ -147,7 +147,7 @@ class _Reader(NamedTuple):
         if wrong := [target for target in targets if target.startswith("-")]:
             cause = Text("{target} is an option, and `targets` in the configuration takes only targets", wrong[0])
             raise self._wrong(
-                cause, TARGETS, Text('keep only targets in the list, for example: targets = ["vllm-ascend"]'), wrong[0]
+                cause, TARGETS, Text('list nothing but targets, for example: targets = ["vllm-ascend"]'), wrong[0]
             )
         tables = self._table(table.pop(PRESETS, {}), PRESETS).items()
         options = dict(self._options(table))
@@ -171,7 +171,9 @@ class _Reader(NamedTuple):
             name = flag(key)
             if name not in _KNOWN:
                 hint = _suggestion(name[2:_KEY], [option[2:] for option in _KNOWN])
-                raise self._wrong(Text("{key} in the configuration is not an option", _shown(key)), key, hint)
+                raise self._wrong(
+                    Text("{key} in the configuration is not the name of an option", _shown(key)), key, hint
+                )
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
                 cause = (
                     Text("{key} in the configuration must be true or false", key)

@@ -90,7 +90,10 @@ def distrust(file: Path) -> bool:
 
 
 def _unkept(error: Exception) -> Problem:
-    cause = Text("the trust record of this file cannot be changed: {reason}", getattr(error, "strerror", None) or error)
+    cause = Text(
+        "rlpatch cannot change its record of whether it trusts this file: {reason}",
+        getattr(error, "strerror", None) or error,
+    )
     where = os.fsdecode(getattr(error, "filename", None) or "")
     return Problem(Kind.ENVIRONMENT, cause, where, Text("set XDG_STATE_HOME to a folder that only you can write to"))
 

@@ -140,8 +140,8 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
 def _rolled_back(reason: str) -> Problem:
     """Return the problem that a node was lost during a change for this `reason`, and all files are as before."""
     cause = Text(
-        "rlpatch lost the connection to the node while changing files there ({reason}), and undid the"
-        " changes on all nodes",
+        "rlpatch lost the connection to this node while changing files there ({reason}), and undid the changes on all"
+        " nodes",
         reason,
     )
     return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or leave this node out of --nodes"))

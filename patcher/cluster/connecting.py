@@ -64,7 +64,7 @@ def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode
             all_resources = {name for node in nodes for name in node.resources if not re.search("[:_]", name)}
             resources = ", ".join(f"{name}>0" for name in sorted(all_resources))
             hint = Text(
-                "--nodes takes names of nodes ({names}), resources ({resources}) and the word {has_target}",
+                "--nodes takes node names ({names}), resource names ({resources}) or the word {has_target}",
                 names=names,
                 resources=resources,
                 has_target=HAS_TARGET,

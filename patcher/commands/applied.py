@@ -79,7 +79,7 @@ def _status_lines(
     `apply_command` is the command line, "" for none; `installed` is None if that version is unknown.
     """
     version = record.version or installed or Text("(unknown version)")
-    since = Text("recognized only by rlpatch's marker comments in the files (was the folder .rlpatch removed?)")
+    since = Text("patch found only by the marker comments in the files (was the folder .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
     yield Text(
@@ -180,7 +180,7 @@ class Removal(NamedTuple):
             previous = patch
             if other_patches is None:
                 yield Text(
-                    "  nothing to revert in {file}: it was replaced or removed since and no longer has the patch", file
+                    "  nothing to revert in {file}: it has been replaced or removed, and no longer has the patch", file
                 )
             else:
                 remains = (
@@ -302,7 +302,10 @@ def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
 def next_lines(*words: str) -> list[str]:
     """Return two lines that tell the user to type `diff` or `revert`, each followed by the arguments `words`."""
     diff, revert = (CommandLine(command, *words) for command in ("diff", "revert"))
-    return [Text("next: `{command}` shows every line", diff), Text("      `{command}` removes the patch", revert)]
+    return [
+        Text("next: `{command}` shows every inserted line", diff),
+        Text("      `{command}` removes the patch", revert),
+    ]
 
 
 def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:

@@ -146,8 +146,8 @@ def guard(
             step += StepResult.noted([Note(text, joined("\n", _evidence_lines(result)))])
         elif result.state is State.ON and not force and not profiler:
             hint = Text(
-                "{instruction}; or add --force: the inserted code then checks for other profilers again while the"
-                " engine runs",
+                "{instruction}; or add --force to skip this check: the inserted code then checks for other profilers"
+                " while the engine runs",
                 result.off,
             )
             step += StepResult(problems=(_problem(upstream, result, hint),))
@@ -169,8 +169,8 @@ def _recorder_problem(recorder: str) -> Problem:
     """
     cause = Text("the launch command or script does not start {profiler}, so nothing would be recorded", recorder)
     hint = Text(
-        "put `nsys profile …` in front of the command: `rlpatch apply --dry-run` prints the nsys command with all"
-        " options"
+        "put `nsys profile …` in front of the command that starts the run: `rlpatch apply --dry-run` prints `nsys"
+        " profile …` with all options"
     )
     return Problem(Kind.ENVIRONMENT, cause, hint=hint)
 

@@ -223,7 +223,7 @@ class TorchNpuSettings(ProfilerSettings):
             yield Note(Text("with several values of --export-type, torch_npu 2.1 writes only text"))
         if {"module", "stack"} & set(self.contents):
             yield Note(
-                Text("stack and module in --contents crash torch_npu 2.10.0.post4"),
+                Text("--contents with stack or module crashes torch_npu 2.10.0.post4"),
                 Text("in torch_npu versions other than 2.10.0.post4, stack and module in --contents slow down the run"),
             )
         yield from super().notes(ranges)

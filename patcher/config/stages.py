@@ -141,7 +141,7 @@ class RolloutStage(WindowedStage):
                 " at different times",
                 self.window,
             )
-            raise usage(cause, Text("leave out --at-…, or use --iterations {window}", self.window))
+            raise usage(cause, Text("leave out the options --at-…, or use --iterations {window}", self.window))
 
 
 class TrainingStage(WindowedStage):
@@ -197,8 +197,8 @@ class SyncStage(WholeStage):
     def __post_init__(self) -> None:
         if words := [replica for replica in self.replicas or () if replica in SERVERS]:
             cause = Text(
-                "--replicas {servers} cannot be used with a weight sync, because each sync covers all"
-                " servers of a replica",
+                "--replicas {servers} cannot be used with a weight sync: it chooses single servers, but each sync"
+                " covers all servers of a replica",
                 words[0],
             )
             raise usage(cause, Text("choose replicas by number, such as --replicas 0,3, or leave --replicas out"))

@@ -134,7 +134,7 @@ def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator
         yield Text("the run has only one rollout, so the times include the warm-up")
     replicas = sum(engine.rollouts > 0 for engine in engines)
     if replicas > 1:
-        yield Text("{count} engines: rollout counts and times are summed over all engines", replicas)
+        yield Text("{count} engines: the counts and times of rollouts are summed over all engines", replicas)
     joined = sum(window.joined for window in rollouts.windows)
     recorded = sum(window.iterations for window in rollouts.windows)
     if joined < recorded:
@@ -146,8 +146,8 @@ def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator
         )
     if stage.waiting_seconds > 0.05 * max(stage.seconds, 1e-9):
         yield Text(
-            "iterations that took over three times as long as predicted lost {seconds:.1f} s in total; rlpatch counts"
-            " this time as waiting, not as work",
+            "iterations that took over three times as long as predicted exceeded the prediction by {seconds:.1f} s in"
+            " total; rlpatch counts this time as waiting, not as work",
             stage.waiting_seconds,
         )
     if not np.any([engine.iterations.context.any() for engine in engines]):

@@ -116,8 +116,8 @@ def replay(iterations: Iterations) -> Replayed | None:
         )
     elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
         why = Text(
-            "replaying the requests first come, first served reproduces only {share:.0f} % of the iterations. Likely"
-            " reasons: prefix caching, speculative decoding, preemption, or a scheduler with another order",
+            "if the requests are replayed in order of arrival, only {share:.0f} % of the iterations are reproduced."
+            " Likely reasons: prefix caching, speculative decoding, preemption, or a scheduler with another order",
             100 * agreement,
         )
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
@@ -171,14 +171,14 @@ def _estimate(
         seconds = scale * cost_model.seconds(rows)
         error = 0.0 if np.isclose(seconds, replayed.seconds) else ERROR  # where it changes nothing
         because = Text(
-            "estimated by replay; with the present setting, the replay reproduces {agreement:.0f} % of the iterations",
+            "estimated by replaying the schedule; the replay repeats {agreement:.0f} % of this run's iterations",
             100 * replayed.agreement,
         )
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
     least, most = sorted((cost_model.flat(rows), cost_model.proportional(rows)))
     because = Text(
-        "estimated by replay, as a range: the iterations that the replay is based on had at most {peak:.0f} requests."
-        " Each request beyond this number may add no time, or up to one request's share of the time of a fully loaded"
+        "estimated by replay, as a range: the iterations behind the replay had at most {peak:.0f} requests. Lower end:"
+        " requests beyond this number add no time. Upper end: each adds the mean time per request of a fully loaded"
         " iteration",
         cost_model.most_requests,
     )

@@ -124,14 +124,14 @@ class AnchorSearch(NamedTuple):
             statements = [node for node in among if _matches(_value(node), call)]
             count = len(statements)
             actual = Text(
-                "{count} statements “{call}” or “x = {call}” in {method}",
+                "{count} statements of the form “{call}” or “x = {call}” in {method}",
                 count=count,
                 call=where.call,
                 method=insertion.method,
             )
             if not where.nested:
                 actual = Text(
-                    "{count} top-level statements “{call}” or “x = {call}” in {method}",
+                    "{count} top-level statements of the form “{call}” or “x = {call}” in {method}",
                     count=count,
                     call=where.call,
                     method=insertion.method,

@@ -163,8 +163,8 @@ def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
         " comment, such as a multi-line string"
     )
     hint = Text(
-        "nothing was written; put each argument of the call that rlpatch changes on a line of its own, or reinstall"
-        " the package"
+        "nothing was written, because rlpatch cannot change a call in this file: put each argument of the call on a"
+        " line of its own, or reinstall the package"
     )
     try:
         same = ast.dump(sources.read(after, where).tree) == ast.dump(file.tree)

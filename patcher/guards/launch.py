@@ -98,7 +98,7 @@ def text_of(path: Path) -> str:
         hint = Text(
             "check that you have permission to read the file; the launch script must be a shell or Python script"
         )
-        cause = Text("cannot read a file that the launch command or script names: {reason}", reason)
+        cause = Text("cannot read a file named in the launch command or script: {reason}", reason)
         raise Problem(Kind.USAGE, cause, str(path), hint) from error
 
 

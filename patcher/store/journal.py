@@ -75,7 +75,9 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         "an interrupted command had changed files in several folders; to recover, rlpatch needs access to all of them"
     )
     roots = joined(COMMA, elsewhere)
-    hint = Text("run `{command}` on a machine that also has {folders}", command=CommandLine("recover"), folders=roots)
+    hint = Text(
+        "run `{command}` on a machine on which {folders} exist as well", command=CommandLine("recover"), folders=roots
+    )
     if missing := [path for path in elsewhere if not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
         names = (store.root / f"{STORE}-old{number or ''}" for number in itertools.count())

@@ -49,7 +49,8 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
                 _require_replaceable(store, path, state, file)
                 if group := rights.lost_group(state.gid, path):
                     lost = Text(
-                        "the group of {file} will change, and revert will not restore it; nobody loses access",
+                        "the group of {file} will change, and revert will not restore the old group; nobody loses"
+                        " access",
                         path.name,
                     )
                     notes.append(Note(lost, Text("{path} belongs to {group}", path=path, group=group)))
@@ -65,10 +66,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
         _require_writable(store.path if store.exists() else store.root)
         if not store.exists():
             folders.append(store.root)
-    new = Text(
-        "rlpatch cannot restore the modification time of a folder that belongs to another user, so that time"
-        " will change"
-    )
+    new = Text("the modification time of a folder of another user will change, because rlpatch cannot restore it")
     for folder in dict.fromkeys(folders):
         owner = os.stat(folder).st_uid
         if os.geteuid() not in (0, owner):
@@ -132,8 +130,8 @@ def _require_replaceable(store: StoreFolder, path: Path, state: PathState, file:
     plain = rights.replacement(state, file, resolved(path), store.root)
     if lost := rights.unkept_rights(plain, file, path):
         hint = Text(
-            "run rlpatch as the owner of the file, or as root (outside of a container), or install the package into"
-            " your own environment"
+            "run rlpatch as the owner of the file, or as root on the host (not in a container), or install the package"
+            " into your own environment"
         )
         raise Problem(Kind.ENVIRONMENT, lost, str(path), hint)
     if source := mounts.over(resolved(path)):

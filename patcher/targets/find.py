@@ -302,7 +302,7 @@ def _unusable_package(project: Project, folder: Path) -> Problem:
         folder=folder,
         name=project.name,
     )
-    hint = Text("make sure that you need nothing in the folder and delete it, then install {name} again", project.name)
+    hint = Text("if you need nothing in the folder, delete the folder; then install {name} again", project.name)
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 

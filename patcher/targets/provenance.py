@@ -54,9 +54,7 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     notes += tuple(
         Note(
             _SHADOWS,
-            Text(
-                "Python imports the package from this folder, not from the installation that {folder} points to", folder
-            ),
+            Text("Python imports the package from this folder; {folder} points to another installation", folder),
         )
         for folder in shadowed
     )

@@ -417,8 +417,8 @@ class _Comparison:
         if unknown := self._why_unknown(activity):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "the step as a whole took only {seconds:.2f} s longer: during the rest of the delay, the step would have"
-            " waited anyway, for example for the next poll",
+            "the step as a whole took only {seconds:.2f} s longer; during the rest of the delay it would have waited"
+            " anyway, for example for the next poll",
             seconds(longer),
         )
         also = [other for other in standing[1:] if other.role != "unrecorded"]

@@ -35,9 +35,10 @@ def parts(comparison: RunComparison) -> Table:
     """Return the table of the mean step and the parts of its critical path, which sum to it."""
     about = Text(
         "Means over the steps, in seconds. The parts are those of the critical path and add up to the step. A part is"
-        " called longer or shorter if the interval of its change does not contain 0. With 95 % probability, all"
-        ' intervals contain the true changes. "Equal tokens" is the change at the same number of tokens, from a linear'
-        ' fit. "Raw only": the measured change is clear, but the change at the same number of tokens is not.'
+        " called longer or shorter if the confidence interval of its change does not contain 0. With 95 %"
+        " probability, all intervals contain the true changes. “Equal tokens” is the change at the same number of"
+        " tokens, from a linear fit. “Raw only”: the measured change is clear, but the change at the same number of"
+        " tokens is not."
     )
     return _changes("run_parts", Text("Where the change comes from"), (comparison.step, *comparison.parts), about)
 
@@ -75,8 +76,8 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
         Column("before_seconds", Text("before"), SECONDS, TERMINAL),
         Column("after_seconds", Text("after"), SECONDS, TERMINAL),
         Column("change_seconds", Text("change"), CHANGE, TERMINAL, bar=True),
-        Column("low_seconds", Text("lower bound of the change"), CHANGE),
-        Column("high_seconds", Text("upper bound of the change"), CHANGE),
+        Column("low_seconds", Text("change in time: lower bound"), CHANGE),
+        Column("high_seconds", Text("change in time: upper bound"), CHANGE),
         Column("equal_tokens_seconds", Text("equal tokens"), CHANGE, TERMINAL),
         Column("equal_tokens_low_seconds", Text("change at equal token counts: lower bound"), CHANGE),
         Column("equal_tokens_high_seconds", Text("change at equal token counts: upper bound"), CHANGE),
@@ -125,8 +126,8 @@ def causes(comparison: RunComparison) -> Table:
         for row in comparison.causes
     ]
     about = Text(
-        "For each cause: how many steps this cause made longer, and how many seconds more than usual the cause took"
-        ' in all these steps together. "May be chance": the numbers of steps do not differ significantly (Fisher\'s'
-        " exact test, corrected for the number of causes)."
+        "For each cause: how many steps this cause made longer, and how many seconds more than usual the cause took in"
+        " all these steps together. “May be chance”: the numbers of these steps on the two sides do not differ"
+        " significantly (Fisher's exact test, corrected for the number of causes)."
     )
     return Table("run_causes", Text("Causes that appeared or disappeared"), columns, rows, about)

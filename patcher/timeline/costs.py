@@ -40,7 +40,7 @@ ADVICE = {
     ),
     "sync": Text(
         "find the slowest part of the weight sync; then use larger buckets, or overlap the sync with the end of the"
-        " update"
+        " policy update"
     ),
     "gap": Text(
         "find out what the driver does between its phases: run `py-spy dump --pid PID` a few times,"

@@ -410,9 +410,9 @@ class _Join:
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:
             yield Text(
-                "{share} of the time on critical paths was spent waiting for a CPU core: a thread of the process that"
-                " the step waited for was ready to run, but no core was free. Likely reasons: other programs, more"
-                " busy threads in this run than cores, or a container limit. Processes that waited most: {processes}",
+                "{share} of the time on critical paths was spent waiting for a CPU core: the step waited for a process"
+                " with a thread that was ready to run, but no core was free. Likely reasons: other programs, more busy"
+                " threads in this run than cores, or a container limit. Processes that waited most: {processes}",
                 share=share(waited / total),
                 processes=self._longest_cpu_waits(steps),
             )

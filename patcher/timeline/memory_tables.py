@@ -113,7 +113,8 @@ def change_line(change: MemoryChange) -> Text:
     }
     if change.kind == "sync":
         return Text(
-            "{activity} needs {size} of additional device memory (median of {count} times; maximum {maximum})", **values
+            "{activity} needs {size} of additional device memory (median of {count} measurements; maximum {maximum})",
+            **values,
         )
     if change.median < 0:
         return Text(
@@ -198,7 +199,7 @@ def peaks(run: RunTimeline) -> Table:
         for peak in run.memory.peaks
     ]  # fmt: skip
     about = Text(
-        "Peak of the memory in use in each step. Other memory is used by device contexts, libraries, shared memory,"
+        "Peak of the memory in use in each step. “Other memory” is used by device contexts, libraries, shared memory,"
         " and processes without a timeline file."
     )
     return Table("memory_peaks", Text("Memory at its peak"), columns, rows, about)
@@ -226,8 +227,8 @@ def changes(run: RunTimeline) -> Table:
     ]  # fmt: skip
     about = Text(
         "Freed memory is the increase of the free device memory; a negative size means that memory was taken. The"
-        " memory that a weight sync needs is the peak of the memory in use during the sync, minus the memory in use at"
-        " the start or at the end of the sync, whichever is larger."
+        " memory that a weight sync needs is the peak of the memory in use during the sync, minus the larger of the"
+        " memory in use at its start and at its end."
     )
     return Table("memory_changes", Text("Changes in free device memory"), columns, rows, about)
 
@@ -257,7 +258,7 @@ def growth(run: RunTimeline) -> Table:
         Column("of", Text("kind of memory")),
         Column("step", Text("step"), Unit(str, missing="-"), optional=True),
         Column("per_step_bytes", Text("growth per step"), BYTES, optional=True),
-        Column("first_bytes", Text("initial or usual size"), BYTES),
+        Column("first_bytes", Text("reference size (initial or usual)"), BYTES),
         Column("last_bytes", Text("final or peak size"), BYTES),
         Column("seconds", Text("duration"), Unit(seconds), optional=True),
         Column("doing", Text("activity"), optional=True),

@@ -479,6 +479,6 @@ def _why_not_at_equal_tokens(before: ChosenSteps, after: ChosenSteps) -> Text:
             " tokens"
         )
     return Text(
-        "the change of the step time at equal token counts is unknown: either all steps of a side have the same number"
-        " of tokens, or there are too few steps for a fit"
+        "the change of the step time at equal token counts is unknown: either all steps on one side of the comparison"
+        " have the same number of tokens, or there are too few steps for a fit"
     )

@@ -391,7 +391,7 @@ def what_if(
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
             Text(
-                "nothing waits for the weights; work that already overlaps with the sync is not saved"
+                "assumes that nothing waits for the weights; sync time that overlaps with work does not count"
             ),
         ),
         (
@@ -400,8 +400,10 @@ def what_if(
         ),
         (
             OVERLAP, min(of_rollout, of_trainer),
-            Text("this bound assumes that rollout and training run at the same time, as in an asynchronous trainer;"
-                " only the longer of the two counts"),
+            Text(
+                "this bound assumes that rollout and training run at the same time, as in an asynchronous trainer;"
+                " the bound includes only the longer of the two"
+            ),
         ),
     )  # fmt: skip
     return tuple(Bound(name, seconds(step_us - us), seconds(us), why) for name, us, why in saved if us * 1000 > step_us)

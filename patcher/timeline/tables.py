@@ -129,7 +129,7 @@ def steps(run: RunTimeline) -> Table:
 
     about = Text(
         "The column of a role is the mean share of the step in which the processes of this role were busy. An engine"
-        " also counts as busy in a gap between two iterations if the gap is not longer than 20 ms, or than three times"
+        " also counts as busy in a gap between two iterations if the gap lasts at most 20 ms, or at most three times"
         " the usual length of an iteration."
     )
     if stale := staleness(run):
@@ -150,7 +150,7 @@ def bounds(run: RunTimeline) -> Table:
     columns = (
         Column("bound", Text("improvement")),
         Column("median_saves_seconds", Text("median saving per step"), SECONDS),
-        Column("saves_seconds", Text("saving in all steps"), SECONDS),
+        Column("saves_seconds", Text("time that can be saved in all steps"), SECONDS),
         Column("share", Text("share of the time of all steps"), SHARE),
         Column("step", Text("step with the largest saving"), PLAIN),
         Column("why", Text("assumption behind the largest saving")),

@@ -338,9 +338,9 @@ class Collector:
         window = ("--decode", f"{decodes.first}:{decodes.end}", *options)
         if not rollout.single:
             why = Text(
-                "{reason}. The engine may have run out of requests in the middle of this step, which counts as the end"
-                " of a rollout. So the rollout number of this step may be different in the next run: check the number"
-                " with `rlpatch watch`",
+                "{reason}. In the middle of this step, the engine may have run out of requests, and this counts as the"
+                " end of a rollout. So the rollout number of this step may be different in the next run: check the"
+                " number with `rlpatch watch`",
                 why,
             )
         return ProposedWindow(

@@ -101,5 +101,7 @@ def units(device: DeviceMemory) -> Table:
         (unit.number, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations, unit.left)
         for unit in device.units
     ]
-    about = Text("Left behind: memory that was allocated in the step and is still in use after the last step.")
+    about = Text(
+        "Left behind: memory that was allocated in this step and is still in use after the last step of the trace."
+    )
     return Table("memory_units", Text("Memory by step"), columns, rows, about)

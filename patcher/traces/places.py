@@ -14,7 +14,7 @@ _SHORT = {
     "free_host_late_ns": Text("between kernels that are launched one by one"),
     "free_latency_ns": Text("between kernels that are launched one by one"),
     "free_blocked_ns": Text("between kernels that are launched one by one"),
-    "free_waiting_ns": Text("before kernels that were launched, but had not started"),
+    "free_waiting_ns": Text("before kernels that were launched, but started late"),
     LEAD_IN: Text("before the first kernel"),
 }
 _GRAPH = {

@@ -194,7 +194,7 @@ def gaps(profile: RankProfile) -> Table:
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
         Column("steps", Text("steps"), COUNT, TERMINAL),
-        Column("step", Text("step with the most time"), NUMBER),
+        Column("step", Text("step with the longest idle time"), NUMBER),
         Column("gaps", Text("number of gaps"), COUNT),
         Column("longest_ns", Text("longest"), TIME),
         Column("", Text("kind of idle time")),
@@ -332,9 +332,9 @@ def kernel_uses(profile: RankProfile) -> Table:
     about = Text(
         "“Busiest pipelines” shows the share of a core's cycles in which a pipeline worked, averaged over kernels of"
         " the same shape. A pipeline that works for {busy} of the cycles or more bounds the kernel. “Pipes in turn”:"
-        " no pipeline works for that long, but data movement and computing of a vector core sum to {together} or more,"
-        " so they do not overlap. “Nothing”: the kernel is too small for the core, or its pipelines wait for each"
-        " other.",
+        " no pipeline works for that long, but a vector core's shares of data movement and computing sum to {together}"
+        " or more, so movement and computing do not overlap. “Nothing”: no pipeline bounds the kernel, because the"
+        " kernel is too small for the core, or its pipelines wait for each other.",
         busy=percent(BUSY, 0),
         together=percent(TOGETHER, 0),
     )
@@ -409,15 +409,15 @@ def collectives(profile: RankProfile) -> Table:
         key=lambda collective: (-collective.excess_ns, -collective.ns),
     )
     about = Text(
-        "GB/s is size divided by time; waiting is excluded if it is known. “Expected time” uses the rate of"
-        " collectives of the same kind and group with the nearest sizes."
+        "GB/s is size divided by time; waiting is excluded if it is known. “Expected time” uses the rate of those"
+        " collectives of the same kind and group that are nearest in size."
     )
     return Table("collectives", Text("Collectives"), columns, [*map(row, ordered)], about)
 
 
 _MEETING = (
     _NAME, Column("group", Text("group"), NAME), Column("step", Text("step"), NUMBER),
-    Column("number", Text("occurrence in the step"), COUNT),
+    Column("number", Text("number of the occurrence in the step"), COUNT),
 )  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
         return Text("baseline {folder}: 1 run, median step time {time}", folder=folder, time=first)
     last = in_ms(max(medians_ns))
     return Text(
-        "baseline {folder}: {count} runs, median step time {shortest} to {longest}",
+        "baseline {folder}: {count} runs, whose median step times are {shortest} to {longest}",
         folder=folder,
         count=len(medians_ns),
         shortest=first,

@@ -129,8 +129,8 @@ def _engine(stage: str) -> Recipe:
         structures=(Structure("", RELEASES, file, ("384fb5d642dd",), Text("one loop over the micro-batches")),),
         why=_WHY,
         how=Text(
-            "inserts one line before the loop over micro-batches. Through this line, a probe in the actor or critic"
-            " counts the iterations"
+            "inserts one line before the loop over micro-batches. It hands the loop to a probe in the actor or critic,"
+            " which counts the iterations"
         ),
         upstream=Text("{file}, from {release} on", file=file, release=RELEASES[0]),
         needed_until=_REMOVE,
@@ -181,9 +181,9 @@ UPSTREAM = Upstream(
     ),
     builtin={
         ">=1.0.4": Text(
-            "perf_tracer records how long each phase, forward and backward took, without operators. With"
-            " perf_tracer.profile_steps, perf_tracer also runs torch.profiler in scopes that request it, but"
-            " AReaL itself has no such scope. memory_profiler writes memory snapshots of whole training steps."
+            "perf_tracer records how long each phase, each forward and each backward took, without operators. With"
+            " perf_tracer.profile_steps, perf_tracer also runs torch.profiler in scopes that request it, but AReaL"
+            " itself has no such scope. memory_profiler writes memory snapshots of whole training steps."
         )
     },
 )

@@ -200,8 +200,8 @@ def _worker(
                 line=f'self._rlpatch_stage("enter", "{role}")',
                 why=Text(
                     "a training step begins here. The engine itself cannot tell where a training step begins, because"
-                    " it receives the batch in several chunks (see the option *_dispatch_size). Image embeddings are"
-                    " computed in other methods and are not counted"
+                    " it receives the batch in several chunks (see the option *_dispatch_size). Calls that compute"
+                    " image embeddings use other methods and do not count as training steps"
                 ),
             ),
             Insertion(
@@ -300,11 +300,11 @@ UPSTREAM = Upstream(
     builtin={
         ">=2.1.0": Text(
             "profiler_config.integrated.profile records whole stages on profile_ranks, from training step"
-            " profile_step_start up to (not including) profile_step_end. Each time a stage runs, it writes one trace."
-            " With stage=all there is one trace of all stages; PPO does not support stage=all. This profiler has no"
-            " windows or marks for decode steps, micro-batches or mini-batches, and works only with integrated"
-            " workers. To keep traces small, MindSpeed-RL's guide reduces max_tokens to 128 and the global batch to 8"
-            " or 4. With mstx and the level level_none, marks and communication are recorded, but no operators."
+            " profile_step_start up to (not including) profile_step_end. The profiler writes one trace each time a"
+            " stage runs. With stage=all there is one trace of all stages; PPO does not support stage=all. This"
+            " profiler has no windows or marks for decode steps, micro-batches or mini-batches, and works only with"
+            " integrated workers. To keep traces small, MindSpeed-RL's guide reduces max_tokens to 128 and the global"
+            " batch to 8 or 4. With mstx and level_none, marks and communication are recorded, but no operators."
         )
     },
 )

@@ -25,8 +25,8 @@ _WHY = Text(
 _DUMMIES = Note(
     Text("with sequence packing, the last micro-batches can be dummy batches"),
     Text(
-        "a rank with fewer micro-batches than other ranks repeats some of them; the results of the repeated"
-        " ones are not used"
+        "a rank with fewer micro-batches than other ranks runs some of its own again; the results of these repetitions"
+        " are not used"
     ),
 )
 _COUNTED = Note(

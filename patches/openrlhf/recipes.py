@@ -28,9 +28,8 @@ _COUNTED = Note(
 _OPTIMIZER = Note(
     Text("the last micro-batch of a mini-batch includes the optimizer step"),
     Text(
-        "the optimizer step runs in the same method as the micro-batch. A mini-batch consists of the"
-        " micro-batches whose gradients are accumulated; with dynamic batches, of the micro-batches up to the"
-        " next optimizer step"
+        "the optimizer step runs in the same method as the micro-batch. A mini-batch consists of all micro-batches up"
+        " to an optimizer step; with dynamic batches their number varies"
     ),
 )
 

@@ -68,9 +68,9 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("receive", recv_reqs)',
             parameters=("recv_reqs",),
             why=Text(
-                "requests that control the engine arrive in this function: release_memory_occupation(), with which"
-                " verl ends a rollout, and start_profile(). rlpatch closes its window before start_profile(), because"
-                " two profilers at once lose data or crash"
+                "this function receives the requests that control the engine: release_memory_occupation(), which verl"
+                " sends to end a rollout, and start_profile(). rlpatch closes its window before start_profile(),"
+                " because two profilers at once lose data or crash"
             ),
         ),
         Insertion(
@@ -100,7 +100,8 @@ SCHEDULER = Recipe(
                 *("cbddf5d92c0e", "c60e1db39f97", "2d1da8fc2fca", "b35e40989682", "33524fb791db"),
             ),
             Text(
-                "with the overlap scheduler, the forward runs in another thread. An idle iteration calls check_memory()"
+                "with the overlap scheduler, the forward runs in a thread of its own. Idle iterations call"
+                " check_memory()"
             ),
         ),
         Structure(
@@ -146,9 +147,9 @@ SCHEDULER = Recipe(
     ),
     why=_WHY,
     how=Text(
-        "inserts one line in run_batch(), to count the iterations, one line at the start of process_input_requests(),"
-        " and one at the start of the function that the scheduler calls when idle. These lines call a probe, which is"
-        " a nested class at the end of Scheduler. {busy_period}",
+        "inserts three lines: one in run_batch() that counts the iterations, one at the start of"
+        " process_input_requests(), and one at the start of the function that the scheduler calls when idle. These"
+        " lines call a probe, which is a nested class at the end of Scheduler. {busy_period}",
         rollout.BUSY_PERIOD,
     ),
     upstream=Text("{file}, from {release} on", file=_SCHEDULER, release="0.4.0"),

@@ -79,11 +79,11 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
         insertions=(LINE,),
         structures=(Structure("", RELEASES, f"sglang/{FILE}", (), Text("the code to patch is in this file")),),
         how=Text(
-            "inserts one line where a server is configured. In slime and its forks, the Ray actor that configures it"
-            " knows the replica number"
+            "inserts one line where a server is configured. In slime and its forks, the Ray actor that configures the"
+            " server knows the replica number"
         ),
         upstream=Text(
-            "{file}, from {release} on, and the same file of miles",
+            "{file}, from {release} on; also the same file in miles",
             file="slime/backends/sglang_utils/sglang_engine.py",
             release="slime 0.2.1",
         ),

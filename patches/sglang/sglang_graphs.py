@@ -18,7 +18,7 @@ _PREFILL_AND_DECODE = Text(
 )
 
 FIRST = Recipe(
-    name=Text("graph capture of the model runner, structure {structure}", "A"),
+    name=Text("graph capture of the model runner, code structure {structure}", "A"),
     stage=graphs.STAGE,
     class_name="ModelRunner",
     method="init_cuda_graphs",
@@ -44,7 +44,7 @@ FIRST = Recipe(
     how=Text(
         "inserts one line before the graph capture and one after it. The first capture of each model runner is"
         " recorded, except for draft models. If the graphs are captured again after a weight update from disk, that"
-        " capture is not recorded; only up to 0.5.13.post1, --repeat N records the first N captures. If a capture"
+        " capture is not recorded. --repeat N records the first N captures, but only up to 0.5.13.post1. If a capture"
         " fails, its trace is saved only when the process ends or the next capture begins. Up to 0.5.13.post1, the"
         " trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel rank, so"
         " with --dp-size every replica has a rank 0 that records"
@@ -89,7 +89,7 @@ def _later_recipe(
     `shape` describes this structure in words, `fingerprints` are hashes of its method, `insertions` are its lines.
     """
     return FIRST._replace(
-        name=Text("graph capture of the model runner, structure {structure}", letter),
+        name=Text("graph capture of the model runner, code structure {structure}", letter),
         method=insertions[0].method,
         insertions=insertions,
         structures=(Structure(letter, releases, _FILE, fingerprints, shape),),
@@ -119,7 +119,7 @@ BY_PLATFORM = _later_recipe(
     "D",
     RELEASES.between("0.5.11", "0.5.13.post1"),
     ("047a40676e36",),
-    Text("same code as structure C, except that a platform outside of SGLang can bring its own class of graph runner"),
+    Text("same code as structure C, except that a platform outside of SGLang can supply its own graph runner class"),
     graphs.enclosing(
         "init_device_graphs", "if current_platform.is_out_of_tree(): ...", "init_device_graphs", _CAPTURES
     ),
@@ -128,7 +128,7 @@ BOTH = _later_recipe(
     "E",
     RELEASES.between("0.5.14", "0.5.15.post1"),
     ("58d41e2f0efd", "2b830ddec927"),
-    Text("the function calls one function for the graphs of prefill, then one for those of decode"),
+    Text("the function calls one function that captures the graphs of prefill, then one that captures those of decode"),
     Insertion(
         "init_cuda_graphs",
         where=Before("self.init_prefill_cuda_graph()"),

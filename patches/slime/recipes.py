@@ -33,7 +33,7 @@ _COUNTED = Note(
     ),
 )
 _REUSED = Note(
-    Text("slime can skip the actor's compute-log-prob for rollouts of one mini-batch"),
+    Text("slime can skip compute-log-prob if a rollout is one mini-batch"),
     Text(
         "if slime (from 0.3.0 on) skips this stage, the update computes the actor's log-probs itself; see"
         " can_reuse_log_probs_in_loss in slime/backends/megatron_utils/actor.py. The reference's log-probs are still"

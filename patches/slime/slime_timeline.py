@@ -46,7 +46,7 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
         (
             "timer.wrapper",
             "timed(func.__name__, args)",
-            Text("this wrapper runs functions, including those that the driver calls on each rank"),
+            Text("functions run through this wrapper, including all functions that the driver calls on each rank"),
         ),
     )
 

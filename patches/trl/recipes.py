@@ -24,7 +24,7 @@ _WHY = Text(
     " makes up most of the step, but no callback separates generation from training"
 )
 _ONE = Note(
-    Text("training steps are numbered as in TRL's log, with one mini-batch each"),
+    Text("training steps are numbered as in TRL's log; each has one mini-batch"),
     Text(
         "a mini-batch consists of gradient_accumulation_steps micro-batches and their optimizer step. After"
         " resume_from_checkpoint, the numbering of training steps continues"
@@ -39,7 +39,8 @@ _NOT_ALWAYS = Note(
     Text(
         "the model's own log-probs are needed if vLLM generates with importance sampling, or if generation is not"
         " aligned with optimizer steps. The reference's log-probs are needed if beta is not 0. TRL computes both only"
-        " in training steps that generate; if such a step has several rollouts, the first one is recorded"
+        " in training steps that generate; if such a step has several rollouts, the log-probs of the first rollout are"
+        " recorded"
     ),
 )
 
@@ -89,8 +90,8 @@ _LOG_PROBS = (
         line='self._rlpatch_stage("parts", model)',
         why=Text(
             "the loop over the micro-batches of a rollout starts after this line. The loss also calls the function"
-            " with this line, but with gradients enabled; rlpatch can therefore tell calls for the loss from calls for"
-            " a rollout"
+            " that contains this line, but with gradients enabled; rlpatch can therefore tell calls for the loss from"
+            " calls for a rollout"
         ),
         parameters=("model",),
     ),

@@ -18,7 +18,10 @@ _GENERATES = '"phase", "training_step"'  # in the first one of a rollout, so the
 _PHASES = (
     ("_generate", Text("a rollout is generated here")),
     ("_calculate_rewards", Text("the rewards of the rollout are computed here")),
-    ("_get_per_token_logps_and_entropies", Text("log-probs are computed here, for the rollout or for the loss")),
+    (
+        "_get_per_token_logps_and_entropies",
+        Text("log-probs are computed here, for the rollout's tokens or as part of the loss"),
+    ),
     ("compute_loss", Text("the forward of a micro-batch runs here; the rest of the micro-batch is its backward")),
     ("prediction_step", Text("one batch of an evaluation is computed here")),
     ("_save_checkpoint", Text("all ranks wait until the checkpoint is saved")),

@@ -114,12 +114,12 @@ def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
         releases=">=0.6.0.dev0,<0.7.1.dev0" if ranks_needed else ">=0.7.1.dev0",
         armed=Text(
             "the configuration lists training steps to profile, but nothing is recorded: no role of this run has an"
-            " enabled profiler with both a tool and ranks"
+            " enabled profiler whose `tool` and `ranks` are set"
         )
         if ranks_needed
         else Text(
             "the configuration lists training steps to profile, but nothing is recorded: no role of this run has an"
-            " enabled profiler with a tool"
+            " enabled profiler whose `tool` is set"
         ),
         code=("global_profiler.steps", "!check_this_rank" if ranks_needed else "check_this_rank"),
     )

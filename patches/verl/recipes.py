@@ -97,8 +97,8 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
         why=Text(
-            "the call that runs this stage begins here. The training step's number is taken from update_weights(); in"
-            " a process that never calls update_weights(), each call counts as a training step"
+            "the call that runs this stage begins here. update_weights() gives the training step's number; in a"
+            " process that never calls update_weights(), each call of this stage counts as a training step"
         ),
         parameters=("data",),
     )
@@ -320,9 +320,9 @@ UPSTREAM = Upstream(
             " update_policy, with torch.profiler."
         ),
         ">=0.6.0,<0.9.0": Text(
-            "global_profiler.steps records whole training steps; with discrete=True each stage is one trace with"
-            " all its micro-batches and mini-batches. Up to verl 0.7.0, the settings step_start and step_end of"
-            " Megatron's actor choose a window of mini-batches of update_policy, which torch.profiler records."
+            "global_profiler.steps records whole training steps; with discrete=True each stage is one trace with all"
+            " its micro-batches and mini-batches. Up to verl 0.7.0, the settings step_start and step_end of Megatron's"
+            " actor choose a window of mini-batches of update_policy; torch.profiler records this window."
         ),
         ">=0.9.0": Text(
             "global_profiler.steps records whole training steps; with discrete=True each stage is one trace. With"

@@ -11,8 +11,8 @@ LEGACY = RELEASES.until("0.7.1")
 """The releases whose workers have the loops themselves."""
 
 REMOVE = Text(
-    "the patch is no longer needed once verl's own profiler can record a window of micro-batches in every stage, and of"
-    " mini-batches on NPUs"
+    "the patch is no longer needed once verl's own profiler can record a window of micro-batches in every stage and,"
+    " on NPUs, also a window of mini-batches"
 )
 WHY = Text(
     "the usual guides tell you to add torch_npu.profiler with a schedule to these loops by hand. The window is then"

@@ -18,9 +18,7 @@ _ENGINES = RELEASES.since("0.7.0")
 _ACTOR = "ActorRolloutRefWorker"
 
 _WHOLE = Text("this function is the trainer's side of a weight sync, in the trainer's workers")
-_SENDER = Text(
-    "the time in this function that is neither gathering nor sending is spent on copying tensors into buckets"
-)
+_SENDER = Text("in this function, all time besides gathering and sending goes into copying tensors into buckets")
 _LOAD = Text("the engine loads the weights")
 
 

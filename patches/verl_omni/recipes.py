@@ -15,8 +15,8 @@ _STRATEGIES = ("fsdp", "veomni")
 _TIMESTEPS = Note(
     Text("one forward is a single diffusion timestep"),
     Text(
-        "a micro-batch runs forward and backward once for each timestep of the diffusion, and rlpatch cannot"
-        " count timesteps. Use --call, or --mini-batch in updates"
+        "a micro-batch runs forward and backward once for each timestep of the diffusion, and rlpatch cannot count"
+        " timesteps. Use --call; in updates, you can also use --mini-batch"
     ),
 )
 

@@ -18,8 +18,8 @@ _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 _WHY = Text(
     "the usual guides tell you to add torch.profiler with a schedule to the worker by hand. If __init__ creates the"
     " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58."
-    " If step() is called after execute_model has returned, each recorded step holds its own forward, but the sampling"
-    " of the previous step"
+    " If step() is called after execute_model has returned, each recorded step combines the forward of one step with"
+    " the sampling of the step before"
 )
 _REMOVE = Text(
     "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
@@ -99,7 +99,7 @@ WORKER = Recipe(
     why=_WHY,
     how=Text(
         "inserts one line at the start of execute_model(), one at the start of sleep(), and one in profile(). These"
-        " lines call a probe, which is a nested class at the end of Worker. The warm-up of the second model runner"
+        " lines call a probe, which is a nested class at the end of Worker. The warm-up of vLLM's model runner V2"
         " calls execute_model(), too; the probe recognizes such calls by the names of their requests, and does not"
         " count them. {busy_period}",
         rollout.BUSY_PERIOD,
@@ -131,8 +131,8 @@ CPU_WORKER = Recipe(
         " from Worker, and no line in sleep(), which does nothing"
     ),
     upstream=Text(
-        "{file}, 0.9.1 to 0.10.2. 0.8.5 and 0.9.0 have no CPU worker for V1; in later releases, the CPU worker inherits"
-        " execute_model()",
+        "{file}, in releases 0.9.1 to 0.10.2. Releases 0.8.5 and 0.9.0 have no CPU worker for V1; after 0.10.2, the"
+        " CPU worker inherits execute_model()",
         _CPU,
     ),
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.11.0"),
@@ -170,10 +170,11 @@ _CAPTURE_WHY = Text(
 )
 _CAPTURE_HOW = Text(
     "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run and ends"
-    " with the last graph. Not in the trace: earlier runs of batch sizes that are only compiled; graphs that vLLM"
-    " captures to estimate memory; torch.compile, which runs earlier, in determine_available_memory(). Only the first"
-    " capture of a worker is recorded. Elastic expert parallelism captures again; --repeat N records the first N"
-    " captures. If a capture fails, its trace is saved only when the process ends or the next capture begins"
+    " with the last graph. Not in the trace: earlier runs with batch sizes that vLLM compiles but does not capture;"
+    " graphs that vLLM captures to estimate memory; torch.compile, which runs earlier, in"
+    " determine_available_memory(). Only the first capture of a worker is recorded. Elastic expert parallelism"
+    " captures again; --repeat N records the first N captures. If a capture fails, its trace is saved only when the"
+    " process ends or the next capture begins"
 )
 _CAPTURE_IN = Text(
     "compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker."
@@ -190,8 +191,8 @@ _CAPTURE_REMOVE = Text(
 )
 
 _CAPTURES = Text(
-    "this call runs the graph capture and its warm-up, in the worker's thread. The profiler starts and stops"
-    " while no graph is being captured"
+    "this call runs the graph capture and its warm-up, in the worker's thread. The profiler neither starts nor stops"
+    " during a capture"
 )
 
 CAPTURE = Recipe(
@@ -250,7 +251,9 @@ INNER_CAPTURE = CAPTURE._replace(
     ),
 )
 
-_COMPILES = Text("on CPUs no graph is captured. This warm-up run triggers torch.compile, in the same thread")
+_COMPILES = Text(
+    "on CPUs no graph is captured. This warm-up run triggers torch.compile, in the thread that calls this method"
+)
 _COMPILE_HOW = Text(
     "inserts one line before warming_up_model() and one after it. With enforce_eager, warming_up_model() returns at"
     " once, and the trace is empty. From vLLM 0.30.0 on, vLLM does not call warming_up_model() if both enforce_eager"

@@ -81,7 +81,7 @@ _INIT_PROFILER = _V1_INIT._replace(
             ("9828375f173a", "f6d36b545402", "525ed6af61d1", "6c70d618b12a"),
             Text(
                 "_init_profiler() creates the profiler if VLLM_TORCH_PROFILER_DIR is set. The profiler records Level1"
-                " from 0.9.0rc1 on. From 0.10.1rc1 on, environment variables switch stacks and memory on"
+                " from 0.9.0rc1 on. From 0.10.1rc1 on, environment variables enable the recording of stacks and memory"
             ),
         ),
         Structure(

@@ -167,7 +167,8 @@ V0 = Recipe(
         " execute_worker(), to count the iterations, and one line each in sleep() and start_profile()"
     ),
     upstream=Text(
-        "vllm_ascend/worker.py in 0.7.1rc1; vllm_ascend/worker/worker.py up to 0.9.2rc1; vllm/worker/worker_base.py"
+        "vllm_ascend/worker.py in 0.7.1rc1; vllm_ascend/worker/worker.py up to 0.9.2rc1; in vLLM itself,"
+        " vllm/worker/worker_base.py"
     ),
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.10.0rc1"),
 )
@@ -184,9 +185,8 @@ CAPTURE = Recipe(
             "compile_or_warm_up_model",
             "capture_model",
             Text(
-                "this call runs the graph capture and its warm-up, in the worker's thread and after"
-                " set_device. The profiler starts and stops while no graph is being captured, when"
-                " synchronizing is allowed"),
+                "this call runs the graph capture and its warm-up, in the worker's thread and after set_device. The"
+                " profiler neither starts nor stops during a capture, when synchronizing is not allowed"),
         ),
     ),
     structures=(
@@ -222,16 +222,17 @@ CAPTURE = Recipe(
     how=Text(
         "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run, which"
         " shows the launched kernels, and ends with the last graph. The trace leaves out earlier runs for batch sizes"
-        " that are compiled but not captured, and ATB's warm-up afterwards. The captures of all model runners (ACL"
-        " graphs, torchair, xlite, 310P) are inside this call. Only the first capture of a worker is recorded."
-        " Elastic expert parallelism captures again; --repeat N records the first N captures. From 0.23.0rc1 on, the"
-        " capture after a wake-up does not go through the worker and is not recorded. If a capture fails, its trace is"
-        " saved only when the process ends or the next capture begins"),
+        " that are compiled but not captured, and ATB's warm-up after the captures. The captures of all model runners"
+        " (ACL graphs, torchair, xlite, 310P) are inside capture_model(). By default, only a worker's first call of"
+        " capture_model() is recorded. Elastic expert parallelism calls it again; --repeat N records the first N"
+        " calls. From 0.23.0rc1 on, the capture after a wake-up does not go through the worker and is not recorded. If"
+        " a capture fails, its trace is saved only when the process ends or the next capture begins"),
     upstream=Text(
-        "vllm_ascend/worker/worker_v1.py up to 0.12.0rc1; vllm_ascend/worker/worker.py from 0.13.0rc1 on. There,"
-        " compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the worker. It"
-        " is called through collective_rpc: up to 0.26.0 by vLLM's Executor.initialize_from_config, from 0.27.0 on by"
-        " its EngineCore. V0 captures no graphs, nor does V1 before 0.8.4rc2"
+        "vllm_ascend/worker/worker_v1.py up to 0.12.0rc1; vllm_ascend/worker/worker.py from 0.13.0rc1 on. In both"
+        " files, compile_or_warm_up_model() runs in the worker's process, in the thread that runs all calls of the"
+        " worker. The method is called through collective_rpc: up to vLLM 0.26.0 by vLLM's"
+        " Executor.initialize_from_config, from vLLM 0.27.0 on by vLLM's EngineCore. V0 captures no graphs, nor does"
+        " V1 before 0.8.4rc2"
     ),
     needed_until=Text(
         "the patch is no longer needed once the worker's process can start the engine's own profiler before the graph"

@@ -15,7 +15,7 @@ RECIPES = _TIMELINE.recipes(
     RELEASES.since("0.7.3rc2"),
     *(
         _TIMELINE.sites(
-            Text("timeline of the worker class in {file}", name),
+            Text("timeline of the worker class that {file} defines", name),
             f"worker/{name}",
             releases,
             *vllm_engine.timeline_sites("NPUWorker"),

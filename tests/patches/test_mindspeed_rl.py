@@ -133,7 +133,7 @@ def _with_another_schedule(root: Path) -> None:
     [
         (
             _without_the_reference,
-            "none of the files into which the recipe “reference worker” inserts code exists: mindspeed_rl/workers/reference_woker.py",
+            "the recipe “reference worker” inserts code into these files, but none of them exists: mindspeed_rl/workers/reference_woker.py",
         ),
         (_with_another_schedule, "0 top-level statements “data_iter = iter(batches)”"),
     ],

@@ -76,7 +76,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 LEFT_OUT = {
     ("verl", "0.7"): {"update-critic: VeOmniEngine", "compute-values: VeOmniEngine"},
     **{
-        ("sglang", minor): {"graph-capture: graph capture of the model runner, structure C"}
+        ("sglang", minor): {"graph-capture: graph capture of the model runner, code structure C"}
         for minor in ("0.5.11", "0.5.12", "0.5.13")
     },
 }

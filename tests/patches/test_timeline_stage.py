@@ -174,17 +174,17 @@ def test_of_several_targets_each_takes_what_it_knows(tmp_path: Path) -> None:
     [
         (
             ("--timeline", "--level", "level2"),
-            "--level cannot be combined with --timeline alone",
+            "--level cannot be used: --timeline uses neither",
             "leave out --level",
         ),
         (
             ("--timeline", "--rollout", "2"),
-            "--rollout cannot be combined with --timeline alone",
+            "--rollout cannot be used: --timeline uses neither",
             "add a window",
         ),
         (
             ("--stage", "timeline", "--decode", "1:2"),
-            "--decode cannot be combined with --timeline alone",
+            "--decode cannot be used: --timeline uses neither",
             "leave out --decode",
         ),
         (

@@ -19,7 +19,7 @@ def command(path: Path | None) -> CommandResult:
     """Patch a copy of a published vllm-ascend release, show the changes, revert them, and compare every byte.
 
     pip downloads the release from its package index; with --path nothing is downloaded. Everything happens in a
-    temporary folder. -v shows every inserted line, not just the call sites.
+    temporary folder. -v shows every inserted line, not just the calls of the probe.
 
     \b
     Examples:

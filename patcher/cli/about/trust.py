@@ -27,8 +27,8 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     """Trust a configuration (FILE, or the configuration of this folder): let rlpatch start the interpreters that the
     configuration names.
 
-    The trust holds only for your user account, and ends when the file or an interpreter changes. Check the file and
-    its interpreters first: rlpatch will run these interpreters.
+    The trust holds only for your user account, and ends when the file or an interpreter named in it changes. Before
+    you trust the file, check it and these interpreters: rlpatch will run them.
 
     \b
     Examples:

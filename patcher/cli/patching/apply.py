@@ -30,7 +30,7 @@ def command(
 ) -> CommandResult:
     """Patch TARGETs. If one of them fails, none is patched.
 
-    After `--`, type the command that will start the run. rlpatch does not start it, but checks it for other profilers.
+    After `--`, type the command that will start the run. rlpatch only checks this command for other profilers.
 
     \b
     Examples:

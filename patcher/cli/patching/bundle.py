@@ -27,8 +27,8 @@ def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
     return places or [SearchOptions(typed=typed)]
 
 
-_PATH = "Site-packages, checkout or wheel with the package. Repeat the option for more releases."
-_PYTHON = "Look for the package in the environment of this interpreter. Repeat the option for more releases."
+_PATH = "Site-packages, checkout or wheel with the package. Repeat the option to bundle several releases."
+_PYTHON = "Look for the package in the environment of this interpreter. Repeat the option to bundle several releases."
 _SEARCH = options_of(SearchOptions)
 PLACES = Group(
     "places",
@@ -52,7 +52,7 @@ def command(
 ) -> CommandResult:
     """Write one file that patches TARGETs on machines without rlpatch. These machines need only Python 3.8 or newer.
 
-    rlpatch reads the releases from their installations or from wheels, and downloads nothing. On each machine, the
+    rlpatch reads the releases to bundle from installations or wheels, and downloads nothing. On each machine, the
     installed files decide which release is patched.
 
     \b

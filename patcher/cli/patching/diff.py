@@ -46,7 +46,7 @@ def command(
         option = flag(next(iter(request.choices)))
         raise usage(
             Text(
-                "{option} needs a recording window: without one, diff shows the patches that are already applied",
+                "{option} needs a recording window; without a window, diff shows the patches that are already applied",
                 option,
             ),
             Text("add a recording window such as --decode 30:60, or leave {option} out", option),

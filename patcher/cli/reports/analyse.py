@@ -34,7 +34,7 @@ PARSE = Group(
 def command(folder: Path, parse: ParseOptions) -> CommandResult:
     """Parse what torch_npu recorded, with the same torch_npu, and show how to open the result.
 
-    DIR is the folder of the traces or a single trace; default: rlpatch_traces in the working directory. Traces of
+    DIR is a single trace, or the folder with the traces; default: rlpatch_traces in the working directory. Traces of
     torch.profiler need no parsing. If parsing fails, an earlier result stays as it was.
 
     \b

@@ -65,7 +65,7 @@ OPTIONS = Group(
         type=click.IntRange(1, 20),
         default=3,
         metavar="N",
-        help="Request windows at most N times. Default: 3.",
+        help="Ask the workers for windows at most N times. Default: 3.",
     ),
     Option(
         ["--steps"],
@@ -121,10 +121,9 @@ def command(
     the run is still going, rlpatch asks the run's workers to record the windows that are missing. This needs a run that
     was patched with `--timeline --on-demand`.
 
-    Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends the command.
+    Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends rlpatch.
 
-    The diagnosis checks each share of the time against the recorded windows, and leaves out a share that these windows
-    do not support.
+    The diagnosis checks itself: it leaves out the shares of time that the recorded windows do not support.
 
     \b
     Examples:

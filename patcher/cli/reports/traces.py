@@ -18,9 +18,9 @@ def folder() -> click.Argument:
 
 @options.command("traces", folder())
 def command(folder: Path) -> CommandResult:
-    """Show what was recorded: the run, the window, whether it is complete, and the next command.
+    """Show what was recorded: the run, the window, whether its traces are complete, and what to type next.
 
-    DIR is the folder of the traces or a single trace; default: rlpatch_traces in the working directory.
+    DIR is a single trace, or the folder with the traces; default: rlpatch_traces in the working directory.
 
     \b
     Examples:

@@ -85,7 +85,8 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             if "--calls" in words:
                 lines += [
                     Text(
-                        "See every inserted line with `{demo_command}`, or with `{diff_command}` for your own patch.",
+                        "`{demo_command}` shows every inserted line of the demo, and `{diff_command}` those of your"
+                        " own patch.",
                         demo_command=CommandLine("demo", "-v"),
                         diff_command=CommandLine("diff"),
                     ),
@@ -98,12 +99,14 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
     if hashes["after"] == hashes["before"]:
         lines.append(
             Text(
-                "The copy has the hash {hash} again: every byte, mode and time is the same as before.", hashes["after"]
+                "The copy has its original hash {hash} again: every byte, mode and time is the same as before the"
+                " patch.",
+                hashes["after"],
             )
         )
     else:
         cause = Text(
-            "after the revert, the copy of the release differs from the original: the copy's hash is {hash}",
+            "after patch and revert, the copy of the release is not the same as before: its hash is {hash}",
             hashes["after"],
         )
         hint = Text("please report this as a bug of rlpatch, with the whole output")

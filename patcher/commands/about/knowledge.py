@@ -262,7 +262,8 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
     )
     if recipe.marks:
         yield Text(
-            "  with --markers, this code is inserted for {options} windows, too", ", ".join(map(typed_as, recipe.marks))
+            "  if --markers is given, this code is also inserted for {options} windows",
+            ", ".join(map(typed_as, recipe.marks)),
         )
     if recipe.strategies:
         yield Text(

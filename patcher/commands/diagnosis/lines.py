@@ -118,7 +118,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
             windows=windows,
         )
     )
-    yield Detail("  a new rollout begins with the first request after an engine has finished all earlier ones")
+    yield Detail("  a new rollout begins with the first request after an engine has finished all earlier requests")
     if stage.recording_seconds >= 0.05:
         yield Text("  recording took {seconds:.1f} s, which the figures below do not include", stage.recording_seconds)
     whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds

@@ -126,7 +126,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         options: str = shlex.join(before.options)
         if before.version != target.version:
             options = Text("{options}, version {version}", options=options, version=before.version or Text("unknown"))
-        yield Text("  replaces: {options} (applied {time})", options=options, time=before.applied_at)
+        yield Text("  replaces the patch of {time}: {options}", options=options, time=before.applied_at)
     yield Text("  {line}", plan.places[0].recipe.probe.summary(config))
     if config.records_step_zero:
         yield Text("  Step 0 includes the profiler's start-up cost, because there is no earlier step for the warm-up.")
@@ -146,7 +146,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         )
         return
     kinds = {
-        Text("the rollout or training stage with each of its steps"): config.ranges.markers,
+        Text("the rollout stage or training stage, and each step in it"): config.ranges.markers,
         Text("every call of an nn.Module"): config.ranges.module_ranges,
     }
     if any(kinds.values()):

@@ -205,7 +205,7 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
         text = Text(
-            "assuming {profiler}: {packages} are not installed in the environment of {target}",
+            "{profiler} is assumed, as {packages} are not installed in the environment of {target}",
             profiler=profiler,
             packages=packages,
             target=name,
@@ -213,7 +213,10 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
         notes = [
             Note(
                 text,
-                Text("choose the profiler with {options}, or type the run's interpreter with --python EXE", options),
+                Text(
+                    "choose the profiler with {options}, or name the run's Python interpreter with --python EXE",
+                    options,
+                ),
             )
         ]
     return Candidate(search, upstream, target, config, tuple(notes))

@@ -95,7 +95,8 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
     step = StepResult()
     if root.pending:
         text = Text(
-            "an rlpatch command was interrupted in this folder; next: {command}", CommandLine("recover", *search.words)
+            "an rlpatch command was interrupted in this folder; type {command}",
+            CommandLine("recover", *search.words),
         )
         step = StepResult.noted(
             [Note(text, Text("an rlpatch command was interrupted in {path}", root.path))], "warning"

@@ -105,7 +105,11 @@ def run(
         )
         result.then = _runner_with_hook(changed, launch, gaps, meanwhile, require=require)
     else:
-        result.lines.append(Text("the installed files already have these patches, so the command runs unchanged"))
+        result.lines.append(
+            Text(
+                "the installed files already have these patches, so rlpatch runs the command without changing any file"
+            )
+        )
         result.then = _runner_without_hook(launch, meanwhile)
     return result
 
@@ -326,8 +330,8 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         text = Text(
-            "Python ran in other environments ({environments}), but {target} is in {environment}: choose the"
-            " environment of the run with --python EXE",
+            "the run's Python processes use other environments ({environments}), but {target} is in {environment}:"
+            " choose the environment of the run with --python EXE",
             environments=", ".join(began[:3]),
             target=plan.target.project.name,
             environment=prefix,

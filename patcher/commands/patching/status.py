@@ -56,7 +56,10 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
         joined(
             "\n",
             [
-                Text("in the list of patched folders, these entries are not regular files, or contain no path:"),
+                Text(
+                    "rlpatch keeps a file for each patched folder; the following of these files are not regular files,"
+                    " or contain no path:"
+                ),
                 *paths,
                 *more,
             ],

@@ -425,7 +425,7 @@ def _slow_steps_words(slow: model.SlowSteps) -> str:
     if len(slow.numbers) > 1:
         numbers = listed(slow.numbers)
         steps = Text("steps {numbers} take up to {time} longer than the median step", numbers=numbers, time=time)
-        cause = Text("in the slowest one, {cause}", slow.cause) if slow.cause else ""
+        cause = Text("in the slowest step, {cause}", slow.cause) if slow.cause else ""
         return joined(SEMICOLON, (steps, cause))
     steps = Text("step {number} takes {time} longer than the median step", number=first, time=time)
     if slow.number_on_host is not None:

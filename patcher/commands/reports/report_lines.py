@@ -105,7 +105,10 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
         yield from _indented(replays_phrase(replays.count, replays.joined, replays.why))
     if profile.pieces:
         yield from _indented(
-            Text("the recording window was saved as {count} traces, one after the other", len(profile.pieces))
+            Text(
+                "the recording window was saved in {count} traces, each with the next part of the window",
+                len(profile.pieces),
+            )
         )
     if profile.cold:
         yield from _indented(cold_start_phrase(profile.cold))
@@ -277,8 +280,8 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
         load = joined(AND, equal.by)
         yield from _indented(
             Text(
-                "at equal {load} per step, by a linear fit: change {change} ms, 95 % interval {low} to {high} ms; the"
-                " fit explains {share} of the variation between steps",
+                "at equal {load} per step, by a linear fit: step time changes by {change} ms, 95 % interval {low} to"
+                " {high} ms; the fit explains {share} of the variation between steps",
                 load=load,
                 change=middle,
                 low=lower,

@@ -71,7 +71,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
         why = Text("several traces have the same rank, or a trace has no rank")
         result.note(
-            Text("cannot tell which rank waits for which: the traces are not from different ranks of one window"),
+            Text("cannot tell which rank waits for which: needs several ranks of one window"),
             why,
         )
     result.data = trace_report
@@ -176,7 +176,7 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
             return
         cause = Text(
             "--fail-above needs at least two traces on each side, or three on one side and one on the other: fewer"
-            " traces do not show how much recordings of the same program differ"
+            " traces do not show how far recordings of the same program differ"
         )
         again = CommandLine(
             "compare", "BEFORE1", "BEFORE2", "--fail-above", f"{fail_above:g}", "--", "AFTER1", "AFTER2"

@@ -135,7 +135,7 @@ def _refuse_trace_options(
             if option == "--fail-above":
                 again = Text(
                     "--fail-above needs at least two traces on each side, or three on one side and one on the other."
-                    " To judge a change between timelines yourself, see its interval in --json"
+                    " For timelines, judge the change yourself, by its confidence interval in --json"
                 )
             raise Problem(Kind.USAGE, why, hint=again)
 

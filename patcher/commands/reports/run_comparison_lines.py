@@ -58,7 +58,7 @@ def sentences(comparison: RunComparison) -> list[str]:
         about = words.get(step.changed_at_equal_tokens, NO_DIFFERENCE)
         texts.append(
             Text(
-                "mean step at equal token counts: change {change} s ({interval}: {verdict})",
+                "mean step time at equal token counts: changes by {change} s ({interval}: {verdict})",
                 change=CHANGE.text(equal.change),
                 interval=interval,
                 verdict=about,
@@ -110,8 +110,8 @@ def _part_table(comparison: RunComparison) -> Iterator[str]:
     yield from lines(tables.parts(comparison))
     if comparison.step.equal_tokens is not None:
         legend = Text(
-            "“equal tokens”: the change if both sides had equal token counts, by a linear fit; “raw only”: the"
-            " measured change is clear, but at equal token counts it is not"
+            "“equal tokens”: the change at equal token counts, by a linear fit; “raw only”: the measured change is"
+            " clear, but the change at equal token counts is not"
         )
         yield from wrapped(legend, "  ")
 

@@ -22,10 +22,7 @@ def comparison_page(comparison: RunComparison, sentences: list[str]) -> str:
     body = (
         tag("header", tag("h1", "rlpatch compare"), [faint(text) for text in more[:2]]),
         alert(
-            Text(
-                "The two sides of this comparison are not comparable; they were compared only because of --force."
-                " Reasons:"
-            ),
+            Text("The two sides were compared only because of --force. They are not comparable, for these reasons:"),
             comparison.refused,
         ),
         tag("p", first, class_="verdict"),

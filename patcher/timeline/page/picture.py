@@ -42,8 +42,8 @@ _WINDOWS = {
     "tail": Text("the long tail of the rollout"),
 }
 _HINT = Text(
-    "Move and zoom: drag, pinch, or click the picture and use the mouse wheel. Keys: + and \N{MINUS SIGN} zoom, ← and →"
-    " move, 0 shows everything, n and p go to the next and previous step."
+    "Move and zoom: drag or pinch the picture, or click it and use the mouse wheel. Keys: + and − zoom, ← and → move,"
+    " 0 shows everything, n and p go to the next and previous step."
 )
 _DOT = " \N{MIDDLE DOT} "
 

@@ -236,8 +236,8 @@ def _host_time_check(profile: RankProfile) -> Check:
         "host",
         wrong,
         Text(
-            "little of the total time is in steps that take more than {times:.0f} times as long on the host as on the"
-            " device",
+            "steps that take more than {times:.0f} times as long on the host as on the device make up little of the"
+            " total time",
             LONGER,
         ),
         ("compute", "lead-in"),
@@ -265,7 +265,7 @@ def _exposed_communication_check(profile: RankProfile) -> Check:
                 total=in_ms(whole),
             )
             return Check("exposed", False, evidence, _COMMUNICATION)
-    fine = Text("torch_npu's table is consistent: exposed communication is at most total communication in each step")
+    fine = Text("torch_npu's table is consistent: in no step is exposed communication longer than total communication")
     if not profile.vendor:
         fine = Text("exposed communication was not checked, because torch_npu's step table is missing")
     return Check("exposed", True, fine, ("communication",))
@@ -332,7 +332,7 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong: str = ""
     if device:
-        wrong = Text("number of steps that begin on the device earlier than the previous step: {count}", device)
+        wrong = Text("number of steps that begin on the device before the previous step begins there: {count}", device)
     elif marks:
         wrong = Text("number of step marks that end on the host after the next mark begins: {count}", marks)
     return _check("overlap", wrong, Text("no steps overlap"), EVERY)

@@ -131,7 +131,7 @@ def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
     evidence = sentences(took, _waiting_sentence(worst), less)
     if more_slow := len(slow) - 1:
         several = Text(
-            "{count:,} more of {total:,} collectives are also unusually slow.",
+            "Besides this one, {count:,} of {total:,} collectives are unusually slow.",
             count=more_slow,
             total=len(profile.collectives),
         )
@@ -236,7 +236,7 @@ def diagnose_unaligned_collectives(profile: RankProfile) -> Diagnosis | None:
     )
     evidence = Text(
         "{count:,} of {total:,} collectives send blocks whose size is not a multiple of {aligned} bytes, such as"
-        " {example}. These blocks take {share} of the time on links within the node.",
+        " {example}. Of the time on links within the node, {share} goes to these blocks.",
         count=len(odd_collectives),
         total=len(profile.collectives),
         aligned=ALIGNED,

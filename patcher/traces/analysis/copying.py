@@ -49,8 +49,8 @@ _MANY = 10
 """Number of copies between host and device per step from which on fewer of them are worth a try."""
 
 _PINNED = Text(
-    "the source memory is already pinned: start the copy earlier, on a separate stream, so that kernels run meanwhile,"
-    " or keep the tensors on the device"
+    "the source memory is already pinned: keep the tensors on the device, or start the copy earlier on a separate"
+    " stream, so that kernels run meanwhile"
 )
 
 

@@ -350,7 +350,7 @@ def _slow_steps_headline(
     elif slowest is profile.units[0] and _delayed_step(profile, slowest, usual) is None:
         title = Text("The first recorded step takes much longer than the others")
     if host_only.causes_differ(profile, similar, usual.number, cause):
-        return Text("{title}; in the slowest one, {cause}", title=title, cause=cause)
+        return Text("{title}; in the slowest step, {cause}", title=title, cause=cause)
     return _with_cause(title, cause)
 
 
@@ -398,7 +398,7 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     if gap := _longer_gap(profile, slowest, usual):
         held = _host_held(gap)
         if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
-            cause = Text("most of the additional time passes in {place}", held)
+            cause = Text("most of the additional time is spent in {place}", held)
         most = sentences(most, Text("Most of this additional time is at one place: {place}.", place_in_words(gap)))
         following = _step_after(profile, slowest)
         if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
@@ -444,14 +444,14 @@ def _longer_kernel(
         return None
     median = in_ms(usual_ns.get(name, most))
     evidence = Text(
-        "{kernel} takes {time} there, but {median_time} in the median step.",
+        "{kernel} takes {time} in this step, but {median_time} in the median step.",
         kernel=short(name),
         time=in_ms(slow_ns[name]),
         median_time=median,
     )
     if name not in usual_ns:
         evidence = Text(
-            "{kernel} takes {time} there, but less than {median_time} in the median step.",
+            "{kernel} takes {time} in this step, but less than {median_time} in the median step.",
             kernel=short(name), time=in_ms(slow_ns[name]), median_time=median,
         )  # fmt: skip
     return LongerKernel(name, longer, evidence)
@@ -608,7 +608,11 @@ def _withdrawal(check: model.Check) -> str:
     if not names:
         return check.evidence
     verdicts = Text("all") if set(EVERY) <= set(names) else joined(COMMA, names)
-    return Text("{failed_check} (withdrawn verdicts: {verdicts})", failed_check=check.evidence, verdicts=verdicts)
+    return Text(
+        "{failed_check} (verdicts that rlpatch therefore withdraws: {verdicts})",
+        failed_check=check.evidence,
+        verdicts=verdicts,
+    )
 
 
 def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
@@ -624,7 +628,7 @@ def _ascend_rule(profiles: Sequence[model.RankProfile], first: model.Diagnosis |
     reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
     profile = max(with_time, key=lambda candidate: candidate.free_share)
     free = profile.free_share
-    rule = Text("Counted as in torch_npu's step_trace_time, Free time is {share}", percent(free))
+    rule = Text("Free time, as torch_npu's step_trace_time counts it, is {share}", percent(free))
     if len(profiles) > 1:
         rule = Text(
             "Counted as in torch_npu's step_trace_time, Free time of {profile} is {share}",

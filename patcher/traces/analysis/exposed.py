@@ -213,7 +213,7 @@ def _transfer_headline(profile: model.RankProfile) -> str:
         times[collective.kind or short(collective.name)] += collective.ns
     for kind, ns in times.most_common(1):
         if 2 * ns > times.total():
-            return Text("Exposed communication; most communication time: {collective}", kind)
+            return Text("Exposed communication; collective with the most time: {collective}", kind)
     return ""
 
 
@@ -246,13 +246,15 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
         advice = Text("first give {stage} fewer layers, then use more micro-batches", slowest.name)
     elif more is not None:
         extra = Text(
-            "Per step, {stage} spends {time} more than the fastest stage on this part: {part}.",
+            "Per step, {stage} spends {time} more on this part than the stage that is fastest at it: {part}.",
             stage=slowest.name,
             time=in_ms(more.ns),
             part=excess_words(more),
         )
         evidence = sentences(evidence, extra)
-        advice = Text("check the host of {stage} first; then use more micro-batches", slowest.name)
+        advice = Text(
+            "check first whether the host (CPU) limits {stage}; if it does not, use more micro-batches", slowest.name
+        )
     headline = Text("Pipeline bubble: {stage} takes longest", slowest.name)
     return FindingText(evidence, advice, certainty, slowest.name, headline)
 

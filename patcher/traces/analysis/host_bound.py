@@ -186,8 +186,8 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
     if gap.call or gap.within:
         return Text(
-            "look at what the host does in {name}: make this work faster, or run it before the step or in"
-            " parallel with the step",
+            "look at what the host does in {name}: speed this work up, or run it before the step or in parallel with"
+            " the step",
             host_name(gap.call or gap.operator),
         )
     if _is_between_marks(profile, gap):

@@ -289,7 +289,7 @@ def _excess_by_calls(
     if within := _excess_in_range(slow, typical):
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
     (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
-    cause = Text("most of the additional time passes in {place}", host_name(name)) if 2 * ns >= whole else ""
+    cause = Text("most of the additional time is spent in {place}", host_name(name)) if 2 * ns >= whole else ""
     return HostExcess(sentences(largest_parts, counts), cause, advice)
 
 
@@ -307,9 +307,9 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
         return None
     ns, name = min(telling)
     evidence = Text(
-        "{time} of the slow step's additional time passes in the range {name}.", time=in_ms(ns), name=host_name(name)
+        "{time} of the slow step's additional time is spent in the range {name}.", time=in_ms(ns), name=host_name(name)
     )
-    return HostExcess(evidence, Text("most of the additional time passes in {place}", host_name(name)))
+    return HostExcess(evidence, Text("most of the additional time is spent in {place}", host_name(name)))
 
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
@@ -328,8 +328,8 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
             "check whether other processes or threads need the CPU cores; if none does, call gc.freeze() after"
             " everything is loaded"
         )
-        return HostExcess(sentences(evidence, short), Text("something probably interrupted the host"), advice)
-    cause = Text("most of the additional time passes {place}", place_words(place))
+        return HostExcess(sentences(evidence, short), Text("something probably interrupted the process"), advice)
+    cause = Text("most of the additional time is spent {place}", place_words(place))
     if not _names_cause(place):
         see = Text("To see what Python does during this time, record again with {command}.", _STACKS)
         evidence, cause = sentences(evidence, see), Text("{headline}; what ran in this time was not recorded", cause)
@@ -339,7 +339,7 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
 def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
     """Explain by their inputs why a ``slow`` step took longer than the ``typical`` one with as many operators.
 
-    Larger inputs are the cause, with the range that most of the additional time passes in. Other inputs that are not
+    Larger inputs are the cause, with the range in which most of the additional time is spent. Other inputs that are not
     larger are evidence without a cause; with the same inputs, other load on the CPU is suspected. All texts are "" if
     no sizes are known, or if only the numbers of calls with these sizes differ. ``longer_by_operator`` maps the name of
     an operator to the ns by which it took longer.
@@ -358,8 +358,8 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
             " probably the CPU cores were overloaded, by another process or by more threads than cores."
         )
         advice = Text(
-            "check whether this process (OMP_NUM_THREADS) and other processes together have more busy threads than"
-            " there are CPU cores"
+            "check whether the busy threads of this process (see OMP_NUM_THREADS) and of other processes together"
+            " outnumber the CPU cores"
         )
         return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), advice)
     return HostExcess("")
@@ -422,7 +422,7 @@ def _excess_by_larger_inputs(
     layers, whatever the batch.
     """
     if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
-        return HostExcess(sizes, Text("layers with larger weights than in the median step"), _MORE_WORK)
+        return HostExcess(sizes, Text("layers with larger weights than those of the median step"), _MORE_WORK)
     within = _excess_in_range(slow, typical)
     cause: str = Text("larger inputs than in the median step")
     if within:
@@ -462,7 +462,8 @@ def place_words(place: model.HostPlace) -> str:
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if _waits_for_gil(place):
         return Text(
-            "still in {inside} after its operator has ended: another Python thread probably holds the GIL",
+            "in {inside}, which has not returned although its operator has ended: another Python thread probably holds"
+            " the GIL",
             inside,
         )
     if place.inside and place.around:
@@ -471,7 +472,8 @@ def place_words(place: model.HostPlace) -> str:
         return Text("in {inside}", inside)
     if place.saving:
         return Text(
-            "after {operator} ran once for each tensor, as in state_dict(): probably weights are being saved or sent",
+            "after {operator} has run once for each tensor, as in state_dict(), where weights are probably being saved"
+            " or sent",
             place.before,
         )
     if place.before and place.after:
@@ -531,8 +533,8 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         )
         evidence = sentences(evidence, equal)
         certainty = Text(
-            "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because many steps have"
-            " nearly the same time without operators"
+            "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because the time without"
+            " operators is nearly the same in many steps"
         )
     headline, saving = _idle_headline(places, idle, share, is_timer=bool(spread))
     if further:
@@ -775,7 +777,7 @@ def _diagnose_compilation(profile: model.RankProfile) -> model.Diagnosis | None:
         return None
     affected = sum(2 * step.compiling_ns * len(steps) >= compiling for step in steps)
     evidence = Text(
-        "torch.compile takes {time} in {affected} of {count} steps, {share} of the time of all steps.",
+        "torch.compile takes {time} in total, in {affected} of {count} steps: {share} of the time of all steps.",
         time=in_ms(compiling), affected=affected, count=len(steps), share=percent(compiling / whole, 0),
     )  # fmt: skip
     saving = compiling // len(steps)
@@ -893,7 +895,7 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
     for label, ns in labels:
         if 2 * ns >= whole:
             return Text(
-                "No device data; {share} of the time passes in {operators}",
+                "No device data; {share} of the time is spent in {operators}",
                 share=percent(ns / whole, 0),
                 operators=label,
             )
@@ -919,11 +921,12 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
         )
         evidence = sentences(evidence, stretch)
     headline = Text(
-        "No device data; for {share} of the time, the host runs no operator, at different places in each step", share
+        "No device data; for {share} of the time, the host runs no operator, at places that differ from step to step",
+        share,
     )
     if len(profile.host_steps) == 1:
         headline = Text(
-            "No device data; for {share} of the time, the host runs no operator, at many different places", share
+            "No device data; for {share} of the time, spread over many places, the host runs no operator", share
         )
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(

@@ -27,7 +27,7 @@ _SNAPSHOT = Foreign(
     ),
 )
 _ZIP = Foreign(Text("a zip archive"), Text("unpack the archive, then run the same command with the unpacked folder"))
-_PERFETTO = Foreign(Text("a trace of Perfetto"), Text("open the file in ui.perfetto.dev"))
+_PERFETTO = Foreign(Text("a trace written by Perfetto"), Text("open the file in ui.perfetto.dev"))
 
 _ARCHIVE = Foreign(Text("an archive"), Text("unpack the archive, then run the same command with the unpacked folder"))
 _PACKED = Foreign(
@@ -79,7 +79,7 @@ _ENDS = {
     ".ncu-rep": Foreign(Text("a trace of Nsight Compute"), Text("open the file with ncu-ui or `ncu --import FILE`")),
     ".pftrace": _PERFETTO, ".perfetto-trace": _PERFETTO,
     ".rpd": Foreign(Text("a trace of rocmProfileData"), Text("open the file with the tools of rocmProfileData")),
-    ".xplane.pb": Foreign(Text("a trace of XLA"), Text("open the file in TensorBoard")),
+    ".xplane.pb": Foreign(Text("a trace written by XLA's profiler"), Text("open the file in TensorBoard")),
     "snapshot.pickle": _SNAPSHOT, "memory.pickle": _SNAPSHOT, ".zip": _ZIP,
     ".tar": _ARCHIVE, ".tar.gz": _ARCHIVE, ".tgz": _ARCHIVE, ".tar.xz": _ARCHIVE, ".tar.zst": _ARCHIVE,
     ".tar.bz2": _ARCHIVE, ".7z": _ARCHIVE,

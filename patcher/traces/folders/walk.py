@@ -186,8 +186,8 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
         cause = Text("{folder} has tables of torch_npu, but neither trace_view.json nor a database", trace.name)
         if not npu_folders.has_raw(trace):
             hint = Text(
-                "the raw data was deleted, so the trace cannot be parsed again: copy trace_view.json, the database or"
-                " {step_table} into this folder",
+                "the raw data was deleted, so the trace cannot be parsed again: if you have trace_view.json, the"
+                " database or {step_table} elsewhere, copy one of them into this folder",
                 ascend_tables.STEPS,
             )
     elif _folder_kind(trace) == CANN:

@@ -110,7 +110,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
             if budget.steps >= 0:
                 raise
             cause = Text(
-                "reading the database takes SQLite more than {limit:,} instructions, too many for a file of this size",
+                "SQLite needs more than {limit:,} instructions to read the database, too many for a file of this size",
                 budget.most,
             )
             raise sqlite3.OperationalError(cause) from None

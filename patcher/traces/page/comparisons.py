@@ -33,10 +33,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
             ],
         ),
         alert(
-            Text(
-                "The two sides of this comparison are not comparable; they were compared only because of --force."
-                " Reasons:"
-            ),
+            Text("The two sides were compared only because of --force. They are not comparable, for these reasons:"),
             comparison.refused,
         ),
         tag("p", _verdict(comparison), class_="verdict"),

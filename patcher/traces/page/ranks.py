@@ -55,9 +55,9 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         for at, (profile, lanes) in enumerate(pairs)
     ]
     about = Text(
-        "Step #{number} of each rank, or the rank's median step if #{number} is not drawn for it. Each row begins at"
-        " the left edge, because the ranks' clocks may differ. In a row, computing is above, communication and copies"
-        " are below.",
+        "Step #{number} of each rank, or the rank's median step if #{number} is not drawn for that rank. Each row"
+        " begins at the left edge, because the ranks' clocks may differ. In a row, computing is above, communication"
+        " and copies are below.",
         number,
     )
     spans = [span for _, lanes in pairs for row in lanes.streams.values() for span in row]

@@ -97,7 +97,7 @@ def test_commands_of_rlpatch_are_said_as_they_can_be_typed_here(typed: Typed, si
         "the file was replaced and no longer has this patch (to make rlpatch forget the patch: python3 patch.pyz revert)"
         in typed("status", "--path", site).out
     )
-    assert f"`python3 patch.pyz diff --path {site}` shows every line" in typed("apply", "--path", site).out
+    assert f"`python3 patch.pyz diff --path {site}` shows every inserted line" in typed("apply", "--path", site).out
 
 
 def test_a_diff_is_bytes_and_quiet_is_quiet(typed: Typed, site: Path) -> None:

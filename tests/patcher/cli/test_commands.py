@@ -445,7 +445,7 @@ class TestStatus:
         said = run("status", "--path", "site", code=10).stderr
         assert str(site / WORKER) in said
         assert "next: rlpatch apply vllm-ascend --decode 30:60" in said
-        assert "it was replaced or removed since and no longer has the patch" in run("revert", "--path", "site").stdout
+        assert "it has been replaced or removed, and no longer has the patch" in run("revert", "--path", "site").stdout
         assert (site / WORKER).read_text() == newer
         assert not (site / ".rlpatch").exists()
 
@@ -693,7 +693,7 @@ def test_explain_shows_the_places_of_the_other_stages(
     said = run("explain", "vllm-ascend", "--path", "other")
     assert f"in the installed file: {WORKER}:" in said.stdout
     assert "_rlpatch_graph_capture" not in "".join(line for line in said.stdout.splitlines() if " here: " in line)
-    assert ("statements “self.model_runner.capture_model()” or" in " ".join(said.stderr.split())) == warned
+    assert ("statements of the form “self.model_runner.capture_model()” or" in " ".join(said.stderr.split())) == warned
 
 
 def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
@@ -874,12 +874,12 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
         ((), None),
         (
             ("--markers",),
-            "  marked as named ranges in the trace: the rollout or training stage with each of its steps\n",
+            "  marked as named ranges in the trace: the rollout stage or training stage, and each step in it\n",
         ),
         (("--module-ranges",), "  marked as named ranges in the trace: every call of an nn.Module\n"),
         (
             ("--markers", "--module-ranges"),
-            "  marked as named ranges in the trace: the rollout or training stage with each of its steps and every call of an nn.Module\n",
+            "  marked as named ranges in the trace: the rollout stage or training stage, and each step in it and every call of an nn.Module\n",
         ),
     ],
 )

@@ -106,8 +106,18 @@ def test_config_shows_every_setting_and_its_file(team: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "cause", "hint"),
     [
-        ("rlpatch.toml", 'decod = "1:2"', "decod in the configuration is not an option", "did you mean decode?"),
-        ("rlpatch.toml", "force = true", "force in the configuration is not an option", "rlpatch apply --help"),
+        (
+            "rlpatch.toml",
+            'decod = "1:2"',
+            "decod in the configuration is not the name of an option",
+            "did you mean decode?",
+        ),
+        (
+            "rlpatch.toml",
+            "force = true",
+            "force in the configuration is not the name of an option",
+            "rlpatch apply --help",
+        ),
         ("rlpatch.toml", 'decode = "60:30"', "--decode 60:30 is empty", "--decode 60:61"),
         ("rlpatch.toml", "at-tail = -1", "--at-tail -1 is not a whole number from", "--at-tail 2"),
         ("rlpatch.toml", "ranks = {}", "ranks in the configuration must be a string, a number", 'ranks = "…"'),
@@ -204,11 +214,11 @@ def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
             3,
         ),
         ("targets = '-q'", "-q is an option, and `targets` in the configuration takes only targets", 1),
-        ("\nforce = true", "force in the configuration is not an option", 2),
-        ("ray = 'auto'", "ray in the configuration is not an option", 1),
-        ("[presets.tail]\njson = true", "json in the configuration is not an option", 2),
+        ("\nforce = true", "force in the configuration is not the name of an option", 2),
+        ("ray = 'auto'", "ray in the configuration is not the name of an option", 1),
+        ("[presets.tail]\njson = true", "json in the configuration is not the name of an option", 2),
         (f"{'k' * 5000} = 1", f"{'k' * 40}… in the configuration", 1),
-        ('"\\u001b[31m" = 1', "'\\x1b[31m' in the configuration is not an option", None),
+        ('"\\u001b[31m" = 1', "'\\x1b[31m' in the configuration is not the name of an option", None),
         ("decode = true", "decode in the configuration needs a value", 1),  # the next word would be its value
         ("python = true", "python in the configuration needs a value", 1),
         ("facts = '--force'", "facts in the configuration must be true or false", 1),  # a word of its own

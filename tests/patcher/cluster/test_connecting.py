@@ -56,8 +56,8 @@ def test_a_word_that_means_no_node_is_an_error_with_those_that_there_are(word: s
     with pytest.raises(Problem) as caught:
         choose_nodes([word], NODES)
     assert caught.value.kind is Kind.USAGE
-    assert "names of nodes (head, worker1, worker2)" in caught.value.hint
-    assert "resources (CPU>0, NPU>0) and the word has-target" in caught.value.hint
+    assert "node names (head, worker1, worker2)" in caught.value.hint
+    assert "resource names (CPU>0, NPU>0) or the word has-target" in caught.value.hint
 
 
 class FakeRay(SimpleNamespace):

@@ -38,7 +38,7 @@ def removal(pristine: bytes, after: bytes) -> Removal:
 )
 def test_what_becomes_of_each_file_of_a_patch(after: bytes, dry_run: bool, line: str) -> None:
     found = removal(b"pristine", after)
-    forgotten = "  nothing to revert in b.py: it was replaced or removed since and no longer has the patch"
+    forgotten = "  nothing to revert in b.py: it has been replaced or removed, and no longer has the patch"
     assert list(found.lines(dry_run=dry_run)) == ["vllm rollout in /site", line, forgotten]
     assert list(found.payload(("n1",))) == [
         RevertedFile("/site", "a.py", True, ("n1",)),
@@ -56,6 +56,6 @@ def test_a_diff_has_one_root() -> None:
 
 
 def test_what_can_be_done_next() -> None:
-    assert next_lines("vllm")[0] == f"next: `{CommandLine('diff', 'vllm')}` shows every line"
+    assert next_lines("vllm")[0] == f"next: `{CommandLine('diff', 'vllm')}` shows every inserted line"
     assert restart_lines([RunningProcess("17 vllm", here=True)])[1:] == ["  17 vllm"]
     assert len(restart_lines()) == 1

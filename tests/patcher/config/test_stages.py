@@ -65,7 +65,7 @@ def test_a_stage_without_a_window(words: str) -> None:
         ),
         (
             "--stage weight-sync --replicas decode",
-            "--replicas decode cannot be used with a weight sync, because each sync covers all servers of a replica",
+            "--replicas decode cannot be used with a weight sync: it chooses single servers, but each sync covers all servers of a replica",
         ),
         ("--decode 1:2 --replicas encode", "--replicas encode is not a whole number from 0 to"),
         ("--decode 1:2 --replicas all,prefill", "--replicas all,prefill: "),

@@ -330,13 +330,13 @@ def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tup
     [
         (
             ("capture()", "record()"),
-            "0 statements “self.runner.capture(...)” or “x = self.runner.capture(...)” in start",
+            "0 statements of the form “self.runner.capture(...)” or “x = self.runner.capture(...)” in start",
         ),
-        (("used = self.runner.capture()", "return self.runner.capture()"), "0 statements “"),
-        (("capture()", "capture().bytes"), "0 statements “"),
-        (("used = self.runner.capture()", "used = 1 + self.runner.capture()"), "0 statements “"),
-        (("used = self.runner.capture()", "used = 1; self.runner.capture()"), "0 statements “"),
-        (("used = self.runner.capture()", "used += self.runner.capture()"), "0 statements “"),
+        (("used = self.runner.capture()", "return self.runner.capture()"), "0 statements of the form “"),
+        (("capture()", "capture().bytes"), "0 statements of the form “"),
+        (("used = self.runner.capture()", "used = 1 + self.runner.capture()"), "0 statements of the form “"),
+        (("used = self.runner.capture()", "used = 1; self.runner.capture()"), "0 statements of the form “"),
+        (("used = self.runner.capture()", "used += self.runner.capture()"), "0 statements of the form “"),
         (
             (
                 "        if not self.eager:\n            # the graphs\n            used",
@@ -344,7 +344,7 @@ def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tup
             ),
             "0 stat",
         ),
-        (("self.runner.dummy(size)", "self.runner.capture(size)"), "2 statements “"),
+        (("self.runner.dummy(size)", "self.runner.capture(size)"), "2 statements of the form “"),
     ],
 )
 def test_any_other_number_of_calls_is_refused(edit: tuple[str, str], cause: str) -> None:
@@ -366,7 +366,7 @@ def test_a_line_may_go_behind_a_statement_of_the_top_level_too() -> None:
         "enter()  # rlpatch: vllm-ascend rollout\n        self.runner.dummy(size)\n        leave()  # rlpatch" in after
     )
     assert markers.strip(after.encode()).decode() == top
-    with pytest.raises(Problem, match=r"0 top-level statements “.*” or “x = .*” in start"):
+    with pytest.raises(Problem, match=r"0 top-level statements of the form “.*” or “x = .*” in start"):
         started(START, site)  # it is nested there
 
 

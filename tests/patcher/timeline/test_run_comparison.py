@@ -167,7 +167,7 @@ def test_a_change_that_tokens_hide_is_found_at_equal_tokens() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        (with_tokens([500] * 8), with_tokens([1700] * 8, seed=1), "either all steps of a side"),
+        (with_tokens([500] * 8), with_tokens([1700] * 8, seed=1), "either all steps on one side"),
         (
             [step(at, {"decode": 1}, None) for at in range(8)],
             with_tokens(range(500, 1300, 100)),

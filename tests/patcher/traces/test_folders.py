@@ -301,7 +301,7 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
     ("name", "content", "why"),
     [
         ("run.nsys-rep", b"x", "a report of Nsight Systems that has not been exported"),
-        ("a.pftrace", b"x", "a trace of Perfetto"),
+        ("a.pftrace", b"x", "a trace written by Perfetto"),
         ("a.zip", b"x", "a zip archive"),
         (
             "vm_77.1795321056.pt.trace.json",
@@ -368,7 +368,7 @@ def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) ->
 
 OTHERS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "nsys": ("a.nsys-rep", lambda file: file.write_bytes(b"x"), "is a report of Nsight Systems"),
-    "Perfetto": ("a.pftrace", lambda file: file.write_bytes(b"x"), "is a trace of Perfetto"),
+    "Perfetto": ("a.pftrace", lambda file: file.write_bytes(b"x"), "is a trace written by Perfetto"),
     "memory of any name": ("a.bin", lambda file: file.write_bytes(pickle.dumps({})), "is a memory snapshot of torch"),
     "page of any name": ("a.bin", lambda file: file.write_bytes(b"<!DOCTYPE html>"), "is an HTML page"),
     "zip of any name": ("a.json", lambda file: file.write_bytes(b"PK\3\4rest"), "is a zip archive"),

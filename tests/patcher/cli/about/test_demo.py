@@ -49,10 +49,10 @@ def test_people_read_every_command_and_the_verdict(run, monkeypatch: pytest.Monk
     monkeypatch.setattr("patcher.commands.about.demonstrating.download", fetched)
     said = run("demo")
     assert len(said.stdout.splitlines()) < 80, "the calls, not every line"
-    assert "See every inserted line with `rlpatch demo -v`" in said.stdout
+    assert "`rlpatch demo -v` shows every inserted line" in said.stdout
     assert "downloading vllm-ascend==0.11.0rc1 …" in said.stderr
     assert "\n$ rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60 --path site\n" in said.stdout
-    assert said.stdout.endswith("again: every byte, mode and time is the same as before.\n")
+    assert said.stdout.endswith("again: every byte, mode and time is the same as before the patch.\n")
 
 
 def test_all_lines_are_shown_where_they_are_asked_for(run, site: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_command_that_fails_ends_the_demo_with_its_code(run, site: Path, monke
 def test_a_tree_that_is_not_as_before_is_a_failure_to_be_reported(run, site: Path, monkeypatch) -> None:
     hashes = iter("abc")
     monkeypatch.setattr("patcher.commands.about.demonstrating._hash", lambda _tree: next(hashes))
-    assert "the copy of the release differs from the original: the copy's hash is c" in (
+    assert "after patch and revert, the copy of the release is not the same as before: its hash is c" in (
         said := run("demo", "--path", site, code=1).stderr
     )
     assert "next: please report this as a bug of rlpatch" in said

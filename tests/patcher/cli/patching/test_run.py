@@ -130,7 +130,10 @@ def test_what_is_patched_on_disk_already_runs_as_it_is(lent: Run, run, site: Pat
     run("apply", *TARGET)
     done = lent(*TARGET, "--", "python", "-B", "-c", SHOW + "; raise SystemExit(3)", code=3)
     assert done.stdout == "True\n"
-    assert "the installed files already have these patches, so the command runs unchanged" in done.stderr
+    assert (
+        "the installed files already have these patches, so rlpatch runs the command without changing any file"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
 def test_captures_of_one_rank_are_said_not_to_have_met(trace: Path, tmp_path: Path) -> None:
     other = steps(4).torch(tmp_path / "other_dp0_rank0_2.2.pt.trace.json")
     assert (
-        "note: cannot tell which rank waits for which: the traces are not from different ranks of one window\n"
+        "note: cannot tell which rank waits for which: needs several ranks of one window\n"
         in typed("report", trace, other).stderr
     )
 
@@ -315,7 +315,7 @@ def test_a_run_on_cpus_is_told_stage_by_stage_by_its_operators(cpu: Path, tmp_pa
     assert result.exit_code == 0
     assert "withdrawn" not in result.stdout
     rollout, training = result.stdout.split("== update-policy actor ==\n")
-    assert rollout.startswith("== rollout ==\nNo device data; 90 % of the time passes in aten::mm\n")
+    assert rollout.startswith("== rollout ==\nNo device data; 90 % of the time is spent in aten::mm\n")
     assert "The longest: aten::mm (100 %)." in " ".join(rollout.split())
     assert "cold" not in rollout
     assert training.startswith("The first recorded step takes much longer than the others")

@@ -27,7 +27,7 @@ def test_the_page_has_the_sentences_what_differs_and_all_tables() -> None:
     assert re.findall(r"<p class=\"verdict\">(.*?)</p>|<p>(.*?)</p>", text)[:5] == [
         ("slower by 1 s", ""), ("", "tokens unknown"), ("", "no more"), ("", "Difference between the two sides: packages."), ("", "few steps")
     ]  # fmt: skip
-    assert "Reasons:other <trainers>" in Seen(text).text
+    assert "for these reasons:other <trainers>" in Seen(text).text
     for _, table in comparison_tables.of_comparison(comparison):
         assert str(table_section(table, 200)) in text
     assert "score 199" in text

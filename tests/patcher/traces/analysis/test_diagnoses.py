@@ -101,7 +101,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that end on the host after the next mark begins",
     ),
     "a step that begins before the one in front of it": (
-        Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device earlier",
+        Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
     ),
     "events of categories that nobody knows": (
         GOOD, {"unread": Counter(a=1_200, b=5, c=3, d=2)}, "events", "rlpatch left out events of unknown categories: a (1,200), b (5), c (3).",
@@ -208,7 +208,7 @@ def test_a_failed_check_withdraws_what_rests_on_it(
     assert [finding.severity for finding in good.findings] == ["note" if check == "host" else "problem"]
     assert bad.findings == ()
     assert title in bad.verdict.title
-    assert "why (withdrawn verdicts: " in bad.verdict.withdrawn[0]
+    assert "why (verdicts that rlpatch therefore withdraws: " in bad.verdict.withdrawn[0]
     if withdraws != checks.EVERY:
         assert ", ".join(withdraws) in bad.verdict.withdrawn[0]
 
@@ -394,7 +394,7 @@ def test_what_lies_before_the_first_kernel_is_no_slow_unit() -> None:
     assert found.verdict.title == TITLES["compute"]
     alone = report(capture(units[0]))
     assert [(one.id, one.saving_ns) for one in alone.findings] == [("lead-in", 60 * MS), ("compute", None)]
-    assert found.verdict.guide.startswith("Counted as in torch_npu's step_trace_time, Free time is 0.0 %")
+    assert found.verdict.guide.startswith("Free time, as torch_npu's step_trace_time counts it, is 0.0 %")
 
 
 def test_a_unit_without_a_kernel_is_no_median() -> None:

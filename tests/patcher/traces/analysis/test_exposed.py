@@ -140,4 +140,4 @@ def test_the_headline_names_the_collective_with_over_half_of_the_communication(
     profile = RankProfile("r0", "torch", 0, "H100", (unit,), collectives=tuple(collectives))
     found = exposed.diagnose_communication(profile, [profile], meetings())
     assert found
-    assert found.title == "Exposed communication" + bool(kind) * f"; most communication time: {kind}"
+    assert found.title == "Exposed communication" + bool(kind) * f"; collective with the most time: {kind}"

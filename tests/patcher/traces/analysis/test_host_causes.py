@@ -52,13 +52,13 @@ def steps(operators: Mapping[str, int], places: Mapping[HostPlace, int]) -> list
 
 
 STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | None]] = {
-    "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time passes in aten::_linalg_svd", None),
-    "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time passes in matmuls", None),
-    "copies": ({"aten::copy_": 60, "aten::mm": 40}, {}, "60 % of the time passes in aten::copy_", None),
+    "one operator": ({"aten::_linalg_svd": 60, "aten::mm": 30}, {}, "67 % of the time is spent in aten::_linalg_svd", None),
+    "several matmuls": ({"aten::mm": 40, "aten::addmm": 30, "aten::relu": 30}, {}, "70 % of the time is spent in matmuls", None),
+    "copies": ({"aten::copy_": 60, "aten::mm": 40}, {}, "60 % of the time is spent in aten::copy_", None),
     "filled tensors": ({"aten::fill_": 49, "aten::zero_": 2, "aten::mm": 49}, {}, "on the host, operators take", None),
     "some copies": ({"aten::copy_": 40, "aten::mm": 35, "aten::relu": 25}, {}, "on the host, operators take", None),
-    "a backward hook": ({"BackwardHookFunctionBackward": 60, "aten::mm": 40}, {}, "passes in BackwardHookFunctionBackward", None),
-    "torch's own backward": ({"AddmmBackward0": 60, "aten::mm": 40}, {}, "passes in AddmmBackward0", None),
+    "a backward hook": ({"BackwardHookFunctionBackward": 60, "aten::mm": 40}, {}, "is spent in BackwardHookFunctionBackward", None),
+    "torch's own backward": ({"AddmmBackward0": 60, "aten::mm": 40}, {}, "is spent in AddmmBackward0", None),
     "no operator alone": ({"aten::mm": 30, "aten::relu": 40, "aten::copy_": 30}, {}, "on the host, operators take", None),
     "three functions": (
         {"aten::mm": 30}, {SORT: 30, RANDOM: 25, STACK: 15},
@@ -98,7 +98,7 @@ def test_a_fifth_of_a_step_beside_the_operators_is_on_the_first_screen(
 
 
 SLOW: dict[str, tuple[Mapping[int, Mapping[HostPlace, int]], int, str]] = {
-    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time passes after the last operator (aten::add_)"),
+    "one of eight": ({5: {UNKNOWN: 300}}, 0, "One step takes much longer than the others: most of the additional time is spent after the last operator (aten::add_)"),
     "the first": ({0: {SORT: 300}}, 0, "The first recorded step takes much longer than the others: most of"),
     "three of eight": ({1: {SORT: 300}, 3: {SORT: 300}, 5: {SORT: 300}}, 0, "3 of 8 steps take much longer"),
     "one, beside two that are a little longer": ({1: {SORT: 20}, 3: {SORT: 20}, 5: {SORT: 300}}, 0, "One step takes"),
@@ -140,17 +140,17 @@ EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     ),
     "half is compiled": (step(0, {"aten::mm": 20}, {}, compiling_ns=5 * MS), step(1, MATMULS, {}), "torch.compile compiles"),
     "less is compiled": (step(0, {"aten::mm": 20}, {}, compiling_ns=4 * MS), step(1, MATMULS, {}), ""),
-    "half is at one place": (step(0, {"aten::mm": 15}, {SORT: 5}), step(1, MATMULS, {}), "passes in built-in function sort"),
+    "half is at one place": (step(0, {"aten::mm": 15}, {SORT: 5}), step(1, MATMULS, {}), "is spent in built-in function sort"),
     "less is at one place": (step(0, {"aten::mm": 16}, {SORT: 4}), step(1, MATMULS, {}), ""),
-    "half is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 5}, {SORT: 2, RANDOM: 2, STACK: 1}), step(1, MATMULS, {}), "passes in aten::sort"),
+    "half is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 5}, {SORT: 2, RANDOM: 2, STACK: 1}), step(1, MATMULS, {}), "is spent in aten::sort"),
     "less is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 4}, {SORT: 2, RANDOM: 2, STACK: 2}), step(1, MATMULS, {}), ""),
     "half is in a range": (
         step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"loop": 21 * MS, "validate": 6 * MS}),
-        step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "passes in validate",
+        step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "is spent in validate",
     ),
     "less is in a range": (
         step(0, {"aten::mm": 15, "aten::relu": 5}, {}, ranges={"loop": 20 * MS, "validate": 4 * MS}),
-        step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "passes in aten::mm",
+        step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "is spent in aten::mm",
     ),
     "fewer operators": (step(0, {}, {SORT: 7, RANDOM: 7, STACK: 7, GLOO: 7}), step(1, MATMULS, {}), ""),
     "larger inputs": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, "[[1]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL, "[[1]]"}}), "larger inputs"),

@@ -199,7 +199,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
     "more operators in one step": (more, "outlier", 24_512_250, "aten::uniform_ 196.00 ms", "5 203.11 29.0 196.00 53 4"),
-    "a range in one step": (validate, "outlier", 25_012_500, "passes in the range validate", "5 203.11 67.6 200.10 53 3"),
+    "a range in one step": (validate, "outlier", 25_012_500, "is spent in the range validate", "5 203.11 67.6 200.10 53 3"),
     "compiling again": (recompile, "host-compile", 62_501_250, "torch.compile", "500.01 5 8 95"),
     "one large operator": (big, "host-operators", None, "aten::_linalg_svd", "100 203.00 99 0 0"),
     "a backward on another thread": (autograd, "host-operators", None, "aten::mm_backward", "100 33.00 91 3 3"),
@@ -243,7 +243,7 @@ def test_the_cause_that_was_put_in_is_the_headline(
     [
         (loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection"),
         (judge, "built-in method poll (within reward.py(3): ask_judge)"),
-        (locked, "still in built-in method rand after its operator has ended"),
+        (locked, "in built-in method rand, which has not returned although its operator has ended"),
     ],
 )  # fmt: skip
 def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, named: str) -> None:
@@ -280,32 +280,32 @@ def save_or_validate(loop: Loop, number: int) -> None:
 SLOW_STEPS: dict[str, tuple[Inject, str, int]] = {
     "another model": (
         critic,
-        "Steps of two kinds alternate, and 3 of 8 take much longer than the others: most of the additional time passes in",
+        "Steps of two kinds alternate, and 3 of 8 take much longer than the others: most of the additional time is spent in",
         3 * 200,
     ),
     "a model that grows": (
         lambda loop, number: critic(loop, number, count=20 + number),
-        "3 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        "3 of 8 steps take much longer than the others: most of the additional time is spent in aten::uniform_",
         210 + 240 + 270,
     ),
     "another model in two steps": (
         lambda loop, number: critic(loop, number % 7),
-        "2 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        "2 of 8 steps take much longer than the others: most of the additional time is spent in aten::uniform_",
         2 * 200,
     ),
     "another model in successive steps": (
         lambda loop, number: critic(loop, number in (2, 3, 4)),
-        "3 of 8 steps take much longer than the others: most of the additional time passes in aten::uniform_",
+        "3 of 8 steps take much longer than the others: most of the additional time is spent in aten::uniform_",
         3 * 200,
     ),
     "a range": (
         lambda loop, number: loop.within(loop.annotations, "validate", lambda: critic(loop, number)),
-        "3 of 8 steps take much longer than the others: most of the additional time passes in validate",
+        "3 of 8 steps take much longer than the others: most of the additional time is spent in validate",
         3 * 200,
     ),
     "a pause beside another operator": (
         draw_and_pause,
-        "3 of 8 steps take much longer than the others: most of the additional time passes between aten::uniform_ and",
+        "3 of 8 steps take much longer than the others: most of the additional time is spent between aten::uniform_ and",
         3 * 210,
     ),
     "longer operators": (
@@ -316,7 +316,7 @@ SLOW_STEPS: dict[str, tuple[Inject, str, int]] = {
     "a cause of the other step alone": (longer_or_pause, "2 of 8 steps take much longer than the others", 399 + 200),
     "two causes": (
         save_or_validate,
-        "2 of 8 steps take much longer than the others; in the slowest one, most of the additional time passes before",
+        "2 of 8 steps take much longer than the others; in the slowest step, most of the additional time is spent before",
         300 + 200,
     ),
 }
@@ -482,7 +482,12 @@ LONG, WIDE = "[[448, 256], [256, 256]]", "[[64, 1024], [1024, 1024]]"
     ("slow", "usual", "title", "advice"),
     [
         ({SMALL: 3, LONG: 1}, {SMALL: 4}, "larger inputs than in the median step", "similar in size"),
-        ({SMALL: 3, WIDE: 1}, {SMALL: 4}, "layers with larger weights than in the median step", "another model"),
+        (
+            {SMALL: 3, WIDE: 1},
+            {SMALL: 4},
+            "layers with larger weights than those of the median step",
+            "another model",
+        ),
         ({SMALL: 1, LONG: 3}, {SMALL: 3, LONG: 1}, "", "special about this step"),
         ({SMALL: 4}, {SMALL: 4}, "the same operators on inputs of the same sizes took longer", "OMP_NUM_THREADS"),
     ],
@@ -533,7 +538,7 @@ def test_steps_with_other_sizes_alternate(tmp_path: Path) -> None:
     ]
     first = headline(analysis.reported([replace(made, host_steps=tuple(steps))]))
     assert first.title == (
-        "Steps of two kinds alternate, and 4 of 8 take much longer than the others: layers with larger weights than in"
+        "Steps of two kinds alternate, and 4 of 8 take much longer than the others: layers with larger weights than those of"
         " the median step"
     )
 
@@ -560,7 +565,7 @@ def test_a_step_that_does_more_work_is_the_headline_from_a_tenth_of_the_time_on(
     assert found.id == first
     if first == "outlier":
         assert found.title.endswith(
-            "larger inputs than in the median step; most of the additional time passes in micro_batch_2"
+            "larger inputs than in the median step; most of the additional time is spent in micro_batch_2"
         )
 
 
@@ -707,7 +712,7 @@ def test_operators_that_run_for_less_than_half_are_no_verdict(tmp_path: Path) ->
             loop.sleep(40 * MS if at == number else 0)
 
     first = headline(analysis.reported([profile(inject, tmp_path)]))
-    assert "at different places in each step" in first.title
+    assert "at places that differ from step to step" in first.title
     assert "between aten::op7 and aten::randn, 40.00 ms in step 7" in first.evidence
 
 
@@ -788,7 +793,7 @@ def test_a_device_without_kernels_that_are_known_is_said(
     assert any(says in line for line in report.verdict.withdrawn) != on_host
     unknown = "hpu_kernel" in says
     assert any(finding.id == "host-operators" for finding in report.findings) != unknown
-    assert ("78 % of the time passes in aten::mm" in report.verdict.title) != unknown
+    assert ("78 % of the time is spent in aten::mm" in report.verdict.title) != unknown
     assert ("the host may be waiting for the device" in report.verdict.title) != (on_host or unknown)
 
 

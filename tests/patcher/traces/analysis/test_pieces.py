@@ -96,7 +96,7 @@ def test_the_uncounted_iterations_before_a_piece_are_known_from_the_one_before(p
 
 def test_the_units_that_carry_the_profilers_start_are_named_and_blamed_for_nothing(pieces: list[Path]) -> None:
     said = CliRunner().invoke(rlpatch, ["report", *map(str, pieces), "-v"]).stdout
-    assert "saved as 3 traces" in said
+    assert "saved in 3 traces" in said
     assert "#34, #37 include the profiler's start-up cost" in said
     assert "Step 34" not in said
     assert "Step 37" not in said

@@ -73,7 +73,7 @@ def test_slow_steps_are_the_verdict_if_they_have_most_of_the_idle_time(
         (SlowSteps((7, 9), 5 * MS, ""), 1, "steps 7, 9 take up to 5.00 ms longer than the median step"),
         (
             SlowSteps((7, 9), 5 * MS, "why"), 2,
-            "rank 1: steps 7, 9 take up to 5.00 ms longer than the median step; in the slowest one, why",
+            "rank 1: steps 7, 9 take up to 5.00 ms longer than the median step; in the slowest step, why",
         ),
         (None, 2, "One step takes much longer than the others; averaged over all steps, the cost is 1.00 ms per step"),
     ],
@@ -168,8 +168,8 @@ def test_the_kernel_with_most_of_the_additional_time_is_named(name: str, usual: 
     (finding,) = (found for found in made.findings if found.id == "outlier")
     assert finding.title.endswith(f"most of the additional time is {title}")
     times = {
-        "attention": "attention takes 40.00 ms there, but 4.00 ms",
-        "": "takes 40.00 ms there, but less than 2.00 ms",
+        "attention": "attention takes 40.00 ms in this step, but 4.00 ms",
+        "": "takes 40.00 ms in this step, but less than 2.00 ms",
     }
     assert (times[usual] in finding.evidence) == bool(name)
 
@@ -209,7 +209,7 @@ def test_the_host_tells_which_step_is_delayed(on_host: tuple[int, ...], title: s
 @pytest.mark.parametrize(
     ("call", "covered", "cause", "advice"),
     [
-        ("save", 46, "passes in save", "look at what the host does in save"),
+        ("save", 46, "is spent in save", "look at what the host does in save"),
         ("save", 45, "in this part of the step: host-bound", "look at what the host does in save"),
         ("", 46, "in this part of the step: host-bound", "check what is special"),
     ],

@@ -121,7 +121,7 @@ def test_other_tables_without_that_of_the_steps_are_refused_with_what_is_needed(
         folders.traces_to_read(delivered(tmp_path / "a_ascend_pt", details=DETAILS))
     assert (
         refused.value.hint
-        == "the raw data was deleted, so the trace cannot be parsed again: copy trace_view.json, the database or step_trace_time.csv into this folder"
+        == "the raw data was deleted, so the trace cannot be parsed again: if you have trace_view.json, the database or step_trace_time.csv elsewhere, copy one of them into this folder"
     )
     (file,) = folders.traces_to_read(delivered(tmp_path / "b_ascend_pt", steps=STEPS.splitlines()[0]))
     with pytest.raises(Problem, match="has no steps") as refused:
