@@ -69,9 +69,10 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
 
 
 def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResult:
-    """Return a note on targets that are not installed, and on how they were checked; empty without such targets.
+    """Return a note that names the targets that are not installed; the result is empty without such targets.
 
-    `absent` has their names. If `is_checked` is False, no target was checked, and a line says that none is installed.
+    `absent` has them by name. If `is_checked` is False, no target was checked, and a line says instead that none is
+    installed.
     """
     if not absent:
         return StepResult()

@@ -249,9 +249,10 @@ def _load_part(
 
 
 def reason(load_check: LoadCheck) -> str:
-    """Return why what was recorded does not predict the time of a load, such as the tail, well enough.
+    """Return what is wrong with the predicted time of a load, such as prefill or the tail.
 
-    ``load_check`` must be one that failed.
+    Either it cannot be predicted, as no recorded iteration is like those of the load, or it differs from the measured
+    time by so many percent. ``load_check`` must be one that failed.
     """
     if not load_check.is_known:
         return Text(

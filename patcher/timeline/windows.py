@@ -425,9 +425,10 @@ def _paused(records: StepRecords, unit: KeptSpan) -> int:
 def _summarize_rollout(
     step: int, replica: int | None, number: int, single: bool, decodes: Sequence[Decodes], most_requests: int
 ) -> Rollout:
-    """Summarize a rollout by its decode steps: up to 20 usual ones from the middle on, the slowest, and the median.
+    """Summarize a rollout by its decode steps: a window of usual ones, the slowest one, and the median.
 
-    Usual is what takes at most twice the median. ``step`` is the driver's number, ``number`` the rollout's number in
+    Usual is what takes at most twice the median. The window reaches from the middle one of these to at most the 20th
+    behind it, with the slow ones between them. ``step`` is the driver's number, ``number`` the rollout's number in
     the engine; ``single`` tells whether it is the only one of the step. The first of ``decodes`` is the slowest only if
     there is no other. ``most_requests`` is the most at once.
     """

@@ -126,7 +126,7 @@ def _engine(stage: str) -> Recipe:
                 ),
             ),
         ),
-        structures=(Structure("", RELEASES, file, ("384fb5d642dd",), Text("one loop over the micro-batches")),),
+        structures=(Structure("", RELEASES, file, ("384fb5d642dd",), Text("a loop over all micro-batches")),),
         why=_WHY,
         how=Text(
             "inserts one line before the loop over micro-batches. It hands the loop to a probe in the actor or critic,"

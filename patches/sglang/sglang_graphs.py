@@ -67,7 +67,7 @@ FIRST = Recipe(
             Text("with this option, SGLang also profiles the graph capture; two profilers at once lose data or crash"),
         ),
         Note(
-            Text("to make the trace smaller, capture fewer batch sizes"),
+            Text("to make the trace smaller, let the engine capture graphs for fewer batch sizes"),
             Text(
                 "the warm-up run of each batch size is in the trace, too. --cuda-graph-max-bs (from 0.5.14 on"
                 " --cuda-graph-max-bs-decode) sets the largest batch size"

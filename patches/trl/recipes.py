@@ -167,9 +167,10 @@ def _update(trainer: _Trainer) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "inserts one line where a micro-batch begins. The training loop of transformers calls"
-            " floating_point_ops() at the end of a micro-batch and _maybe_log_save_evaluate() after the optimizer"
-            " step. rlpatch overrides both methods in the trainer's class"
+            "inserts one line where a micro-batch begins. To see where it ends, and when the optimizer step is done,"
+            " rlpatch overrides two methods in the trainer's class: floating_point_ops(), which the training loop of"
+            " transformers calls at the end of a micro-batch, and _maybe_log_save_evaluate(), which it calls after the"
+            " optimizer step"
         ),
         upstream=Text(
             "{file}, from {release} on, with transformers 4.56 or later",

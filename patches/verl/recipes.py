@@ -238,9 +238,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
         marks=(MINI,) if stage in UPDATES else (),
         probe=training.FOREIGN_LOOPS,
         insertions=(loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
-        structures=(
-            Structure("", engine.releases, file, engine.fingerprints, Text("one loop over the micro-batches")),
-        ),
+        structures=(Structure("", engine.releases, file, engine.fingerprints, Text("a loop over all micro-batches")),),
         why=WHY,
         how=Text(
             "inserts one line before the loop over micro-batches. Through this line, a probe in the worker counts the"

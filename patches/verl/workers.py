@@ -31,7 +31,7 @@ class _Loops(NamedTuple):
 def _once(method: str) -> _Loops:
     """Return the lines and windows of a method with one loop over micro-batches."""
     micros = loop(method, MICRO, "micro_batches", last=True, windows=(MICRO,))
-    return _Loops((_enter(method), micros, _end(method)), (MICRO, CALL), Text("one loop over the micro-batches"))
+    return _Loops((_enter(method), micros, _end(method)), (MICRO, CALL), Text("a loop over all micro-batches"))
 
 
 def _mini_batches(method: str) -> _Loops:

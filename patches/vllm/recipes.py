@@ -17,9 +17,9 @@ _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
     "the usual guides tell you to add torch.profiler with a schedule to the worker by hand. If __init__ creates the"
-    " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58."
-    " If step() is called after execute_model has returned, each recorded step combines the forward of one step with"
-    " the sampling of the step before"
+    " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58"
+    " instead of 30..59. If step() is called after execute_model has returned, each recorded step combines the forward"
+    " of one step with the sampling of the step before"
 )
 _REMOVE = Text(
     "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"

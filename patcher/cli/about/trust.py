@@ -48,7 +48,9 @@ def command(file: Path | None, remove: bool) -> CommandResult:
         return _result(path, (), line)
     interpreters = configured.read(source).interpreters
     if not interpreters:
-        return _result(path, (), Text("nothing to trust: {path} names no interpreter", path))
+        return _result(
+            path, (), Text("nothing to trust: {path} names no Python interpreter that rlpatch would start", path)
+        )
     if len(interpreters) > consent.MOST:
         count = len(interpreters)
         cause = Text(
@@ -95,7 +97,7 @@ def _interpreter_line(interpreter: str) -> str:
     real = os.path.realpath(program)
     if real == str(program):
         return Text("  rlpatch is allowed to start {program}", program)
-    return Text("  rlpatch is allowed to start {program}, a link to {target}", program=program, target=real)
+    return Text("  rlpatch is allowed to start {program}, a symbolic link to {target}", program=program, target=real)
 
 
 def _result(file: Path, interpreters: tuple[str, ...], *lines: str) -> CommandResult:

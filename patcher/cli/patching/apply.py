@@ -30,7 +30,8 @@ def command(
 ) -> CommandResult:
     """Patch TARGETs. If one of them fails, none is patched.
 
-    After `--`, type the command that will start the run. rlpatch only checks this command for other profilers.
+    After `--`, type the command that will start the run. rlpatch does not run this command, but looks for other
+    profilers in it.
 
     \b
     Examples:

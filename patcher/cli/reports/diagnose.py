@@ -65,7 +65,7 @@ OPTIONS = Group(
         type=click.IntRange(1, 20),
         default=3,
         metavar="N",
-        help="Ask the workers for windows at most N times. Default: 3.",
+        help="Request windows from the workers at most N times in the run. Default: 3.",
     ),
     Option(
         ["--steps"],

@@ -177,7 +177,9 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     if not collected.rows:
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
-        hint = Text("to record in the first rollout or training step of workers that start later, run {command}", again)
+        hint = Text(
+            "to record workers that start later, from their first rollout or training step on, run {command}", again
+        )
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _workers_of_target(collected, options)
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
@@ -379,9 +381,9 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
             "  the recording request goes to {workers} of {target}", workers=_worker_names(rows), target=target
         )
     values = {"window": options.words, "turn": options.turns, "number": request.at}
-    asked = Text("requested {window} in {turn} {number}", **values)
+    asked = Text("requested a recording of {window} in {turn} {number}", **values)
     if options.dry_run:
-        asked = Text("would request {window} in {turn} {number}", **values)
+        asked = Text("would request a recording of {window} in {turn} {number}", **values)
     if options.at is None:
         asked = Text("{request}, the first {turn} that no worker has reached yet", request=asked, turn=options.turns)
     expiry = Text(

@@ -392,7 +392,7 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     if part == "compute_ns" and (longer := _longer_kernel(profile, slowest, usual)):
         most = sentences(most, longer.evidence)
         if 2 * longer.ns > whole:
-            cause = Text("most of the additional time is computing in {kernel}", short(longer.name))
+            cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
     if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
         cause = joined(SEMICOLON, (cause, collective))
     if gap := _longer_gap(profile, slowest, usual):

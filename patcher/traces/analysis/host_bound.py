@@ -323,7 +323,7 @@ def _diagnose_before_first_kernel(profile: model.RankProfile, lead_in: int) -> m
         return model.Diagnosis("lead-in", "note", sentences(evidence, waits), None, certainty, "", profile.source)
     if longest:
         place = Text(
-            "The longest gap before the first kernel: {place}, {time}.",
+            "Longest gap between the start of a step and its first kernel: {place}, {time}.",
             place=place_in_words(longest),
             time=in_ms(longest.ns),
         )

@@ -691,8 +691,8 @@ def advice_on(place: model.HostPlace) -> str:
 def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose many small operators if a typical step has at least 100, and takes at most 20 µs for each; else None.
 
-    The saving in ns is the time of the short operators and the short pauses between them in a typical step. If the
-    steps take longer and longer, or less and less time, the headline says that.
+    The saving in ns is the time of the operators and pauses below 0.1 ms in a typical step. If the steps take longer
+    and longer, or less and less time, headline and advice are about that. Raises ValueError without host steps.
     """
     steps = profile.host_steps
     whole, small, usual_calls = (

@@ -110,7 +110,8 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
             if budget.steps >= 0:
                 raise
             cause = Text(
-                "SQLite needs more than {limit:,} instructions to read the database, too many for a file of this size",
+                "rlpatch stopped reading the database after {limit:,} SQLite instructions: a file of this size should"
+                " need fewer",
                 budget.most,
             )
             raise sqlite3.OperationalError(cause) from None

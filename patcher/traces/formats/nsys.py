@@ -76,8 +76,8 @@ def is_export(file: Path) -> bool:
 def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> list[NsysTrace]:
     """Return the trace of each process on each GPU in an SQLite export of nsys.
 
-    A range whose name matches ``mark_pattern`` marks a step. Raises Problem (TRACE), which names the table that cannot
-    be read.
+    Besides the known marks, a range whose name matches ``mark_pattern`` marks a step (None: no other range). Raises
+    Problem (TRACE), which names the table that cannot be read.
     """
     export = _Export(file, mark_pattern)
     with _as_trace_problem(file, Text("the database schema")), database.opened(file) as db:
