@@ -345,7 +345,8 @@ class _Planning(NamedTuple):
         return [
             Note(
                 Text(
-                    "skipped {classes}: recording there also needs {needed}, whose code was not found",
+                    "skipped {classes}: to record in these classes, rlpatch also needs {needed}, and did not find its"
+                    " code",
                     classes=joined(COMMA, names),
                     needed=needed,
                 )

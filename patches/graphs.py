@@ -14,7 +14,7 @@ STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
 
 MANY_SIZES = Note(
-    Text("to make the trace smaller, let the engine capture graphs for fewer batch sizes"),
+    Text("to make the trace smaller, capture graphs for fewer batch sizes"),
     Text(
         "the warm-up run of each batch size is in the trace, too. To set the batch sizes, use"
         " cudagraph_capture_sizes in --compilation-config"

@@ -150,8 +150,8 @@ _MSPROF_SAMPLE = _MSPROF_MODE._replace(
     name="PROFILER_SAMPLECONFIG",
     values=(("", State.OFF), ("0", State.UNKNOWN)),
     why=Text(
-        "msprof passes its settings in this variable and records from the program's start; while msprof records, newer"
-        " torch_npu profilers record nothing and report no error"
+        "msprof passes its settings in this variable and records from the program's start; while msprof records, the"
+        " profilers of newer torch_npu versions record nothing and report no error"
     ),
     off="unset PROFILER_SAMPLECONFIG",
 )

@@ -44,8 +44,9 @@ class Timeline(PackageStage):
     HOW = Text(
         "inserts one line at the start of each recorded function. Each call of the function is a span of the timeline;"
         " the span ends on return, on an exception, or when a generator is closed. To time the iterations of a loop,"
-        " rlpatch wraps the items that the loop runs over. If collectives block the host (gloo, MPI), the methods"
-        " Work.wait and DTensor.full_tensor of torch.distributed are replaced in memory, to measure how long they block"
+        " rlpatch wraps the iterable of the loop. If collectives block the host (gloo, MPI), rlpatch replaces the"
+        " methods Work.wait and DTensor.full_tensor of torch.distributed in memory, to measure how long the"
+        " collectives block"
     )
     REMOVE_WHEN = Text(
         "the patch is no longer needed once the framework itself writes a timeline of its processes, in a format that"

@@ -41,8 +41,8 @@ SLEEP = Insertion(
     where=Head(),
     line='self._rlpatch_stage("end_rollout", "sleep()")',
     why=Text(
-        "verl puts the engine to sleep after each rollout. If the engine runs in a single process, no empty"
-        " batch follows the last request, so only this call shows that the rollout has ended"
+        "verl puts the engine to sleep with this call after each rollout. An engine in a single process runs no empty"
+        " batch after the last request, so only this call shows that the rollout has ended"
     ),
 )
 PROFILE = Insertion(
@@ -79,7 +79,7 @@ def timeline_sites(class_name: str) -> tuple[Site, ...]:
     """
     iteration = Text("this function runs once per engine iteration")
     update = Text("the engine receives the weights for the next rollout")
-    memory = Text("the engine frees memory for training here, or allocates it again")
+    memory = Text("here the engine frees memory for training, or allocates that memory again")
     return (
         (f"{class_name}.execute_model", "iteration(self, scheduler_output)", iteration),
         *span_sites(class_name, "sync", update, *_UPDATES),

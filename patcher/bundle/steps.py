@@ -284,7 +284,7 @@ def _plan_lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
         for change in edit.changes:
             yield f"  {verb if change.before != change.after else 'unchanged'} {change.path}"
         if replaces:
-            yield f"  replaces: {' '.join(replaces.options)} (applied {replaces.applied_at})"
+            yield f"  replaces the patch of {replaces.applied_at}: {' '.join(replaces.options)}"
         yield f"  {plan.summary}"
         if plan.save_path:
             yield f"  traces go to {plan.save_path}; set RLPATCH_SAVE_PATH to use another folder for one run"

@@ -14,7 +14,7 @@ from patcher import __version__
 from patches import projects
 
 COMMANDS = {
-    "apply": ("patching.apply", "Patch targets, all of them or none."),
+    "apply": ("patching.apply", "Apply the patches of all targets, or of none."),
     "run": ("patching.run", "Run a command with patched targets, without changing any file."),
     "bundle": ("patching.bundle", "Write one file that patches targets on machines without rlpatch."),
     "diff": ("patching.diff", "Show every line that a patch has inserted or would insert."),

@@ -145,7 +145,9 @@ class _Reader(NamedTuple):
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
-            cause = Text("{target} is an option, and `targets` in the configuration takes only targets", wrong[0])
+            cause = Text(
+                "{target} is an option, not a target: do not list it in `targets` in the configuration", wrong[0]
+            )
             raise self._wrong(
                 cause, TARGETS, Text('list nothing but targets, for example: targets = ["vllm-ascend"]'), wrong[0]
             )

@@ -91,7 +91,7 @@ def distrust(file: Path) -> bool:
 
 def _unkept(error: Exception) -> Problem:
     cause = Text(
-        "rlpatch cannot change its record of whether it trusts this file: {reason}",
+        "cannot save whether rlpatch trusts this file: {reason}",
         getattr(error, "strerror", None) or error,
     )
     where = os.fsdecode(getattr(error, "filename", None) or "")
@@ -109,7 +109,9 @@ def _name(file: Path) -> str:
 
 def _require_own(status: os.stat_result, path: Path) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(0, Text("other users can write to the folder of the trust records"), str(path))
+        raise PermissionError(
+            0, Text("other users can write to the folder in which rlpatch records what you trust"), str(path)
+        )
 
 
 def _seal(source: ConfigurationFile, interpreter: str) -> str:

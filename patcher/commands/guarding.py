@@ -30,9 +30,9 @@ class TargetCheck(NamedTuple):
 
 _AGAIN = Text("the patch checks for other profilers again before it records")
 _UNSEEN = Text(
-    "these targets are not installed here, so rlpatch checks only the profiler switches known"
-    " for the typed version, or for all versions if you typed none. To check installed files,"
-    " too, add --path DIR or --python EXE"
+    "these targets are not installed here, so rlpatch checks only known profiler switches: those of the version in"
+    " your command, or those of all versions if it names none. To check installed files, too, add --path DIR or"
+    " --python EXE"
 )
 
 

@@ -40,7 +40,8 @@ class ProfileConfig(Options, Generic[StageT_co]):
     max_trace_gb: float = option(
         Amount("GB"),
         OUTPUT,
-        "Largest trace in GB, before compression. A window ends early, or does not open, if its trace would be larger.",
+        "Size limit of a trace in GB, before compression. A window ends early, or does not open, if its trace would be"
+        " larger.",
         default=0.0,
         shown="",
     )
@@ -50,7 +51,10 @@ class ProfileConfig(Options, Generic[StageT_co]):
         default=2.0,
     )  # fmt: skip
     live: bool = option(
-        Flag(), OUTPUT, "Let `rlpatch watch` on the same host show the number of the current step.", default=False
+        Flag(),
+        OUTPUT,
+        "Write the number of the current step where `rlpatch watch` on this host finds it.",
+        default=False,
     )
     facts: bool = option(
         Flag(negated=True),

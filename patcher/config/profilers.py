@@ -223,7 +223,7 @@ class TorchNpuSettings(ProfilerSettings):
             yield Note(Text("with several values of --export-type, torch_npu 2.1 writes only text"))
         if {"module", "stack"} & set(self.contents):
             yield Note(
-                Text("--contents with stack or module crashes torch_npu 2.10.0.post4"),
+                Text("torch_npu 2.10.0.post4 crashes when --contents includes stack or module"),
                 Text("in torch_npu versions other than 2.10.0.post4, stack and module in --contents slow down the run"),
             )
         yield from super().notes(ranges)
@@ -232,8 +232,8 @@ class TorchNpuSettings(ProfilerSettings):
             yield Note(Text("--module-ranges needs torch_npu 2.7 or later"), detail)
             if "cpu" not in self.contents or self.light:
                 detail = Text(
-                    "unless the trace contains host operators (cpu) and kernels, module_statistic cannot tell"
-                    " which module launched a kernel"
+                    "module_statistic can tell which module launched a kernel only if the trace contains host"
+                    " operators (cpu) and kernels"
                 )
                 yield Note(
                     Text(

@@ -82,7 +82,9 @@ class WindowedStage(Stage):
         if not self.relative:
             self.window.check()
         if self.on_demand and self.repeat > 1:
-            hint = Text("leave out --on-demand or --repeat; `rlpatch trigger` can be used any number of times")
+            hint = Text(
+                "leave out --on-demand or --repeat; with --on-demand, `rlpatch trigger` can be used any number of times"
+            )
             raise usage(
                 Text(
                     "--on-demand cannot be combined with --repeat {repeat}: each `rlpatch trigger` records one window",
@@ -197,8 +199,8 @@ class SyncStage(WholeStage):
     def __post_init__(self) -> None:
         if words := [replica for replica in self.replicas or () if replica in SERVERS]:
             cause = Text(
-                "--replicas {servers} cannot be used with a weight sync: it chooses single servers, but each sync"
-                " covers all servers of a replica",
+                "--replicas {servers} cannot be used with a weight sync: the option chooses single servers, but each"
+                " sync covers all servers of a replica",
                 words[0],
             )
             raise usage(cause, Text("choose replicas by number, such as --replicas 0,3, or leave --replicas out"))
@@ -218,7 +220,9 @@ class BuiltinStage(Stage):
     def __post_init__(self) -> None:
         if not self.named:
             settings = ", ".join(map(flag, options_of(self.PROFILER)))
-            raise usage(Text("--builtin needs at least one setting to change"), Text("add one of {options}", settings))
+            raise usage(
+                Text("with --builtin, name at least one setting to change"), Text("add one of {options}", settings)
+            )
 
     @property
     def words(self) -> tuple[str, ...]:

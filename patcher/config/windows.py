@@ -41,7 +41,7 @@ ROLLOUT_UNITS = (
         before=Text("decode steps start at 1, because prefill produces response token 0"),
         instead="--iterations",
     ),
-    WindowUnit("prefill", "Iterations A to B-1 of those that contain prefill, counted from 0."),
+    WindowUnit("prefill", "Iterations A to B-1; only iterations that contain prefill are counted, from 0."),
     WindowUnit("iterations", "Iterations A to B-1, whether they contain prefill or not, counted from 0."),
     WindowUnit(
         "aligned",

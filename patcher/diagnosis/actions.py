@@ -121,8 +121,8 @@ def _fuller_batches(iterations: Iterations) -> Iterator[Action]:
     decode_steps, decode_seconds = float(decoding.requests.sum()), float(decoding.seconds.sum())
     ideal = decode_steps * per_step
     because = Text(
-        "decoding would take {ideal:.1f} s instead of {took:.1f} s if the {steps:,.0f} decode steps of all requests"
-        " ran in batches of {peak:.0f} requests",
+        "if all requests decoded in batches of {peak:.0f}, their {steps:,.0f} decode steps would take {ideal:.1f} s"
+        " instead of {took:.1f} s",
         ideal=ideal,
         took=decode_seconds,
         steps=decode_steps,

@@ -146,8 +146,8 @@ def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator
         )
     if stage.waiting_seconds > 0.05 * max(stage.seconds, 1e-9):
         yield Text(
-            "iterations that took over three times as long as predicted exceeded the prediction by {seconds:.1f} s in"
-            " total; rlpatch counts this time as waiting, not as work",
+            "some iterations took over three times as long as predicted, {seconds:.1f} s more in total; rlpatch counts"
+            " this time as waiting, not as work",
             stage.waiting_seconds,
         )
     if not np.any([engine.iterations.context.any() for engine in engines]):

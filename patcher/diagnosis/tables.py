@@ -35,7 +35,7 @@ def stages(diagnosis: RunDiagnosis) -> Table:
     """Return the table of how the training steps divide into stages; it has no rows if no process marks steps."""
     columns = (
         Column("stage", Text("stage")),
-        Column("step_seconds", Text("time in the steps"), SECONDS, bar=True),
+        Column("step_seconds", Text("time inside the steps"), SECONDS, bar=True),
         Column("share", Text("share"), SHARE),
         Column("seconds", Text("working time"), SECONDS),
         Column("limited_by", Text("waits most for")),
@@ -128,7 +128,7 @@ def actions(diagnosis: RunDiagnosis) -> Table:
         Text("Upper bounds of the savings"),
         columns,
         rows,
-        Text("These bounds overlap: do not add them up."),
+        Text("These upper bounds count some of the same time: do not add them up."),
     )
 
 
@@ -147,10 +147,10 @@ def what_ifs(diagnosis: RunDiagnosis) -> Table:
         for row in diagnosis.what_ifs
     ]
     about = Text(
-        "Each estimate is the total time, in seconds, of all rollouts that the diagnosis covers. For free-weight-sync"
-        " and perfect-balance, it is the total time of all training steps that the diagnosis covers."
+        "Each estimate is a total time in seconds: for free-weight-sync and perfect-balance, of all training steps"
+        " that the diagnosis covers, otherwise of all rollouts that it covers."
     )
-    return Table("diagnosed_what_ifs", Text("Time under other settings"), columns, rows, about)
+    return Table("diagnosed_what_ifs", Text("Estimated time under other settings"), columns, rows, about)
 
 
 def windows(diagnosis: RunDiagnosis) -> Table:

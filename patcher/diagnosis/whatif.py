@@ -171,15 +171,15 @@ def _estimate(
         seconds = scale * cost_model.seconds(rows)
         error = 0.0 if np.isclose(seconds, replayed.seconds) else ERROR  # where it changes nothing
         because = Text(
-            "estimated by replaying the schedule; the replay repeats {agreement:.0f} % of this run's iterations",
+            "estimated by replaying the schedule; {agreement:.0f} % of this run's iterations come out the same",
             100 * replayed.agreement,
         )
         return WhatIf(name, setting, seconds, seconds * (1 - error), seconds * (1 + error), because)
     least, most = sorted((cost_model.flat(rows), cost_model.proportional(rows)))
     because = Text(
-        "estimated by replay, as a range: the iterations behind the replay had at most {peak:.0f} requests. Lower end:"
-        " requests beyond this number add no time. Upper end: each adds the mean time per request of a fully loaded"
-        " iteration",
+        "estimated by replay, as a range: the iterations that the replay is based on had at most {peak:.0f} requests."
+        " Lower end: further requests add no time. Upper end: each further request adds the mean time per request of a"
+        " fully loaded iteration",
         cost_model.most_requests,
     )
     return WhatIf(name, setting, None, scale * least * (1 - BOUND_ERROR), scale * most * (1 + BOUND_ERROR), because)

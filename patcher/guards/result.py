@@ -12,7 +12,7 @@ from patcher.switches import Application, Release, State, Switch
 
 COMMAND = Text("command after --")
 ENVIRONMENT = Text("environment")
-NOT_PLAIN = Text("the launch command might not set this, or sets it in a form that rlpatch cannot read")
+NOT_PLAIN = Text("the launch command may leave this unset, or set it in a form that rlpatch cannot read")
 
 
 class Launch(Options):

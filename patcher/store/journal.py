@@ -85,8 +85,8 @@ def _undecidable(store: StoreFolder, journal: Journal, roots_known: Collection[s
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         deleted = Text(
-            "if somebody deleted {folders}, this command reverts the remaining files by their marker comments:"
-            " {command}",
+            "if somebody deleted {folders}, this command reverts the files that are still patched, by their marker"
+            " comments: {command}",
             folders=", ".join(missing),
             command=again,
         )

@@ -66,7 +66,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
         _require_writable(store.path if store.exists() else store.root)
         if not store.exists():
             folders.append(store.root)
-    new = Text("the modification time of a folder of another user will change, because rlpatch cannot restore it")
+    new = Text("a folder of another user will get a new modification time, because rlpatch cannot restore the old one")
     for folder in dict.fromkeys(folders):
         owner = os.stat(folder).st_uid
         if os.geteuid() not in (0, owner):

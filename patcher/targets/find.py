@@ -246,7 +246,7 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
     candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, given, ()) for package in packages]
     # The name that was typed may be a link to a folder of another name, and the other way round.
     inside = (Path(os.path.abspath(path)), folder)  # noqa: PTH100  (keeps the link's own name)
-    parent = Text("the parent of the package folder {folder}", path)
+    parent = Text("the folder that contains the package folder {folder}", path)
     candidates += [(inner, parent, ()) for inner in inside if inner.name == project.package]
     for editable in provenance.distributions(project, [folder]):
         checkout = editable.checkout

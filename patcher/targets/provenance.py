@@ -54,7 +54,7 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     notes += tuple(
         Note(
             _SHADOWS,
-            Text("Python imports the package from this folder; {folder} points to another installation", folder),
+            Text("Python imports the package from this folder, but {folder} points to another installation", folder),
         )
         for folder in shadowed
     )

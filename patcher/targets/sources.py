@@ -8,7 +8,7 @@ from pathlib import Path
 from patcher.messages import Kind, Problem, Text, permission_problem, problem_of
 
 _EXTENSIONS = (".so", ".pyd")
-_AGAIN = Text("install the project again: this release should contain the file")
+_AGAIN = Text("install the project again: the installed release should contain the file")
 
 
 def module_exists(file: Path) -> bool:

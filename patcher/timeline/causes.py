@@ -417,7 +417,7 @@ class _Comparison:
         if unknown := self._why_unknown(activity):
             return NOT_KNOWN, unknown, ()
         hidden = Text(
-            "the step as a whole took only {seconds:.2f} s longer; during the rest of the delay it would have waited"
+            "the step as a whole took only {seconds:.2f} s longer; for the rest of this delay it would have waited"
             " anyway, for example for the next poll",
             seconds(longer),
         )

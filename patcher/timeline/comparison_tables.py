@@ -126,8 +126,8 @@ def causes(comparison: RunComparison) -> Table:
         for row in comparison.causes
     ]
     about = Text(
-        "For each cause: how many steps this cause made longer, and how many seconds more than usual the cause took in"
-        " all these steps together. “May be chance”: the numbers of these steps on the two sides do not differ"
-        " significantly (Fisher's exact test, corrected for the number of causes)."
+        "For each cause: how many steps it made longer, and how many additional seconds it took in all these steps"
+        " together. “May be chance”: the two sides do not differ significantly in how many steps the cause made longer"
+        " (Fisher's exact test, corrected for the number of causes)."
     )
     return Table("run_causes", Text("Causes that appeared or disappeared"), columns, rows, about)

@@ -157,7 +157,7 @@ def growth_line(growth: MemoryGrowth) -> Text:
 def excess_line(excess: MemoryExcess) -> Text:
     """Return a line on a process that had more host memory than usual: step, additional and usual bytes, how long."""
     return Text(
-        "{step}: {process} used {size} more host memory than usual ({usual}) for {time}",
+        "{step}: for {time}, {process} used {size} more host memory than usual ({usual})",
         step=moment(excess.step, excess.doing),
         process=excess.who,
         size=size(excess.bytes),
@@ -258,7 +258,7 @@ def growth(run: RunTimeline) -> Table:
         Column("of", Text("kind of memory")),
         Column("step", Text("step"), Unit(str, missing="-"), optional=True),
         Column("per_step_bytes", Text("growth per step"), BYTES, optional=True),
-        Column("first_bytes", Text("reference size (initial or usual)"), BYTES),
+        Column("first_bytes", Text("size to compare with: the initial or the usual one"), BYTES),
         Column("last_bytes", Text("final or peak size"), BYTES),
         Column("seconds", Text("duration"), Unit(seconds), optional=True),
         Column("doing", Text("activity"), optional=True),

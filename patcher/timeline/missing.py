@@ -106,7 +106,9 @@ def _rollout_texts(
             _listed(served - run),
         )
     if not served:
-        yield Text("no server wrote a timeline file, so it is unknown how long requests waited in or before the server")
+        yield Text(
+            "no server wrote a timeline file, so it is unknown how long requests waited in the server or before it"
+        )
     elif run - served:
         yield Text(
             "no server of replicas {replicas} wrote a timeline file, so it is unknown how long requests waited there",

@@ -440,8 +440,8 @@ def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> It
     """
     if step.raw is None:
         yield Text(
-            "{before} steps before the change and {after} steps after the change are too few for a confidence"
-            " interval: each side needs at least {fewest}",
+            "too few steps for a confidence interval, which needs {fewest} on each side of the comparison: {before}"
+            " before the change, {after} after it",
             before=len(before.steps), after=len(after.steps), fewest=FEWEST,
         )  # fmt: skip
     elif step.equal_tokens is None:

@@ -391,7 +391,8 @@ def what_if(
         (
             FREE_SYNC, sum(us for piece, us in overlaps(path, sync) if piece.kind != "iteration"),
             Text(
-                "assumes that nothing waits for the weights; sync time that overlaps with work does not count"
+                "this bound assumes that nothing waits for the weights; sync time that overlaps with work does not"
+                " count"
             ),
         ),
         (

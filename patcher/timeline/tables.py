@@ -150,8 +150,8 @@ def bounds(run: RunTimeline) -> Table:
     columns = (
         Column("bound", Text("improvement")),
         Column("median_saves_seconds", Text("median saving per step"), SECONDS),
-        Column("saves_seconds", Text("time that can be saved in all steps"), SECONDS),
-        Column("share", Text("share of the time of all steps"), SHARE),
+        Column("saves_seconds", Text("time that can be saved in all steps together"), SECONDS),
+        Column("share", Text("share of the total step time"), SHARE),
         Column("step", Text("step with the largest saving"), PLAIN),
         Column("why", Text("assumption behind the largest saving")),
     )
@@ -179,7 +179,7 @@ def roles(run: RunTimeline) -> Table:
         Column("processes", Text("processes"), COUNT),
         Column("busy_share", Text("busy share"), SHARE),
         Column("idle_seconds_per_step", Text("idle time per step"), SECONDS),
-        Column("waits_for", Text("waits for (time per step)")),
+        Column("waits_for", Text("waits for whom (time per step)")),
     )
     uses = defaultdict[str, list[tuple[float, float, int]]](list)
     waits = defaultdict[str, dict[Text, float]](dict)

@@ -45,8 +45,8 @@ def peak_line(device: DeviceMemory) -> Text:
 def end_line(device: DeviceMemory) -> Text:
     """Return a text on the memory of a device at the end: in use, reserved, cached but unused, largest free block."""
     return Text(
-        "at the end: {used} of {reserved} reserved memory in use; {unused} cached but unused; the largest free"
-        " block has {free}",
+        "at the end of the recording: {used} of {reserved} reserved memory in use; {unused} cached but unused; the"
+        " largest free block has {free}",
         used=size(device.in_use),
         reserved=size(device.reserved),
         unused=size(device.unused),

@@ -14,7 +14,7 @@ _SHORT = {
     "free_host_late_ns": Text("between kernels that are launched one by one"),
     "free_latency_ns": Text("between kernels that are launched one by one"),
     "free_blocked_ns": Text("between kernels that are launched one by one"),
-    "free_waiting_ns": Text("before kernels that were launched, but started late"),
+    "free_waiting_ns": Text("before kernels that were launched in time, but started late"),
     LEAD_IN: Text("before the first kernel"),
 }
 _GRAPH = {
@@ -44,7 +44,7 @@ def place_of(gap: FreeGap) -> str:
     return (
         Text("inside replayed graphs")
         if gap.graph
-        else _SHORT.get(gap.part, Text("between kernels whose launch is unknown"))
+        else _SHORT.get(gap.part, Text("between kernels whose launch the trace does not show"))
     )
 
 

@@ -332,8 +332,8 @@ def kernel_uses(profile: RankProfile) -> Table:
     about = Text(
         "“Busiest pipelines” shows the share of a core's cycles in which a pipeline worked, averaged over kernels of"
         " the same shape. A pipeline that works for {busy} of the cycles or more bounds the kernel. “Pipes in turn”:"
-        " no pipeline works for that long, but a vector core's shares of data movement and computing sum to {together}"
-        " or more, so movement and computing do not overlap. “Nothing”: no pipeline bounds the kernel, because the"
+        " no pipeline reaches this share, but on a vector core, data movement and computing sum to {together} of the"
+        " cycles or more: they run in turn instead of at once. “Nothing”: no pipeline bounds the kernel, because the"
         " kernel is too small for the core, or its pipelines wait for each other.",
         busy=percent(BUSY, 0),
         together=percent(TOGETHER, 0),
@@ -417,7 +417,7 @@ def collectives(profile: RankProfile) -> Table:
 
 _MEETING = (
     _NAME, Column("group", Text("group"), NAME), Column("step", Text("step"), NUMBER),
-    Column("number", Text("number of the occurrence in the step"), COUNT),
+    Column("number", Text("which occurrence in the step"), COUNT),
 )  # fmt: skip
 
 

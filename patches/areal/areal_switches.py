@@ -34,7 +34,7 @@ PROFILING = Application(
             lambda values: State.ON if values["perf_tracer.enabled"] else State.OFF,
             Text(
                 "each rank writes a trace of the phases of a training step; in the training steps listed in"
-                " profile_steps, torch.profiler also records those parts of the code that ask to be recorded"
+                " profile_steps, torch.profiler also records the parts of the code that are marked for it"
             ),
             "areal/utils/perf_tracer.py PerfTracer and _should_enable_profiler, areal/api/cli_args.py",
         ),

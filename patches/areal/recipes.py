@@ -181,9 +181,9 @@ UPSTREAM = Upstream(
     ),
     builtin={
         ">=1.0.4": Text(
-            "perf_tracer records how long each phase, each forward and each backward took, without operators. With"
-            " perf_tracer.profile_steps, perf_tracer also runs torch.profiler in scopes that request it, but AReaL"
-            " itself has no such scope. memory_profiler writes memory snapshots of whole training steps."
+            "perf_tracer records how long each phase, each forward and each backward took, but records no operators."
+            " With perf_tracer.profile_steps, perf_tracer also runs torch.profiler in scopes that request it, but"
+            " AReaL itself has no such scope. memory_profiler writes memory snapshots of whole training steps."
         )
     },
 )

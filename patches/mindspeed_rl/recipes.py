@@ -34,8 +34,8 @@ _PIPELINE = Note(
 _DISPATCH = Note(
     Text("a training step can have several rollouts"),
     Text(
-        "a training step has several rollouts if actor_rollout_dispatch_size is less than a replica's share"
-        " of the batch, or with dynamic sampling (DAPO). Choose one with --rollout N"
+        "a training step has several rollouts with dynamic sampling (DAPO), or if actor_rollout_dispatch_size is less"
+        " than a replica's share of the batch. Choose one of the rollouts with --rollout N"
     ),
 )
 _DYNAMIC = Note(Text("with use_dynamic_bsz, micro-batches differ in size: record several"))
@@ -75,9 +75,9 @@ _ROLLOUT = Recipe(
             where=Head(),
             line='self._rlpatch_stage("end_rollout", "free_cache_engine()")',
             why=Text(
-                "every rollout ends with this function: generate_sequences() calls it, and so does the worker after"
-                " asynchronous and multi-turn rollouts. If the engine runs in a single process, no empty batch"
-                " follows the last request, so only this call shows that the rollout has ended"
+                "every rollout ends with this function: generate_sequences() calls it, and the worker calls it after"
+                " asynchronous and multi-turn rollouts. An engine in a single process runs no empty batch after the"
+                " last request, so only this call shows that the rollout has ended"
             ),
         ),
     ),

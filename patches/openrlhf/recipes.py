@@ -29,7 +29,7 @@ _OPTIMIZER = Note(
     Text("the last micro-batch of a mini-batch includes the optimizer step"),
     Text(
         "the optimizer step runs in the same method as the micro-batch. A mini-batch consists of all micro-batches up"
-        " to an optimizer step; with dynamic batches their number varies"
+        " to an optimizer step; with dynamic batching, the number of micro-batches varies"
     ),
 )
 
@@ -99,8 +99,8 @@ def _forward(stage: str) -> Recipe:
                 where=Head(),
                 line='self._rlpatch_stage("enter", method_name)',
                 why=Text(
-                    "one call of forward for a whole rollout counts as a training step; the worker's class determines"
-                    " the role"
+                    "one call of forward over the data of a whole rollout counts as a training step; the worker's"
+                    " class determines the worker's role"
                 ),
                 parameters=("method_name",),
             ),

@@ -68,9 +68,9 @@ SCHEDULER = Recipe(
             line='self._rlpatch_stage("receive", recv_reqs)',
             parameters=("recv_reqs",),
             why=Text(
-                "this function receives the requests that control the engine: release_memory_occupation(), which verl"
-                " sends to end a rollout, and start_profile(). rlpatch closes its window before start_profile(),"
-                " because two profilers at once lose data or crash"
+                "this function receives the requests that control the engine: release_memory_occupation() and"
+                " start_profile(). verl sends release_memory_occupation() to end a rollout. rlpatch closes its window"
+                " before start_profile(), because two profilers at once lose data or crash"
             ),
         ),
         Insertion(

@@ -44,10 +44,10 @@ FIRST = Recipe(
     how=Text(
         "inserts one line before the graph capture and one after it. The first capture of each model runner is"
         " recorded, except for draft models. If the graphs are captured again after a weight update from disk, that"
-        " capture is not recorded. --repeat N records the first N captures, but only up to 0.5.13.post1. If a capture"
-        " fails, its trace is saved only when the process ends or the next capture begins. Up to 0.5.13.post1, the"
-        " trace has only the graphs of decode. Up to 0.5.0rc2, a model runner does not know its data-parallel rank, so"
-        " with --dp-size every replica has a rank 0 that records"
+        " capture is not recorded. --repeat N records the first N captures, but only in releases up to 0.5.13.post1."
+        " If a capture fails, its trace is saved only when the process ends or the next capture begins. In releases up"
+        " to 0.5.13.post1, the trace has only the graphs of decode. In releases up to 0.5.0rc2, a model runner does"
+        " not know its data-parallel rank, so with --dp-size every replica has a rank 0 that records"
     ),
     upstream=_FILE,
     needed_until=Text(
@@ -58,8 +58,8 @@ FIRST = Recipe(
         Note(
             Text("with --disable-cuda-graph little or nothing is recorded"),
             Text(
-                "no decode graph is captured: up to SGLang 0.5.13.post1 no trace is written, and from 0.5.14 on the"
-                " trace can be almost empty"
+                "no decode graph is captured, so the trace of the capture is missing (up to SGLang 0.5.13.post1) or"
+                " can be almost empty (from 0.5.14 on)"
             ),
         ),
         Note(
@@ -67,7 +67,7 @@ FIRST = Recipe(
             Text("with this option, SGLang also profiles the graph capture; two profilers at once lose data or crash"),
         ),
         Note(
-            Text("to make the trace smaller, let the engine capture graphs for fewer batch sizes"),
+            Text("to make the trace smaller, capture graphs for fewer batch sizes"),
             Text(
                 "the warm-up run of each batch size is in the trace, too. --cuda-graph-max-bs (from 0.5.14 on"
                 " --cuda-graph-max-bs-decode) sets the largest batch size"

@@ -23,7 +23,7 @@ def _request_sites(owner: str) -> Iterator[Site]:
     memory = ("release_memory_occupation", "resume_memory_occupation")
     yield from span_sites(owner, "sync", Text("the engine receives the weights for the next rollout"), *updates)
     yield from span_sites(
-        owner, "sleep", Text("the engine frees memory for training here, or allocates it again"), *memory
+        owner, "sleep", Text("here the engine frees memory for training, or allocates that memory again"), *memory
     )
 
 

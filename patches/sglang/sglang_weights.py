@@ -25,7 +25,7 @@ def _calls(owner: str) -> tuple[Site, ...]:
 RECIPES = _WEIGHTS.recipes(
     RELEASES,
     _WEIGHTS.sites(
-        Text("weight syncs of the scheduler"),
+        Text("weight syncs in the scheduler"),
         f"{_MANAGERS}/scheduler.py",
         RELEASES,
         *_calls("Scheduler"),

@@ -113,7 +113,7 @@ _FORWARD = (
         "forward_only",
         where=Before("rollout_data = {}"),
         line='_rlpatch_stage("leave")',
-        why=Text("all micro-batches of the rollout have ended when this line runs"),
+        why=Text("when this line runs, all micro-batches made from the rollout's data have ended"),
         windows=(CALL,),
     ),
     *_micro_lines(
@@ -203,9 +203,9 @@ def upstream(
         processes=Processes(titles=("ray::MegatronTrainRayActor",)),
         builtin={
             f">={releases[0]}": Text(
-                "--use-pytorch-profiler with --profile-target train_overall records whole rollouts on every rank,"
-                " from rollout --profile-step-start up to (not including) rollout --profile-step-end, with stacks,"
-                " shapes and memory. This profiler has no windows or marks for mini-batches or micro-batches."
+                "--use-pytorch-profiler with --profile-target train_overall records whole rollouts on every rank, with"
+                " stacks, shapes and memory. It records from rollout --profile-step-start up to (not including)"
+                " rollout --profile-step-end. This profiler has no windows or marks for mini-batches or micro-batches."
             )
         },
     )

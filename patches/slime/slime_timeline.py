@@ -46,7 +46,7 @@ def timer(package: str, releases: Releases, file: str) -> Recipe:
         (
             "timer.wrapper",
             "timed(func.__name__, args)",
-            Text("functions run through this wrapper, including all functions that the driver calls on each rank"),
+            Text("this wrapper runs functions, including all functions that the driver calls on each rank"),
         ),
     )
 

@@ -70,8 +70,8 @@ _GENERATED = Insertion(
     where=Before("return ..."),
     line='self._rlpatch_stage("prepared", inputs, self.model.training)',
     why=Text(
-        "the micro-batch is ready when this line runs: generation, scoring and splitting are finished, if the"
-        " training step includes them. Evaluation also prepares its batches in this function"
+        "the micro-batch is ready when this line runs: any generation, scoring and splitting in the training step is"
+        " finished. Evaluation also prepares its batches in this function"
     ),
 )
 _LOADED = Insertion(
@@ -89,9 +89,8 @@ _LOG_PROBS = (
         where=Before("for start in range(...): ..."),
         line='self._rlpatch_stage("parts", model)',
         why=Text(
-            "the loop over the micro-batches of a rollout starts after this line. The loss also calls the function"
-            " that contains this line, but with gradients enabled; rlpatch can therefore tell calls for the loss from"
-            " calls for a rollout"
+            "the loop over the micro-batches of a rollout starts after this line. The loss calls this function, too,"
+            " but with gradients enabled; by this, rlpatch tells these calls from those for a rollout"
         ),
         parameters=("model",),
     ),
@@ -135,7 +134,9 @@ def _update_probe() -> Probe:
                 Kind.USAGE,
                 cause,
                 hint=Text(
-                    "use --{unit} 0:1 --repeat N to record the mini-batches of N successive training steps", MINI
+                    "use --{unit} 0:1 --repeat N to record the mini-batches of N training steps in a row, one window"
+                    " per step",
+                    MINI,
                 ),
             )
         return probe.constants(config, release)
@@ -167,9 +168,9 @@ def _update(trainer: _Trainer) -> Recipe:
         ),
         why=_WHY,
         how=Text(
-            "inserts one line where a micro-batch begins. To see where it ends, and when the optimizer step is done,"
-            " rlpatch overrides two methods in the trainer's class: floating_point_ops(), which the training loop of"
-            " transformers calls at the end of a micro-batch, and _maybe_log_save_evaluate(), which it calls after the"
+            "inserts one line where a micro-batch begins. To see where the micro-batch ends, and when the optimizer"
+            " step is done, rlpatch overrides two methods in the trainer's class. The training loop of transformers"
+            " calls floating_point_ops() at the end of a micro-batch, and _maybe_log_save_evaluate() after the"
             " optimizer step"
         ),
         upstream=Text(

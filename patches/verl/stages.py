@@ -12,7 +12,7 @@ LEGACY = RELEASES.until("0.7.1")
 
 REMOVE = Text(
     "the patch is no longer needed once verl's own profiler can record a window of micro-batches in every stage and,"
-    " on NPUs, also a window of mini-batches"
+    " on NPUs, can record a window of mini-batches as well"
 )
 WHY = Text(
     "the usual guides tell you to add torch_npu.profiler with a schedule to these loops by hand. The window is then"
@@ -29,10 +29,10 @@ DYNAMIC = Note(
 INTERLEAVED = Note(
     Text("with pipeline parallelism, use --call instead of --micro-batch"),
     Text(
-        "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
-        " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"
-        " pipeline parallelism. In these cases a --micro-batch window records nothing, and the log says so; --call,"
-        " and in updates --mini-batch, still work"
+        "with pipeline_model_parallel_size above 1 or with several model chunks, Megatron's schedule interleaves"
+        " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves micro-batches, even without"
+        " pipeline parallelism. In these cases a --micro-batch window records nothing, and the log says so. --call"
+        " still works; in updates, --mini-batch works, too"
     ),
 )
 

@@ -130,7 +130,7 @@ RECIPES = _WEIGHTS.recipes(
     ),
     *(
         _WEIGHTS.sites(
-            Text("weights sent to the vLLM inside verl's worker, {release}", releases[0]),
+            Text("verl's worker sends weights to its own vLLM ({release})", releases[0]),
             f"workers/rollout/vllm_rollout/{file}",
             releases,
             *(_WEIGHTS.phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),

@@ -16,10 +16,10 @@ _CPU = "vllm/v1/worker/cpu_worker.py"
 _PROBE = rollout.probe(VllmV1Rollout, **vllm_engine.V1)
 
 _WHY = Text(
-    "the usual guides tell you to add torch.profiler with a schedule to the worker by hand. If __init__ creates the"
-    " profiler and execute_model calls step() at its start, a schedule for the window 30:60 records the steps 29..58"
-    " instead of 30..59. If step() is called after execute_model has returned, each recorded step combines the forward"
-    " of one step with the sampling of the step before"
+    "the usual guides tell you to add torch.profiler, with a schedule, to the worker by hand. If __init__ creates the"
+    " profiler and execute_model begins with a call of step(), a schedule for the window 30:60 records the steps"
+    " 29..58 instead of 30..59. If step() is called after execute_model has returned, each recorded step combines the"
+    " forward of one step with the sampling of the step before"
 )
 _REMOVE = Text(
     "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
@@ -258,7 +258,7 @@ _COMPILE_HOW = Text(
     "inserts one line before warming_up_model() and one after it. With enforce_eager, warming_up_model() returns at"
     " once, and the trace is empty. From vLLM 0.30.0 on, vLLM does not call warming_up_model() if both enforce_eager"
     " and --kv-cache-memory-bytes are set. vLLM caches what it compiled, so the trace of a second start shows how the"
-    " model runs, but no compilation, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
+    " model runs, but no compilation. To record the compilation again, set VLLM_DISABLE_COMPILE_CACHE=1"
 )
 
 CPU_WARM_UP = Recipe(

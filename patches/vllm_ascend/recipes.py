@@ -59,7 +59,7 @@ V1 = Recipe(
             RELEASES.between("0.11.0rc0", "0.11.0"),
             "vllm_ascend/worker/worker_v1.py",
             ("10fbe039bb25",),
-            Text("same code as structure B, plus a call of msMonitor's dp.step() at the start"),
+            Text("same code as structure B, plus a call of msMonitor's dp.step() at the start of the function"),
         ),
         Structure(
             "D",
@@ -94,8 +94,8 @@ V1 = Recipe(
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
             Text(
-                "same code as structure E, plus branches for a second model runner, after the call of the first model"
-                " runner"
+                "same code as structure E; after the call of the first model runner, branches for a second model"
+                " runner follow"
             ),
         ),
     ),
@@ -185,8 +185,8 @@ CAPTURE = Recipe(
             "compile_or_warm_up_model",
             "capture_model",
             Text(
-                "this call runs the graph capture and its warm-up, in the worker's thread and after set_device. The"
-                " profiler neither starts nor stops during a capture, when synchronizing is not allowed"),
+                "this call runs the graph capture and its warm-up, in the worker's thread and after set_device. A"
+                " capture does not allow synchronizing, so the profiler neither starts nor stops during one"),
         ),
     ),
     structures=(
@@ -209,8 +209,8 @@ CAPTURE = Recipe(
                 "e4f6ecf053ad", "00db38da1ff2", "dbdfe9d04c2c", "65c0787cbe0e", "80963d0e1fe2",
             ),
             Text(
-                "same code as in release 0.12.0rc1, in another file; from 0.19.1rc1 on, the return value of"
-                " capture_model() is used"
+                "same code as in release 0.12.0rc1, in another file; from 0.19.1rc1 on, the caller uses the return"
+                " value of capture_model()"
             ),
         ),
     ),

@@ -98,7 +98,7 @@ def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: l
         ({"role": "critic"}, Kind.USAGE, "--role critic: the stage update runs only for actor and ref", "--role actor", ()),
         ({"strategy": "megatron"}, Kind.USAGE, "with --strategy megatron, the stage update does not support --micro-batch", "--mini-batch A:B", GAP.reason.lines),
         ({"strategy": "fdsp"}, Kind.USAGE, "with --strategy fdsp, the stage update does not support --micro-batch", "--strategy fsdp, --strategy later", ()),
-        ({"strategy": "later"}, Kind.NO_RECIPE, "no place to record --micro-batch windows of update with --strategy later was found in toy 1.0", "rlpatch explain toy", ("skipped Worker: recording there also needs Worker, whose code was not found",)),
+        ({"strategy": "later"}, Kind.NO_RECIPE, "no place to record --micro-batch windows of update with --strategy later was found in toy 1.0", "rlpatch explain toy", ("skipped Worker: to record in these classes, rlpatch also needs Worker, and did not find its code",)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str, hint: str, notes: Any) -> None:
@@ -161,8 +161,8 @@ def test_what_would_record_nothing_alone_is_left_out_of_an_unknown_release_and_t
     assert [change.path.stem for change in made.edit.changes] == ["fsdp"]
     assert made.edit.add[0].files == ("toy/fsdp.py",)
     assert [note.text for note in made.notes if note.text.startswith("skipped ")][:2] == [
-        "skipped Engine: recording there also needs Driver, whose code was not found",
-        "skipped Worker: recording there also needs Engine, whose code was not found",
+        "skipped Engine: to record in these classes, rlpatch also needs Driver, and did not find its code",
+        "skipped Worker: to record in these classes, rlpatch also needs Engine, and did not find its code",
     ]
 
 

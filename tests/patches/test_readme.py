@@ -222,7 +222,7 @@ def test_what_the_docs_do_with_workers(command: str, tmp_path: Path, monkeypatch
     if "--wait" in words:  # nobody serves it
         words[words.index("--timeout") + 1] = "0.1"
     done = run(*words, code=3 if "--wait" in words else 0)
-    assert ("2 saved a trace" if words[0] == "watch" else "requested --") in done.stdout
+    assert ("2 saved a trace" if words[0] == "watch" else "requested a recording of --") in done.stdout
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("check vllm-ascend")])

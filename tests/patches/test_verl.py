@@ -39,13 +39,13 @@ def development(release: str, root: Path) -> Path:
             (
                 "0.6.1",
                 [
-                    "skipped FSDPEngine, MegatronEngine: recording there also needs TrainingWorker, whose code was not found"
+                    "skipped FSDPEngine, MegatronEngine: to record in these classes, rlpatch also needs TrainingWorker, and did not find its code"
                 ],
             ),
             (
                 "0.7.0",
                 [
-                    "skipped FSDPEngine, VeOmniEngine, MegatronEngine: recording there also needs TrainingWorker, whose code was not found",
+                    "skipped FSDPEngine, VeOmniEngine, MegatronEngine: to record in these classes, rlpatch also needs TrainingWorker, and did not find its code",
                     "skipped verl/workers/engine_workers.py: the file matches no known release",
                 ],
             ),

@@ -23,7 +23,7 @@ def command() -> CommandResult:
     """Show the configuration that applies in this folder: rlpatch.toml, or [tool.rlpatch] in pyproject.toml.
 
     apply, run and bundle use the targets and options of the configuration unless you type your own; other commands use
-    only its keys path and python. RLPATCH variables of a run override both the configuration and typed
+    only its keys `path` and `python`. RLPATCH variables of a run override both the configuration and typed
     options.
 
     \b

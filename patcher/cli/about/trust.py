@@ -43,7 +43,9 @@ def command(file: Path | None, remove: bool) -> CommandResult:
     if remove:
         there = consent.distrust(path)
         line = (
-            Text("no longer trusted: {path}", path) if there else Text("nothing to remove: {path} is not trusted", path)
+            Text("no longer trusted: {path}", path)
+            if there
+            else Text("no trust to remove: {path} is not trusted", path)
         )
         return _result(path, (), line)
     interpreters = configured.read(source).interpreters

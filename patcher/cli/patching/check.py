@@ -15,8 +15,8 @@ from patcher.messages import CommandResult
 def command(targets: tuple[str, ...], launch: Launch, search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
     """Look for other profilers that are switched on, or that the run could switch on.
 
-    rlpatch looks for settings of profilers in the environment, the launch script, the command after `--`, and the
-    configuration files that these name.
+    rlpatch looks for settings of profilers in the environment, the launch script and the command after `--`, and in
+    the configuration files that these refer to.
 
     \b
     Examples:

@@ -13,7 +13,7 @@ from patcher.messages import CommandResult
 def command(search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
     """Finish or undo a command that was interrupted (kill -9, power cut).
 
-    The next rlpatch command also finishes or undoes the interrupted one.
+    Any other rlpatch command does this, too, before its own work.
 
     \b
     Example:

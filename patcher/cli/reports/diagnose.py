@@ -123,7 +123,8 @@ def command(
 
     Ctrl-C ends the diagnosis, not the run, and shows the results so far. A second Ctrl-C ends rlpatch.
 
-    The diagnosis checks itself: it leaves out the shares of time that the recorded windows do not support.
+    The diagnosis checks itself: it leaves out shares of time for which the recorded windows are too little
+    evidence.
 
     \b
     Examples:

@@ -44,8 +44,8 @@ READING = Group(
 
 @options.command("timeline", folder(), groups=(READING, CLUSTER))
 def command(folder: Path, options: TimelineOptions, cluster: ClusterOptions) -> CommandResult:
-    """Join what the processes of a run recorded with --timeline. Show where the time of each step went and what
-    limited the step.
+    """Join the records that the processes of a run wrote with --timeline. Show where the time of each step went and
+    what limited the step.
 
     DIR is the folder of the traces; default: rlpatch_traces in the working directory. The folder can be read
     while the run goes on, and may contain the folders of several machines. --ray first copies DIR from all nodes to

@@ -68,7 +68,7 @@ SAVE_PATH = Option(
     metavar="DIR",
     help="Folder for the traces of the run. Default: rlpatch_traces in the working directory.",
 )
-WAIT = options.switch(WAITED, "Like `watch`, wait until the workers have saved the traces.", "--wait")
+WAIT = options.switch(WAITED, "Wait until the workers have saved the traces, as `rlpatch watch` does.", "--wait")
 
 
 @options.command("trigger", options.targets("[TARGET]", nargs=1), SAVE_PATH, WAIT, waiting.TIMEOUT, groups=(TRIGGER,))

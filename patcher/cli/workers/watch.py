@@ -53,7 +53,7 @@ WATCH = Group(
         callback=_stages,
         metavar="NAMES",
         shell_complete=options.value_completion(OPTIONS["stage"]),
-        help="Wait until each of these stages, such as rollout,update-policy, has saved a trace. Default: all"
+        help="Wait until each stage in this list, such as rollout,update-policy, has saved a trace. Default: all"
         " stages whose workers have reported their status.",
     ),
     Option(

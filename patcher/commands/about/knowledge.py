@@ -26,7 +26,7 @@ STEERING = (
     ),
     Text("  RLPATCH=0                   record nothing"),
     Text("  RLPATCH_SAVE_PATH=/x/y      save to another folder"),
-    Text("  RLPATCH_RANKS=0,8           record on ranks 0 and 8 instead (all: on every rank)"),
+    Text("  RLPATCH_RANKS=0,8           record on ranks 0 and 8 only (all: on every rank)"),
 )
 STEERING_WINDOWS = (
     Text(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +12,7 @@ from patcher.changes import markers
 from patcher.changes.change import Change, PatchId
 from patcher.commands.guarding import switched_on_by
 from patcher.commands.patching import starting
-from patcher.messages import AND, COMMA, Text, joined
+from patcher.messages import AND, COMMA, Detail, Text, joined
 from patcher.messages.report import OMIT_NONE, StepResult
 from patcher.plan import Place, Plan
 from patcher.recipe import Upstream
@@ -97,6 +97,25 @@ def describe(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
     `verb` is the word for what happens to a file: "patched", "would patch" or "patches".
     """
     return StepResult(tuple(_plan_lines(upstream, plan, verb))) + notes(plan)
+
+
+def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepResult:
+    """Return the report on plans that a command has made by itself: a line for each target, the rest as details.
+
+    It has the warnings of the plans, but not their notes, which are for those who choose the windows. `verb` is the
+    word for what happens to a file, such as "patches".
+    """
+    lines, warnings, named = list[str](), StepResult(), set[str]()
+    for upstream, plan in plans:
+        first, *details = _plan_lines(upstream, plan, verb)
+        if first in named:
+            details.insert(0, first)
+        else:
+            lines.append(first)
+            named.add(first)
+        lines += map(Detail, details)
+        warnings += StepResult.noted(plan.warnings, "warning")
+    return StepResult((*lines,)) + warnings
 
 
 def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:

@@ -70,7 +70,7 @@ def run(
     NOT_EXECUTABLE if its program is missing or cannot be executed.
     """
     if not launch.command:
-        raise usage(Text("type the command to run after `--`"), f"{search.again({})} -- bash run.sh")
+        raise usage(Text("after `--`, type the command to run"), f"{search.again({})} -- bash run.sh")
     parent.require_program(launch.command[0])
     data = RunPlan(dry_run, launch.command)
     candidates = find_candidates(words, search, request, "run")
@@ -93,7 +93,10 @@ def run(
     if step.problems:
         return CommandResult("run", step, data=data, aside=not dry_run)
     verb = describing.WOULD if dry_run else describing.LENT
-    step = sum((describing.describe(candidate.upstream, candidate.plan, verb) for candidate in planned.values), step)
+    if meanwhile is None:
+        step = sum((describing.describe(item.upstream, item.plan, verb) for item in planned.values), step)
+    else:
+        step += describing.describe_briefly(((item.upstream, item.plan) for item in planned.values), verb)
     data = replace(data, targets=tuple(describing.payload(candidate.plan) for candidate in planned.values))
     if dry_run:
         return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
@@ -128,8 +131,8 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
             raise
         note = Note(
             Text(
-                "rlpatch cannot read the script that the command runs, so it did not check the script: it might switch"
-                " on another profiler, or start Python without rlpatch's hook"
+                "rlpatch cannot read the script that the command runs, so the script is not checked: the script might"
+                " switch on another profiler, or start Python without rlpatch's hook"
             ),
             str(problem),
         )
@@ -213,10 +216,7 @@ def _runner_with_hook(
         except Problem as problem:
             folder.leave()
             return show(CommandResult("run", problems=[problem]))
-        patched, step = {}, StepResult()
-        for planned in plans:
-            patched[planned.target.project.name], ended = _report_effect(folder, planned, gaps, require=require)
-            step += ended
+        patched, step = _report_effects(folder, plans, gaps, require=require)
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
         if still:
             pids = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
@@ -238,10 +238,32 @@ def _runner_with_hook(
     return then
 
 
+def _report_effects(
+    folder: folders.RunFolder, plans: Sequence[Plan], gaps: Sequence[HookGap], *, require: bool
+) -> tuple[dict[str, int], StepResult]:
+    """Return target → in how many processes of the run the files of its `plans` were patched, and the report on that.
+
+    `folder` has the reports of the processes. `gaps` are the places in the launch at which the import hook may have got
+    lost. With `require`, a plan without any patched process is a problem.
+    """
+    patched, step = dict[str, set[int]](), StepResult()
+    for planned in plans:
+        pids, ended = _report_effect(folder, planned, gaps, require=require)
+        patched.setdefault(planned.target.project.name, set()).update(pids)
+        step += ended
+    counts = {name: len(pids) for name, pids in patched.items()}
+    lines = (
+        Text("rlpatch run: {target} was patched in {processes}", target=name, processes=processes_text(count))
+        for name, count in counts.items()
+        if count
+    )
+    return counts, StepResult((*lines,)) + step
+
+
 def _report_effect(
     folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap], *, require: bool
-) -> tuple[int, StepResult]:
-    """Return in how many processes of the run the files of `plan` were patched, and the report on that.
+) -> tuple[set[int], StepResult]:
+    """Return the ids of the processes of the run in which the files of `plan` were patched, and what went wrong.
 
     Processes that imported these files unpatched get a warning. So does a run without any patched process. With
     `require` that is a problem, but only a note if other nodes of a Ray cluster may have such processes. `folder` has
@@ -250,15 +272,12 @@ def _report_effect(
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}
     receipts = [receipt for receipt in folder.receipts() if folder.files[receipt.number] in files]
-    count = len({receipt.pid for receipt in receipts if receipt.state == "patched"})
+    pids = {receipt.pid for receipt in receipts if receipt.state == "patched"}
     unpatched = tuple(dict.fromkeys(filter(None, (_why_unpatched(state, path) for _, _, state, path in receipts))))
-    if count:
-        step = StepResult(
-            (Text("rlpatch run: {target} was patched in {processes}", target=name, processes=processes_text(count)),)
-        )
+    if pids:
         text = Text("some processes imported {target} without the patch", name)
         notes = [Note(text, joined("\n", unpatched))] if unpatched else []
-        return count, step + StepResult.noted(notes, "warning")
+        return pids, StepResult.noted(notes, "warning")
     if folder.went_to_ray and not unpatched:
         note = Note(
             Text(
@@ -267,13 +286,13 @@ def _report_effect(
             ),
             _RAY,
         )
-        return 0, StepResult.noted([note])
+        return set(), StepResult.noted([note])
     cause = Text("no process of the run imported the patched {target}", name)
     reasons = (*unpatched, *_reasons_unpatched(folder, plan, gaps))
     if require:
-        return 0, StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
+        return set(), StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE),))
     detail = joined("\n", (*reasons, Text("next: {advice}", _IN_PLACE)))
-    return 0, StepResult(notes=(Warned("warning", cause, detail),))
+    return set(), StepResult(notes=(Warned("warning", cause, detail),))
 
 
 def _why_unpatched(state: str, path: str) -> str:
@@ -330,7 +349,7 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
         return none, _PASSED_BY
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         text = Text(
-            "the run's Python processes use other environments ({environments}), but {target} is in {environment}:"
+            "{target} is in {environment}, but the run's Python processes use other environments ({environments}):"
             " choose the environment of the run with --python EXE",
             environments=", ".join(began[:3]),
             target=plan.target.project.name,

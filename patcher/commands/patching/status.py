@@ -56,10 +56,7 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
         joined(
             "\n",
             [
-                Text(
-                    "rlpatch keeps a file for each patched folder; the following of these files are not regular files,"
-                    " or contain no path:"
-                ),
+                Text("rlpatch keeps a file for each patched folder. These are not regular files, or contain no path:"),
                 *paths,
                 *more,
             ],

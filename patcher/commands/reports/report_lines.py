@@ -106,7 +106,7 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
     if profile.pieces:
         yield from _indented(
             Text(
-                "the recording window was saved in {count} traces, each with the next part of the window",
+                "the recording window was saved in {count} traces, one after the other",
                 len(profile.pieces),
             )
         )
@@ -269,7 +269,9 @@ def _change_lines(comparison: model.Comparison) -> Iterator[str]:
     )
     if comparison.change is not None:
         low, _, high = comparison.change
-        interval = Text("95 % interval of the change {low} to {high} ms", low=CHANGE.text(low), high=CHANGE.text(high))
+        interval = Text(
+            "95 % confidence interval of the change: {low} to {high} ms", low=CHANGE.text(low), high=CHANGE.text(high)
+        )
         if before:
             interval = Text("{interval}, {share:+.1f} %", interval=interval, share=(after - before) / before * 100)
         yield from _indented(Text("{interval}: {verdict}", interval=interval, verdict=comparison.verdict))

@@ -79,7 +79,7 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
     if apart:
         errors = [clock.error_seconds for clock in apart]
         count = len(timeline.clocks)
-        text = Text("clocks of {count} machines: the largest error is unknown", count)
+        text = Text("clocks of {count} machines: it is unknown by how much they differ", count)
         if None not in errors:
             worst = max(error or 0 for error in errors) * 1000
             text = Text(
@@ -282,7 +282,7 @@ def _cause_lines(timeline: model.RunTimeline) -> Iterator[str]:
 def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield lines on the windows that are worth recording next, with their commands, then on the recorded ones."""
     if timeline.windows:
-        yield Text("windows to record next (for the `rlpatch trigger` commands, see --json)")
+        yield Text("suggested windows to record (for the `rlpatch trigger` commands, see --json)")
     for window in timeline.windows:
         yield from wrapped(Text("{window}: {reason}", window=window.what, reason=window.why), "  ", "    ")
         yield f"    {window.command}"

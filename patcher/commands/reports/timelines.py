@@ -235,7 +235,8 @@ def _no_timeline_problem(folder: Path) -> Problem:
     record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
     notes: tuple[str, ...] = (
         Text(
-            "this folder and its subfolders have no timeline files; such files are {folder}/HOST_PID_STARTED.jsonl.gz",
+            "this folder and its subfolders have no timeline files; the pattern of their paths is"
+            " {folder}/HOST_PID_STARTED.jsonl.gz",
             files.FOLDER,
         ),
     )

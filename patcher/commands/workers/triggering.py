@@ -154,7 +154,7 @@ def _check_window(options: TriggerOptions) -> None:
     window = options.window
     if options.conditions and options.training:
         cause = Text(
-            "{conditions} cannot be used with a training stage, which has no requests and no context",
+            "{conditions} cannot be used with a training stage: training has no requests and no context length",
             options.conditions.strip(),
         )
         raise usage(cause, f"--{window.unit} {window}")
@@ -178,7 +178,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
         again = CommandLine("trigger", *filter(None, words), "--save-path", str(folder.save_path))
         hint = Text(
-            "to record workers that start later, from their first rollout or training step on, run {command}", again
+            "run {command} to record workers that start later, from their first rollout or training step on", again
         )
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target, counting = _workers_of_target(collected, options)

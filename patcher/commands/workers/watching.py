@@ -201,7 +201,7 @@ def _worker_row(row: WorkerProgress) -> WorkerRow:
 
 def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """Return the report of a watch: the table and the lines below it, warnings, and a problem if not all have saved."""
-    text = Text("skipped a file in the folder of the status files: it does not come from a worker")
+    text = Text("skipped a file that does not come from a worker, in the folder of the status files")
     notes = [
         Message("warning", text, Text("{file}: {reason}", file=skipped.file, reason=skipped.why))
         for skipped in data.skipped

@@ -226,7 +226,7 @@ def _host_time_check(profile: RankProfile) -> Check:
         unit = max(longer, key=_host_excess)
         wrong = Text(
             "steps that took much longer on the host than on the device: {step_numbers}; step #{number} took"
-            " {host_time} on the host, but {device_time} on the device (counted from its first kernel)",
+            " {host_time} on the host, but {device_time} on the device (from the step's first kernel on)",
             step_numbers=_numbers([candidate.number for candidate in longer]),
             number=unit.number,
             host_time=in_ms(unit.host_ns),
@@ -236,8 +236,8 @@ def _host_time_check(profile: RankProfile) -> Check:
         "host",
         wrong,
         Text(
-            "steps that take more than {times:.0f} times as long on the host as on the device make up little of the"
-            " total time",
+            "little of the total time is spent in steps that take more than {times:.0f} times as long on the host as"
+            " on the device",
             LONGER,
         ),
         ("compute", "lead-in"),
@@ -332,9 +332,9 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong: str = ""
     if device:
-        wrong = Text("number of steps that begin on the device before the previous step begins there: {count}", device)
+        wrong = Text("number of steps that begin on the device before the previous step does: {count}", device)
     elif marks:
-        wrong = Text("number of step marks that end on the host after the next mark begins: {count}", marks)
+        wrong = Text("number of step marks that overlap the next mark on the host: {count}", marks)
     return _check("overlap", wrong, Text("no steps overlap"), EVERY)
 
 

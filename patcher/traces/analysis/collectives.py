@@ -136,7 +136,7 @@ def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
             total=len(profile.collectives),
         )
         if more_slow == 1:
-            several = Text("1 more of {total:,} collectives is also unusually slow.", len(profile.collectives))
+            several = Text("One more collective of {total:,} is unusually slow.", len(profile.collectives))
         evidence = sentences(evidence, several)
     return Diagnosis(
         "collective-outlier", "warning", evidence, saving // len(profile.units),

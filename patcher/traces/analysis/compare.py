@@ -377,7 +377,8 @@ def _caveats(before: Profiles, after: Profiles, captures_by_side: Sequence[Captu
         )
     if few_captures and before[0].baseline_run:
         yield Text(
-            "The baseline has {count} runs; {least} are needed to tell how much runs vary if nothing changes.",
+            "The baseline has {count} runs; {least} are needed to tell how much the step time varies between unchanged"
+            " runs.",
             count=len(captures_by_side[0]), least=model.ENOUGH_CAPTURES - 1,
         )  # fmt: skip
     elif few_captures:
@@ -416,8 +417,8 @@ def _time_outside_operators(before: Profiles, after: Profiles) -> Iterator[str]:
     change, outside = times[1] - times[0], idle[1] - idle[0]
     if change and change * outside > 0 and 2 * abs(outside) > abs(change):
         yield Text(
-            "The time per step in which the host runs no operator changes from {before} to {after} (medians). Run"
-            " `rlpatch report` on each trace to see where this time is spent.",
+            "Time per step without an operator on the host: {before} before, {after} after (medians). Run `rlpatch"
+            " report` on each trace to see where this time is spent.",
             before=in_ms(idle[0]), after=in_ms(idle[1]),
         )  # fmt: skip
 

@@ -246,7 +246,7 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
         advice = Text("first give {stage} fewer layers, then use more micro-batches", slowest.name)
     elif more is not None:
         extra = Text(
-            "Per step, {stage} spends {time} more on this part than the stage that is fastest at it: {part}.",
+            "Per step, {stage} spends {time} more on {part} than the fastest stage does.",
             stage=slowest.name,
             time=in_ms(more.ns),
             part=excess_words(more),

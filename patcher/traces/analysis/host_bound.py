@@ -105,8 +105,8 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
         )
     if latency >= NOTABLE / 10:
         within = Text(
-            "For {share} of the time, the device was idle between the launch call of its next kernel and the kernel's"
-            " start (launch latency).",
+            "For {share} of the time, the device was idle although the next kernel had been launched: the kernel had"
+            " not started yet (launch latency).",
             percent(latency),
         )
         evidence = sentences(evidence, within) if evidence else within
@@ -200,8 +200,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", longest_gap_text(gap)
         )
     return Text(
-        "record again with {command} to see Python frames, too, because no single recorded event covers half of this"
-        " gap",
+        "to see Python frames, too, record again with {command}: no single recorded event covers half of this gap",
         _STACKS,
     )
 

@@ -114,7 +114,7 @@ def _diagnose_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Di
     """
     dominant = _dominant_operator(profile, sum(step.ns for step in profile.host_steps))
     if dominant and all(check.id != "events" for check in profile.failed):
-        headline = Text("{headline}; the host may be waiting for the device, which was not recorded", dominant)
+        headline = Text("{headline}; the host may be waiting for the device, but the device was not recorded", dominant)
         advice = Text(
             "record the device, too: run `rlpatch apply` with --contents npu,cpu, or add ProfilerActivity.CUDA to"
             " your profiler"
@@ -231,8 +231,8 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     more = _excess_by_inputs(slow, typical, longer_by_operator)
     if not more.evidence:
         unknown = Text(
-            "This step ran as many operators as the median step, so its inputs were larger, or another process held"
-            " the CPU core."
+            "This step was longer but ran as many operators as the median step: either its inputs were larger, or"
+            " another process held the CPU core."
         )
         see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
         more = HostExcess(sentences(unknown, "" if slow.inputs or _records_shapes(profile) else see))
@@ -422,7 +422,7 @@ def _excess_by_larger_inputs(
     layers, whatever the batch.
     """
     if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
-        return HostExcess(sizes, Text("layers with larger weights than those of the median step"), _MORE_WORK)
+        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), _MORE_WORK)
     within = _excess_in_range(slow, typical)
     cause: str = Text("larger inputs than in the median step")
     if within:
@@ -462,8 +462,8 @@ def place_words(place: model.HostPlace) -> str:
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if _waits_for_gil(place):
         return Text(
-            "in {inside}, which has not returned although its operator has ended: another Python thread probably holds"
-            " the GIL",
+            "in {inside}, which has not returned although the operator that it called has ended: another Python thread"
+            " probably holds the GIL",
             inside,
         )
     if place.inside and place.around:
@@ -472,8 +472,8 @@ def place_words(place: model.HostPlace) -> str:
         return Text("in {inside}", inside)
     if place.saving:
         return Text(
-            "after {operator} has run once for each tensor, as in state_dict(), where weights are probably being saved"
-            " or sent",
+            "after {operator} has run once for each tensor, as state_dict() does: weights are probably being saved or"
+            " sent here",
             place.before,
         )
     if place.before and place.after:
@@ -527,7 +527,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if spread and 2 * saving >= idle:
         equal = Text(
-            "In half of the steps, the time without operators at this place is nearly the same: it differs by at most"
+            "At this place, the time without operators is nearly the same in half of the steps: it differs by at most"
             " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
             spread,
         )
@@ -806,8 +806,8 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         share=percent(ran / whole, 0), time=in_ms(ran / len(profile.units)), longest=longest,
     )  # fmt: skip
     advice: str = Text(
-        "compare the number of threads (OMP_NUM_THREADS) with the number of cores that this process has; then try"
-        " fewer and larger operators, or another precision"
+        "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
+        " larger operators, or another precision"
     )
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):
@@ -921,12 +921,13 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
         )
         evidence = sentences(evidence, stretch)
     headline = Text(
-        "No device data; for {share} of the time, the host runs no operator, at places that differ from step to step",
+        "No device data; for {share} of the time, the host runs no operator; these gaps are at different places in"
+        " different steps",
         share,
     )
     if len(profile.host_steps) == 1:
         headline = Text(
-            "No device data; for {share} of the time, spread over many places, the host runs no operator", share
+            "No device data; for {share} of the time, in many short periods, the host runs no operator", share
         )
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(

@@ -155,10 +155,12 @@ class _Loader:
         if code in _GLOBALS:
             module, attribute = self.data[self.at :].split(b"\n", 2)[:2]
             name = f"{module[:60].decode(errors='replace')}.{attribute[:60].decode(errors='replace')}"
-            return Text("the file would import the Python object {name}, which rlpatch does not allow", repr(name))
+            return Text(
+                "loading the file would import the Python object {name}; rlpatch does not allow this import", repr(name)
+            )
         if code == 0x93 and len(self.stack) > 1:
             return Text(
-                "the file would import the Python object {name}, which rlpatch does not allow",
+                "loading the file would import the Python object {name}; rlpatch does not allow this import",
                 repr(".".join(str(part)[:60] for part in self.stack[-2:])),
             )
         return Text(

@@ -98,7 +98,7 @@ def _verdict(comparison: Comparison) -> str:
     _, estimate, _ = comparison.change
     change = Text("{change} per step", signed(estimate))
     verdicts: dict[str, Text] = {
-        FEW: Text("Not enough data: {change}", change),
+        FEW: Text("Not enough data to judge this change: {change}", change),
         OTHER: Text("The profiler settings of the two sides differ: {change}", change),
         ALIKE: Text("No clear difference: {change}", change),
     }  # fmt: skip

@@ -55,7 +55,7 @@ def ranks_below_each_other(profiles: Sequence[RankProfile], limits: PageLimits) 
         for at, (profile, lanes) in enumerate(pairs)
     ]
     about = Text(
-        "Step #{number} of each rank, or the rank's median step if #{number} is not drawn for that rank. Each row"
+        "Step #{number} of each rank. A rank without a drawing of #{number} shows its median step instead. Each row"
         " begins at the left edge, because the ranks' clocks may differ. In a row, computing is above, communication"
         " and copies are below.",
         number,

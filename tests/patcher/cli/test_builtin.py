@@ -120,7 +120,7 @@ def test_the_profiler_may_be_on_and_others_are_a_warning(run, site: Path, enviro
 @pytest.mark.parametrize(
     ("words", "said", "hint"),
     [
-        (("--builtin",), "--builtin needs at least one setting to change", "one of --level"),
+        (("--builtin",), "with --builtin, name at least one setting to change", "one of --level"),
         (
             ("--builtin", "--decode", "1:2"),
             "--decode cannot be combined with --builtin: the framework's own profiler has no such setting",

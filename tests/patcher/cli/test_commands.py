@@ -72,7 +72,7 @@ def test_what_another_window_replaces_is_said(run, site: Path) -> None:
     }
     other = ("apply", "vllm-ascend", "--decode", "5:9", "--path", "site")
     replaced = f"--decode 30:60 --tool npu --save-path {Path.cwd()}/rlpatch_traces"
-    assert f"  replaces: {replaced} (applied {since})\n" in run(*other, "-n").stdout
+    assert f"  replaces the patch of {since}: {replaced}\n" in run(*other, "-n").stdout
     second = json.loads(run(*other, "--json").stdout)["result"]["targets"][0]
     assert second["replaces"] == {"options": first["options"], "version": "0.11.0rc1", "since": since}
 

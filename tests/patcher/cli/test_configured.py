@@ -205,15 +205,15 @@ def test_a_value_is_typed(table: str, words: tuple[str, ...]) -> None:
         ("targets = [{}]", "targets in the configuration must be a string, a number", 1),
         (
             "targets = ['vllm', '--force', '-q']",
-            "--force is an option, and `targets` in the configuration takes only targets",
+            "--force is an option, not a target: do not list it in `targets` in the configuration",
             1,
         ),
         (
             "targets = [\n 'vllm',\n '--python=/evil',\n]",
-            "--python=/evil is an option, and `targets` in the configuration takes only targets",
+            "--python=/evil is an option, not a target: do not list it in `targets` in the configuration",
             3,
         ),
-        ("targets = '-q'", "-q is an option, and `targets` in the configuration takes only targets", 1),
+        ("targets = '-q'", "-q is an option, not a target: do not list it in `targets` in the configuration", 1),
         ("\nforce = true", "force in the configuration is not the name of an option", 2),
         ("ray = 'auto'", "ray in the configuration is not the name of an option", 1),
         ("[presets.tail]\njson = true", "json in the configuration is not the name of an option", 2),

@@ -141,7 +141,7 @@ def test_the_folder_of_a_linked_interpreter_is_part_of_it(clone: Clone, run: Run
     env = clone.folder / "env"
     env.symlink_to("good")
     clone.file.write_text('python = "./env"\n')
-    assert f"a link to {os.path.realpath(sys.executable)}" in run("trust").stdout
+    assert f"a symbolic link to {os.path.realpath(sys.executable)}" in run("trust").stdout
     assert ASKS not in run("status").stderr
     env.unlink()
     env.symlink_to("evil")

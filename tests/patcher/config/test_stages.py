@@ -65,7 +65,7 @@ def test_a_stage_without_a_window(words: str) -> None:
         ),
         (
             "--stage weight-sync --replicas decode",
-            "--replicas decode cannot be used with a weight sync: it chooses single servers, but each sync covers all servers of a replica",
+            "--replicas decode cannot be used with a weight sync: the option chooses single servers, but each sync covers all servers of a replica",
         ),
         ("--decode 1:2 --replicas encode", "--replicas encode is not a whole number from 0 to"),
         ("--decode 1:2 --replicas all,prefill", "--replicas all,prefill: "),
@@ -83,7 +83,7 @@ def test_a_stage_without_a_window(words: str) -> None:
             "--stage graph-capture --role ref",
             "--role works only with training stages, but --stage graph-capture selects another kind of stage",
         ),
-        ("--builtin", "--builtin needs at least one setting to change"),
+        ("--builtin", "with --builtin, name at least one setting to change"),
         (
             "--mini-batch 0:1 --rollout 1",
             "--rollout works only with rollout stages, but --mini-batch selects another kind of stage",

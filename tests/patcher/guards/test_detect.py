@@ -211,9 +211,9 @@ def test_unknown_says_the_reason(tmp_path: Path) -> None:
     reasons = {
         "export PROFILING_MODE=$1\npython -m a\n": "",
         "export PROFILING_MODE=$(x)\npython -m a\n": "only known at run time",
-        "if x; then export PROFILING_MODE=true; fi\npython -m a\n": "might not set this",
+        "if x; then export PROFILING_MODE=true; fi\npython -m a\n": "may leave this unset",
         "export PROFILING_MODE=false\npython -m a\n": "not documented",
-        "export PROFILING_MODE=true\nmy_launcher\n": "might not set this",
+        "export PROFILING_MODE=true\nmy_launcher\n": "may leave this unset",
         "python a.py\n": "was not found on this machine",
     }
     for text, reason in reasons.items():

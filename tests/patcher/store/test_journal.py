@@ -171,7 +171,7 @@ def test_without_a_first_root_that_was_deleted_the_message_names_a_way_on(
     for name in taken:
         (roots[1] / name).mkdir()
     stuck = _rlpatch(["rlpatch", "revert", *where], tmp_path)
-    said = f"; if somebody deleted {roots[0]}, this command reverts the remaining files by their marker comments: "
+    said = f"; if somebody deleted {roots[0]}, this command reverts the files that are still patched, by their marker comments: "
     assert stuck.returncode == 7
     way = stuck.stderr.partition(said)[2].partition("\n")[0]
     done = _rlpatch(["sh", "-ec", way], tmp_path)

@@ -111,8 +111,8 @@ def test_a_target_reads_below_its_root(tmp_path: Path) -> None:
     [
         ("site", "--path {}"),
         ("link", "--path {}"),
-        ("site/vllm_ascend", "the parent of the package folder {}"),
-        ("site/vllm_ascend/", "the parent of the package folder {}"),
+        ("site/vllm_ascend", "the folder that contains the package folder {}"),
+        ("site/vllm_ascend/", "the folder that contains the package folder {}"),
     ],
 )
 @pytest.mark.parametrize("relative", [True, False])

@@ -284,7 +284,7 @@ def test_a_sentence_names_four_holders_and_sums_the_others() -> None:
     assert "p: host " in memory_tables.growth_line(replace(growth, of="host", full_in=7))
     assert "46 % (458 of 1,000" in memory_tables.cache_line(CacheUse("e", 0, 2, 458, 1_000))
     excess = MemoryExcess("p", 0, 3, 1.0, 0.3, 10**9, 5 * 10**8, "gen")
-    assert re.findall(r"\d[\d.]*", memory_tables.excess_line(excess)) == ["3", "1.0", "500.0", "300"]
+    assert re.findall(r"\d[\d.]*", memory_tables.excess_line(excess)) == ["3", "300", "1.0", "500.0"]
 
 
 MB = 10**6

@@ -273,7 +273,7 @@ def test_few_steps_have_no_interval(count: int) -> None:
     found = compared(side(noisy(1, count)), side(noisy(2, 9, decode=5), "b"))
     assert (found.step.raw is None, found.verdict == FEW) == (count < 4, count < 4)
     assert found.step.change_seconds == pytest.approx(5, abs=1)
-    assert any("too few for a confidence interval" in note for note in found.notes) == (count < 4)
+    assert any("too few steps for a confidence interval" in note for note in found.notes) == (count < 4)
     assert {part.changed for part in found.parts} != {"unknown"} or count < 4
 
 

@@ -364,7 +364,7 @@ def test_what_several_ranks_say():
         ((-6 * MS, -4 * MS, -2 * MS), "Faster by 4.00 ms per step"),
         ((2 * MS, 4 * MS, 6 * MS), "Slower by 4.00 ms per step"),
         ((-2 * MS, -1 * MS, 1 * MS), "No clear difference: \N{MINUS SIGN}1.00 ms per step"),
-        ((4 * MS, 4 * MS, 4 * MS), "Not enough data: +4.00 ms per step"),
+        ((4 * MS, 4 * MS, 4 * MS), "Not enough data to judge this change: +4.00 ms per step"),
         ((4 * MS, 4 * MS, 5 * MS), "The profiler settings of the two sides differ: +4.00 ms per step"),
         (None, "Nothing can be compared: one side has fewer than two steps."),
     ],

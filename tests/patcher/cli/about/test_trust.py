@@ -33,7 +33,7 @@ def test_trust_names_the_interpreters_and_can_be_taken_back(file: Path) -> None:
     assert trust().startswith(f"trusted: {file}\n  rlpatch is allowed to start {sys.executable}")
     assert json.loads(trust(file, "--json"))["result"] == {"file": str(file), "interpreters": [sys.executable]}
     assert trust("--remove", file.relative_to(Path.cwd())) == f"no longer trusted: {file}\n"
-    assert trust("--remove") == f"nothing to remove: {file} is not trusted\n"
+    assert trust("--remove") == f"no trust to remove: {file} is not trusted\n"
 
 
 def _many(file: Path) -> None:

@@ -145,8 +145,8 @@ def test_the_code_and_the_signal_are_the_commands(lent: Run, command: str, code:
 
 
 REFUSED = {
-    "no command": ((), 2, "type the command to run after `--`"),
-    "an empty command": (("--",), 2, "type the command to run after `--`"),
+    "no command": ((), 2, "after `--`, type the command to run"),
+    "an empty command": (("--",), 2, "after `--`, type the command to run"),
     "no separator": (("bash", "run.sh"), 2, "rlpatch run vllm-ascend==0.11.0rc1 --decode 30:60 --path site -- bash run.sh"),
     "no window of it": (("--mini-batch", "0:1", "--", "true"), 2, "the training runs in"),
     "required, and lost": (("--require", "--", "python", "-I", "-c", "open('started', 'w')"), 5, "start Python without -I"),

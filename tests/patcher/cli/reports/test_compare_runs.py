@@ -176,7 +176,7 @@ def test_a_run_without_steps_and_other_trainers_are_not_comparable(
 def test_one_step_a_side_has_no_interval(run: Run, two: tuple[Path, Path]) -> None:
     found = told(run("compare", two[0], "--steps", "3:4", "--steps", "4:5", "--json"))
     assert (found["verdict"], found["step"]["raw"]) == ("not enough steps", None)
-    assert any("too few for a confidence interval" in note for note in found["notes"])
+    assert any("too few steps for a confidence interval" in note for note in found["notes"])
 
 
 @pytest.mark.skipif(not RUNS.is_dir(), reason="no recorded runs")

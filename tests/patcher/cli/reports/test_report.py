@@ -55,7 +55,7 @@ def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> No
     assert result.stdout.startswith(TITLES["dispatch"])
     assert "  4 steps, #30 to #33: median time 10.00 ms" in result.stdout
     assert "problem: Host-bound" in result.stdout
-    assert "  suggestion: record again with rlpatch apply" in result.stdout
+    assert "  suggestion: to see Python frames, too, record again with rlpatch apply" in result.stdout
     assert widest(result.stdout) <= max(80, len(str(trace)) + 4)
 
 
@@ -619,7 +619,7 @@ def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> 
     result = typed("compare", before, after)
     assert result.exit_code == 0
     assert result.stdout.startswith(
-        "median step: 10.00 ms before, 13.00 ms after, change +3.000 ms\n  95 % interval of the change "
+        "median step: 10.00 ms before, 13.00 ms after, change +3.000 ms\n  95 % confidence interval of the change: "
     )
     assert "idle: host-bound" in result.stdout
     assert "With one recording per side" in result.stdout

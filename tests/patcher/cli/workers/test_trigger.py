@@ -96,7 +96,7 @@ def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, wa
     host = here()["host"]
     asked = request(waiting)
     assert done.stdout.splitlines() == [
-        "requested --decode 0:10 --at-tail 8 in rollout 3, the first rollout that no worker has reached yet",
+        "requested a recording of --decode 0:10 --at-tail 8 in rollout 3, the first rollout that no worker has reached yet",
         f"  the recording request goes to {host} rank 0, {host} rank 1 of vllm 0.32.0",
         f"  recording request {asked['id']} expires in 2 h; workers look for such requests when a rollout begins",
         f"next: rlpatch watch {waiting.path}",
@@ -116,7 +116,9 @@ def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
 
 
 def test_a_dry_run_writes_nothing(run: Run, waiting: Saved) -> None:
-    assert run("trigger", "--decode", "30:60", "-n").stdout.startswith("would request --decode 30:60 in rollout 3")
+    assert run("trigger", "--decode", "30:60", "-n").stdout.startswith(
+        "would request a recording of --decode 30:60 in rollout 3"
+    )
     assert not (waiting.folder / "rollout.request").exists()
 
 
@@ -164,7 +166,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "no window at all": ([DEMAND], "--decode thirty", 2, "--decode thirty is not a window A:B", "for example --decode 30:60"),
     "decode steps start at 1": ([DEMAND], "--decode 0:3", 2, "--decode 0:3: decode steps start at 1", "--decode 1:3, or"),
     "a condition for training": (
-        [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8 cannot be used with a training stage, which has no requests and no context", "--micro-batch 0:1"),
+        [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8 cannot be used with a training stage: training has no requests and no context length", "--micro-batch 0:1"),
     "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0 is not a whole number from 1 to", "--at-tail 2"),
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1 is not a whole number from", "--ranks 1"),
     "nobody": ([], "--decode 1:2", 3, "no worker: no worker has reported its status in", "--at 0 --save-path"),
@@ -339,9 +341,9 @@ def test_wait_ends_when_the_request_is_served(run: Run, waiting: Saved) -> None:
     thread = worker(waiting)
     done = run("trigger", "--decode", "30:60", "--wait", "--timeout", "20")
     thread.join()
-    assert done.stdout.startswith("requested --decode 30:60 in rollout")
+    assert done.stdout.startswith("requested a recording of --decode 30:60 in rollout")
     assert "1 saved a trace, 1 not asked" in done.stdout
-    assert done.stderr.startswith("requested --decode 30:60 in rollout")
+    assert done.stderr.startswith("requested a recording of --decode 30:60 in rollout")
     found = json.loads(run("watch", "--json").stdout)["result"]
     assert [row["outcome"] for row in found["workers"]] == ["done", "idle"]
 
@@ -372,7 +374,7 @@ def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None
     done = run("trigger", "--decode", "1:3", "--at", "0", "--expires", "7200")
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
     assert done.stdout.splitlines() == [
-        "requested --decode 1:3 in rollout 0",
+        "requested a recording of --decode 1:3 in rollout 0",
         "  no worker has reported its status yet; the first workers that start will serve this recording request",
         f"  recording request {asked['id']} expires in 2 h; workers look for such requests when a rollout begins",
         f"next: rlpatch watch {folder}",

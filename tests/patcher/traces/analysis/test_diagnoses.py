@@ -98,7 +98,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         "exposed communication (101.00 ms)",
     ),
     "marks that overlap": (
-        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that end on the host after the next mark begins",
+        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that overlap the next mark on the host",
     ),
     "a step that begins before the one in front of it": (
         Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",

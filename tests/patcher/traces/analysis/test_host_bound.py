@@ -451,4 +451,4 @@ def test_the_time_before_the_first_kernel_is_a_warning_of_a_single_step(name: st
     assert advice in found.advice
     assert bool(found.advice) == bool(advice)
     assert ("75 %" in found.evidence) == (name == "the host waits")
-    assert ("longest gap" in found.evidence) == name.startswith("another")
+    assert ("Longest gap" in found.evidence) == name.startswith("another")

@@ -243,7 +243,7 @@ def test_the_cause_that_was_put_in_is_the_headline(
     [
         (loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection"),
         (judge, "built-in method poll (within reward.py(3): ask_judge)"),
-        (locked, "in built-in method rand, which has not returned although its operator has ended"),
+        (locked, "in built-in method rand, which has not returned although the operator that it called has ended"),
     ],
 )  # fmt: skip
 def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, named: str) -> None:
@@ -485,7 +485,7 @@ LONG, WIDE = "[[448, 256], [256, 256]]", "[[64, 1024], [1024, 1024]]"
         (
             {SMALL: 3, WIDE: 1},
             {SMALL: 4},
-            "layers with larger weights than those of the median step",
+            "layers whose weights are larger than in the median step",
             "another model",
         ),
         ({SMALL: 1, LONG: 3}, {SMALL: 3, LONG: 1}, "", "special about this step"),
@@ -538,7 +538,7 @@ def test_steps_with_other_sizes_alternate(tmp_path: Path) -> None:
     ]
     first = headline(analysis.reported([replace(made, host_steps=tuple(steps))]))
     assert first.title == (
-        "Steps of two kinds alternate, and 4 of 8 take much longer than the others: layers with larger weights than those of"
+        "Steps of two kinds alternate, and 4 of 8 take much longer than the others: layers whose weights are larger than in"
         " the median step"
     )
 
@@ -712,7 +712,7 @@ def test_operators_that_run_for_less_than_half_are_no_verdict(tmp_path: Path) ->
             loop.sleep(40 * MS if at == number else 0)
 
     first = headline(analysis.reported([profile(inject, tmp_path)]))
-    assert "at places that differ from step to step" in first.title
+    assert "at different places in different steps" in first.title
     assert "between aten::op7 and aten::randn, 40.00 ms in step 7" in first.evidence
 
 

@@ -40,7 +40,7 @@ DOCTORED = {
         ("PRAGMA writable_schema = ON;"
         f"{ROWS.format('LIMIT 100000')} INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql)"
         " SELECT 'view', 'v' || x, 'v' || x, 0, 'CREATE VIEW v' || x || ' AS SELECT 1' FROM r"),
-        "instructions to read the database, too many for",
+        "SQLite instructions: a file of this size should need fewer",
     ),
     "two hundred thousand ranks": (
         f"{ROWS.format('LIMIT 200000')} INSERT INTO RANK_DEVICE_MAP SELECT x, x FROM r", "and 199,937 more",
