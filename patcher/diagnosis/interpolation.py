@@ -28,8 +28,8 @@ class Interpolation:
     They are a constant, a part that grows with the length, and one with its square (attention), none of them below 0.
     ``length`` has the seconds that the recorded micro-batches take without a profiler, ``class_seconds`` the shape
     (micro-batches, classes). ``stretched`` is a mask of the classes that a profiler makes longer. ``sized`` tells that
-    the lengths are known from the sizes; else they are those under the profiler. ``noise`` is the relative standard
-    deviation of micro-batches of about the same size.
+    the lengths are known from the sizes; else they are guessed from those of other micro-batches. ``noise`` is the
+    relative standard deviation of micro-batches of about the same size.
     """
 
     length: Floats

@@ -151,7 +151,7 @@ def _micro_batches_of_stage(units: Sequence[KeptSpan], calls: Sequence[KeptSpan]
 
     Both are sorted by start, in microseconds; a micro-batch may end up to 1 ms after its call. ``paused`` has the
     pauses to subtract from their lengths. Micro-batches have two sizes (tokens with and without padding) and two
-    lengths (seconds and CPU seconds): the pair with the highest rank correlation is kept.
+    lengths (seconds and CPU seconds, both without pauses): the pair with the highest rank correlation is kept.
     """
     starts = np.array([call.start for call in calls], dtype=np.float64)
     ends = np.array([end_of(call) for call in calls], dtype=np.float64)
@@ -170,7 +170,9 @@ def _micro_batches_of_stage(units: Sequence[KeptSpan], calls: Sequence[KeptSpan]
         if within
         else (seconds, seconds, seconds)
     )
-    pairs = [(size, length) for length in (seconds, cpu / 1e6) for size in (tokens, padded)]
+    paused_seconds = (until - begins)[inside] / 1e6 - seconds
+    working = np.maximum(cpu / 1e6 - paused_seconds, 0.0)  # a recorder that starts or saves keeps the CPU busy
+    pairs = [(size, length) for length in (seconds, working) for size in (tokens, padded)]
     size, length = max(pairs, key=lambda pair: correlation(*pair))
     return MicroBatches(
         begins[inside] / 1e6,

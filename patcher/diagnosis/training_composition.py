@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from patcher.diagnosis import loads
 from patcher.diagnosis.composition import weighted
 from patcher.diagnosis.interpolation import Interpolation
 from patcher.diagnosis.iterations import Floats
@@ -119,9 +120,15 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
     stretched = np.all([part.stretched for part in joined], axis=0)
     if not stretched.all():
         length = measured  # a device is busy in a part of these seconds, not of the host's CPU time
-    seconds, sized = measured, correlation(sizes, length) >= SIZED
-    if sized:
-        seconds, length = (without_recording_cost(column, sizes, places) for column in (measured, length))
+    sized = correlation(sizes, length) >= SIZED
+    seconds, length = (
+        without_recording_cost(column, sizes, places) if sized else shortened_to_others(column, places)
+        for column in (measured, length)
+    )
+    cost, waits = measured - seconds, np.zeros(len(measured))
+    if sized:  # else long ones may be large
+        waits = excess_of_size(seconds, sizes)
+        seconds, length = seconds - waits, length - excess_of_size(length, sizes)
     recorded = Interpolation(
         length[places],
         np.concatenate([part.class_seconds for part in joined]),
@@ -131,9 +138,16 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
     )
     stage = replace(
         stage, seconds=float(seconds[counted].sum()) / processes, recorded=int(counted[places].sum()),
-        recording_seconds=float((measured - seconds)[counted].sum()) / processes,
+        recording_seconds=float(cost[counted].sum()) / processes,
+        waiting_seconds=float(waits[counted].sum()) / processes,
     )  # fmt: skip
     return _with_classes(stage, recorded, length[counted], seconds[counted])
+
+
+def excess_of_size(seconds: Floats, sizes: Floats) -> Floats:
+    """Return by how many seconds micro-batches exceed those of about their size, 0 below three times as long."""
+    expected = expected_seconds(seconds, sizes, np.ones(len(seconds), dtype=bool))
+    return loads.excess(seconds, expected, loads.WAIT)
 
 
 def noise(seconds: Floats, sizes: Floats) -> float:
@@ -186,22 +200,44 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
     )  # fmt: skip
 
 
+def shortened_to_others(measured: Floats, places: NDArray[np.int64]) -> Floats:
+    """Return the ``measured`` seconds of micro-batches, with those at the indices ``places`` divided by one factor.
+
+    Their median is then that of the others. So they count without what recording added, where no size tells how long
+    each would have taken. If it was smaller before, or if there are no others, nothing changes.
+    """
+    others = np.delete(measured, places)
+    if not len(others):
+        return measured
+    seconds = measured.copy()
+    seconds[places] *= min(1.0, float(np.median(others)) / max(float(np.median(measured[places])), 1e-12))
+    return seconds
+
+
 def without_recording_cost(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
     """Return the ``measured`` seconds of micro-batches without what recording added to those at the indices ``places``.
 
-    A recorded micro-batch, and those beside it, count at most as the median of other micro-batches of about their size,
-    scaled to their own size. If all are recorded or beside recorded ones, nothing changes.
+    A recorded micro-batch, and those beside it, count at most as other micro-batches of about their size. If all are
+    recorded or beside recorded ones, nothing changes.
     """
     disturbed = np.zeros(len(measured), dtype=bool)
     for place in places:
         disturbed[max(place - 1, 0) : place + 2] = True
     if disturbed.all():
         return measured
-    seconds, order = measured.copy(), np.argsort(sizes[~disturbed], kind="stable")
-    ordered_sizes, ordered_seconds = sizes[~disturbed][order], measured[~disturbed][order]
-    for place in np.flatnonzero(disturbed):
-        at = int(np.searchsorted(ordered_sizes, sizes[place]))
-        near = slice(max(at - ALIKE // 2, 0), at + ALIKE // 2)
-        expected = np.median(ordered_seconds[near]) * sizes[place] / np.median(ordered_sizes[near])
-        seconds[place] = min(measured[place], expected)
-    return seconds
+    expected = expected_seconds(measured, sizes, ~disturbed)
+    return np.where(disturbed, np.minimum(measured, expected), measured)
+
+
+def expected_seconds(measured: Floats, sizes: Floats, among: NDArray[np.bool_]) -> Floats:
+    """Return the seconds that each micro-batch would take by those of about its size where ``among`` is True.
+
+    They are the median of the ``measured`` seconds of eight of these, scaled to its own size.
+    """
+    order = np.argsort(sizes[among], kind="stable")
+    ordered_sizes, ordered_seconds = sizes[among][order], measured[among][order]
+    expected = np.empty(len(measured))
+    for place, at in enumerate(np.searchsorted(ordered_sizes, sizes)):
+        near = slice(max(int(at) - ALIKE // 2, 0), int(at) + ALIKE // 2)
+        expected[place] = np.median(ordered_seconds[near]) * sizes[place] / np.median(ordered_sizes[near])
+    return expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -61,6 +62,14 @@ def test_it_asks_for_windows_and_says_what_the_rollouts_consist_of(folder: Path)
     assert said.startswith("0\n"), said
     assert "rlpatch diagnose: asked the rollout workers of rank 0 to record rollout" in said
     assert "rollout: 6 rollouts" in said
+
+
+def test_pauses_are_in_the_timeline_and_steps_name_their_iterations(folder: Path) -> None:
+    sidecars = [json.loads(path.read_text()) for path in (folder / "traces").glob("*.rlpatch.json")]
+    assert sidecars
+    assert all("iteration" in unit for sidecar in sidecars for unit in sidecar["units"])
+    timeline = "".join(gzip.decompress(path.read_bytes()).decode() for path in folder.glob("traces/timeline/*.gz"))
+    assert timeline.count("window saved") == len(sidecars)
 
 
 def test_the_recorded_iterations_are_found_again_and_the_classes_add_up(folder: Path) -> None:

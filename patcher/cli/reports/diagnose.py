@@ -201,14 +201,16 @@ def _diagnose_command(
 def _optional_requests(choices: Mapping[str, str]) -> tuple[ProfileRequest, ...]:
     """Return a request for each stage to record windows on demand, and one for a weight sync, with `choices` in each.
 
-    `choices` are the names and values of options, such as the folder of the traces.
+    Their windows are beside a timeline: they note their pauses there, and each step's iteration. `choices` are the
+    names and values of options, such as the folder of the traces.
     """
     units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
     on_demand = (
         ProfileRequest((Window(unit, 0, 0, none=True),), {"stage": stage, "on_demand": True, **choices})
         for stage, unit in units.items()
     )
-    return *on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, **choices})
+    requests = (*on_demand, ProfileRequest((), {"stage": "weight-sync", "sync": STUDIED_SYNC, **choices}))
+    return tuple(request._replace(beside_timeline=True) for request in requests)
 
 
 def _progress_printer() -> Callable[[str], None]:

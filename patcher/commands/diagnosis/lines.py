@@ -17,6 +17,9 @@ LARGEST = 2
 LEAST_BETWEEN = 0.05
 """Least share of a rollout between its iterations that is reported."""
 
+LEAST_SHOWN_S = 0.05
+"""Seconds below which it is not said that they were left out."""
+
 LEAST_SHARE = 0.005
 """Least share of a class that is named."""
 
@@ -87,6 +90,12 @@ def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
             recorded=stage.recorded,
             between=stage.between_seconds,
         )
+    if stage.waiting_seconds >= LEAST_SHOWN_S:
+        yield Detail(
+            "  not included: {seconds:.1f} s of micro-batches that took over three times as long as others of their"
+            " size",
+            stage.waiting_seconds,
+        )
     for part in stage.by_load:
         most = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST])) or part.why
         yield Detail(
@@ -119,7 +128,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
         )
     )
     yield Detail("  a new rollout begins with the first request after an engine has finished all earlier requests")
-    if stage.recording_seconds >= 0.05:
+    if stage.recording_seconds >= LEAST_SHOWN_S:
         yield Text("  recording took {seconds:.1f} s, which the figures below do not include", stage.recording_seconds)
     whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds
     if stage.between_seconds >= LEAST_BETWEEN * whole:

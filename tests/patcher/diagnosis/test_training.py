@@ -23,7 +23,12 @@ from patcher.diagnosis.training import (
     slowest_rank,
     trainer_stages,
 )
-from patcher.diagnosis.training_composition import _diagnose_stage, _record_command, without_recording_cost
+from patcher.diagnosis.training_composition import (
+    _diagnose_stage,
+    _record_command,
+    shortened_to_others,
+    without_recording_cost,
+)
 from patcher.diagnosis.windows import NAMES, Joined
 from patcher.messages import CommandResult
 from patcher.progress import silent
@@ -162,6 +167,31 @@ def test_a_recorded_micro_batch_and_its_neighbors_count_at_most_as_others_of_the
 
 
 @pytest.mark.parametrize(
+    ("recorded", "factor"), [([1, 4], 1 / 3), ([0, 2, 3], 1.0), ([], 1.0), ([0, 1, 2, 3, 4], 1.0)], ids=str
+)
+def test_recorded_micro_batches_without_sizes_are_shortened_to_the_others(recorded: list[int], factor: float) -> None:
+    measured = np.array([10, 40, 20, 30, 80.0])
+    seconds = shortened_to_others(measured, np.array(recorded, dtype=np.int64))
+    expected = [each * factor if place in recorded else each for place, each in enumerate(measured)]
+    assert seconds == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize("sizes", [True, False])
+def test_a_micro_batch_over_three_times_as_long_as_those_of_its_size_waited(sizes: bool, tmp_path: Path) -> None:
+    simulation = SimulatedTrainer()
+    for _ in range(4):
+        simulation.call([400, 410, 420, 430, 440, 450] * 2)
+    usual = simulation.calls[3].classes[7]
+    simulation.calls[3].classes[7].update({name: 9 * us for name, us in usual.items()})
+    simulation.write_timeline(tmp_path, sizes=sizes)
+    simulation.write_window(tmp_path, 2, 1, 5)
+    stage = stage_of(tmp_path)
+    whole = sum(call.us for call in simulation.calls[1:]) / 1e6
+    assert stage.waiting_seconds == pytest.approx(sizes * sum(usual.values()) * 8 / 9 / 1e6, rel=0.1)
+    assert stage.seconds == pytest.approx(whole - stage.waiting_seconds, rel=0.01)
+
+
+@pytest.mark.parametrize(
     ("last", "rank"),
     [
         ({0: 10, 1: 10.5, 2: 10}, 0),
@@ -205,6 +235,15 @@ def test_micro_batches_belong_to_the_call_that_they_end_in() -> None:
     assert found.seconds.tolist() == pytest.approx([0.0008, 0.498, 0.09, 0.001])
     assert (found.call.tolist(), found.number.tolist()) == ([0, 0, 1, 1], [0, 1, 0, 1])
     assert len(_micro_batches_of_stage([], calls, _Paused([]))) == 0
+
+
+def test_cpu_seconds_are_without_pauses_too() -> None:
+    """Sizes explain the CPU time alone; the third micro-batch was saved for 30 of its 43 µs."""
+    units = [span(at * 100, at * 100 + length, size, None, cpu) for at, (size, cpu, length) in enumerate(
+        [(1, 5, 12), (2, 6, 11), (3, 37, 43), (4, 8, 10)]
+    )]  # fmt: skip
+    found = _micro_batches_of_stage(units, [span(0, 500)], _Paused([span(205, 235)]))
+    assert found.length.tolist() == pytest.approx([5e-6, 6e-6, 7e-6, 8e-6])
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_some_options_need_a_command(words: tuple[str, str], run: Run, recorded:
 
 
 @pytest.mark.parametrize(("words", "tools"), [((), {None}), (("--tool", "torch"), {"torch"})])
-def test_every_window_is_recorded_by_the_tool(
+def test_every_window_is_recorded_by_the_tool_and_beside_the_timeline(
     words: tuple[str, ...], tools: set[str | None], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[ProfileRequest] = []
@@ -225,3 +225,4 @@ def test_every_window_is_recorded_by_the_tool(
     monkeypatch.setattr(running, "run", keep)
     run("diagnose", "vllm", *words, "--save-path", tmp_path, "--", sys.executable)
     assert {request.choices.get("tool") for request in asked} == tools
+    assert all(request.beside_timeline for request in asked)

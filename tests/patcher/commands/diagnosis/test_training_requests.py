@@ -23,6 +23,7 @@ class LiveTrainer:
         self.trainer = SimulatedTrainer(pid=os.getpid(), host=here()["host"])
         self.traces: list[str] = []
         self.said: list[str] = []
+        self.sizes = True
         self.follower = Follower(folder, 2, self.said.append)
 
     def call(self, sizes: list[int] | None = None) -> None:
@@ -30,7 +31,7 @@ class LiveTrainer:
         self.trainer.call(sizes or dynamic(1))
         for path in self.folder.glob("timeline/*"):
             path.unlink()
-        self.trainer.write_timeline(self.folder)
+        self.trainer.write_timeline(self.folder, sizes=self.sizes)
         self.state()
 
     def state(self, **more: Any) -> None:
@@ -42,12 +43,12 @@ class LiveTrainer:
         file = self.saved.folder / "update-policy.request"
         return dict(json.loads(file.read_text())) if file.exists() else {}
 
-    def serve(self) -> None:
-        """Record what was asked for, as the worker would, in the last call."""
+    def serve(self, *, back: int = 1) -> None:
+        """Record what was asked for, as the worker would, in the last call or one ``back``."""
         request = self.asked()
         for window in request["RLPATCH_WINDOW"].split(","):
             first, end = map(int, window.split(":"))
-            self.traces.append(self.trainer.write_window(self.folder, len(self.trainer.calls) - 1, first, end).name)
+            self.traces.append(self.trainer.write_window(self.folder, len(self.trainer.calls) - back, first, end).name)
         self.state(request=request["RLPATCH_REQUEST"])
 
 
@@ -98,6 +99,21 @@ def test_it_asks_again_where_they_do_not_and_gives_up_after_some_rounds(live: Li
     live.follower.look()
     assert (len(live.said), live.follower.training.pending) == (2, False)
     assert live.asked()["RLPATCH_TRAINING_STEPS"] == "100"
+
+
+def test_it_does_not_ask_again_where_no_size_tells_how_long_a_micro_batch_takes(live: LiveTrainer) -> None:
+    live.sizes = False
+    for _ in range(2):
+        live.call()
+    live.follower.look()
+    live.call()
+    live.call([9_000] * 8)  # no recorded micro-batch is like these
+    live.serve(back=2)
+    for _ in range(2):
+        live.follower.look()
+    assert live.follower.diagnosis is not None
+    assert not live.follower.diagnosis.supported
+    assert (len(live.said), live.follower.training.pending) == (1, False)
 
 
 def test_a_stage_without_workers_on_demand_is_not_waited_for(live: LiveTrainer) -> None:
