@@ -14,8 +14,11 @@ import pytest
 
 from fixtures import releases
 from fixtures.cache import REPOSITORY
-from patcher.config import WHOLE
+from patcher.commands.finding import SearchOptions
+from patcher.commands.patching.planning import edits_by_root, find_candidates, plan
+from patcher.config import WHOLE, Window
 from patcher.recipe import Upstream
+from patcher.request import ProfileRequest
 from patches.probes.timeline_recorder import SglangTimeline, TimelineRecorder, VllmTimeline
 from patches.projects import upstream, upstreams
 from tests.matrix import MATRIX, thinned_rows
@@ -273,6 +276,18 @@ def _rlpatch(*words: object, site: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "patcher", *map(str, words)]
     environ = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{site}"}
     return subprocess.run(command, env=environ, cwd=site.parent, capture_output=True, text=True)
+
+
+def test_an_iteration_is_in_the_timeline_before_an_optional_window_asks_for_its_id(tmp_path: Path) -> None:
+    """As `rlpatch diagnose` patches both; the newest line at the start of a method runs first."""
+    root = install(upstream("vllm"), "0.33.0", tmp_path / "site")
+    window = ProfileRequest((Window("iterations", 0, 0, none=True),), {"stage": "rollout", "on_demand": True})
+    request = ProfileRequest((), {"timeline": True}, (window._replace(beside_timeline=True),))
+    search = SearchOptions(path=(root,))
+    ((_, edit),) = edits_by_root(plan(find_candidates(["vllm"], search, request, "run")).values)
+    worker = next(change.after for change in edit.changes if change.path.name == "gpu_worker.py").decode()
+    body = worker[worker.index("def execute_model") :]
+    assert 0 < body.index("_rlpatch_timeline") < body.index("_rlpatch_rollout")
 
 
 def test_a_run_carries_it_and_leaves_the_files_as_they_are(fork: Path, tmp_path: Path) -> None:

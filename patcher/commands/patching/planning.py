@@ -15,7 +15,7 @@ from patcher.changes.change import Edit
 from patcher.commands.finding import Search
 from patcher.commands.patching.redirecting import redirect_problem
 from patcher.commands.patching.tampering import explain_foreign_edit
-from patcher.config import ProfileConfig, Stage
+from patcher.config import ProfileConfig, Stage, TimelineStage
 from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, permission_problem, usage
 from patcher.plan import Plan
 from patcher.recipe import Upstream
@@ -114,8 +114,9 @@ def find_candidates(
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     """Return a plan or a problem for each candidate; plans for the same root build on each other, in order.
 
-    Optional candidates are planned only if all others have a plan. Those that cannot be planned are left out, with a
-    note in the first plan.
+    Timelines come last: a line that is inserted later stands above the earlier ones, so an iteration is in the timeline
+    when a window asks for its id. Optional candidates are planned only if all other windows have a plan. Those that
+    cannot be planned are left out, with a note in the first plan.
     """
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
@@ -131,15 +132,17 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
         before.update((change.path, change.after) for change in plan.edit.changes)
         return Planned(candidate.search, candidate.upstream, plan._replace(notes=(*plan.notes, *candidate.notes)))
 
-    required = [candidate for candidate in candidates.values if not candidate.optional]
-    plans = replace(candidates, values=required).then(planned)
-    optional = [candidate for candidate in candidates.values if candidate.optional and not plans.problems]
+    timelines = [item for item in candidates.values if isinstance(item.config.stage, TimelineStage)]
+    windows = [item for item in candidates.values if item not in timelines]
+    required = replace(candidates, values=[item for item in windows if not item.optional]).then(planned)
+    optional = [item for item in windows if item.optional and not required.problems]
     more = replace(candidates, values=optional, problems=()).then(planned)
+    plans = replace(required, values=timelines).then(planned)
     left_out = tuple(
         Note(Text("one of the stages cannot be patched and is left out: {reason}", problem.cause))
         for problem in more.problems
     )
-    values = [*plans.values, *more.values]
+    values = [*required.values, *more.values, *plans.values]
     if left_out and values:
         values[0] = values[0]._replace(plan=values[0].plan._replace(notes=(*values[0].plan.notes, *left_out)))
     return replace(plans, values=values)
