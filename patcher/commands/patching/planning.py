@@ -137,7 +137,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     required = replace(candidates, values=[item for item in windows if not item.optional]).then(planned)
     optional = [item for item in windows if item.optional and not required.problems]
     more = replace(candidates, values=optional, problems=()).then(planned)
-    plans = replace(required, values=timelines).then(planned)
+    plans = replace(candidates, values=timelines, problems=required.problems).then(planned)
     left_out = tuple(
         Note(Text("one of the stages cannot be patched and is left out: {reason}", problem.cause))
         for problem in more.problems
