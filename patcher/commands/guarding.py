@@ -271,7 +271,7 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
             for line in (*heading, *_evidence_lines(result), *(_off_lines(result) if unknown else ()))
         )
     if first.profiler == recorder:
-        yield Text("    the patch itself records with this profiler")
+        yield Text("    this is the profiler that the patch starts and stops")
     elif not unknown:
         yield from (Text("    {line}", line) for line in _off_lines(first))
     elif first.reason not in ("", first.where):

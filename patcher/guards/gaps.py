@@ -43,7 +43,7 @@ _LOST = {
         "sudo env PYTHONPATH=$PYTHONPATH …",
     ),
     r"unset (.* )?PYTHONPATH( .*)?|env (.* )?(-i|-|--ignore-environment|(-u ?|--unset[= ])PYTHONPATH)( .*)?": (
-        Text("PYTHONPATH is unset, or the environment is emptied (env -i)"),
+        Text("this command unsets PYTHONPATH, or empties the environment (env -i)"),
         Text("keep PYTHONPATH in the environment"),
     ),
 }

@@ -138,8 +138,8 @@ def _engine(stage: str) -> Recipe:
             where=Before("if self.use_dynamic_bsz and forward_only and post_process: ..."),
             line="self._rlpatch_stage_ended(data_iter)",
             why=Text(
-                "Megatron's schedule takes a fixed number of micro-batches and never exhausts their iterator. The"
-                " last micro-batch therefore ends only at this line, and includes the gradient reduction"
+                "a micro-batch ends when the next one is taken from the iterator. Megatron's schedule takes none after"
+                " the last micro-batch, so this one ends only at this line, and includes the gradient reduction"
             ),
             windows=(MICRO,),
         ),

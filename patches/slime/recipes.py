@@ -20,8 +20,8 @@ _INTERLEAVED = Note(
     Text("with pipeline parallelism, use --call or --mini-batch, not --micro-batch"),
     Text(
         "with pipeline_model_parallel_size above 1, or several model chunks, Megatron's schedule interleaves"
-        " micro-batches. In updates, overlap_moe_expert_parallel_comm also interleaves them, even without"
-        " pipeline parallelism. In these cases a --micro-batch window records nothing, and the log says so"
+        " micro-batches. In the update stages, overlap_moe_expert_parallel_comm interleaves micro-batches, too, even"
+        " without pipeline parallelism. In these cases a --micro-batch window records nothing, and the log says so"
     ),
 )
 _COUNTED = Note(

@@ -186,7 +186,7 @@ _CAPTURE_NOTE = Note(
     Text("if the compilation config has no CUDA graphs, no trace is written"),
 )
 _CAPTURE_REMOVE = Text(
-    "the patch is no longer needed once the worker's process can start the engine's own profiler before the graph"
+    "the patch is no longer needed with a release whose worker can start the engine's own profiler before the graph"
     " capture"
 )
 

@@ -42,7 +42,7 @@ V1 = Recipe(
             RELEASES.between("0.7.3rc2", "0.9.1"),
             "vllm_ascend/worker/worker_v1.py",
             ("50827d6b1b32", "ccbd84ddeb6c"),
-            Text("the function calls the model runner; one return statement follows"),
+            Text("the function calls the model runner, and has one return statement after this call"),
         ),
         Structure(
             "B",
@@ -235,8 +235,8 @@ CAPTURE = Recipe(
         " V1 before 0.8.4rc2"
     ),
     needed_until=Text(
-        "the patch is no longer needed once the worker's process can start the engine's own profiler before the graph"
-    " capture"
+        "the patch is no longer needed with a release whose worker can start the engine's own profiler before the"
+        " graph capture"
     ),
     notes=(
         Note(

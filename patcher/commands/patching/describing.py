@@ -165,7 +165,9 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
         )
         return
     kinds = {
-        Text("the rollout stage or training stage, and each step in it"): config.ranges.markers,
+        Text(
+            "the rollout or training stage as a whole, and each of its decode steps, micro-batches and so on"
+        ): config.ranges.markers,
         Text("every call of an nn.Module"): config.ranges.module_ranges,
     }
     if any(kinds.values()):

@@ -81,7 +81,7 @@ def _start_baseline(
         raise Problem(
             Kind.NOT_COMPARABLE,
             refused[0],
-            hint=Text("record the run again: this one was not stored in the baseline"),
+            hint=Text("this recording was not stored in the baseline: record again"),
             notes=refused[1:],
         )
     _store(result, folder, profiles)

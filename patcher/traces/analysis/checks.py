@@ -332,7 +332,7 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong: str = ""
     if device:
-        wrong = Text("number of steps that begin on the device before the previous step does: {count}", device)
+        wrong = Text("steps out of order on the device (a step begins before the one in front of it): {count}", device)
     elif marks:
         wrong = Text("number of step marks that overlap the next mark on the host: {count}", marks)
     return _check("overlap", wrong, Text("no steps overlap"), EVERY)

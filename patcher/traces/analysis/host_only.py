@@ -761,7 +761,8 @@ def _small_operators_headline(steps: Sequence[model.HostStep], share: float, ins
             share=percent(share, 0), name=host_name(inside),
         )  # fmt: skip
     return Text(
-        "No device data; many small operators and the pauses between them take {share} of the time, mostly {operators}",
+        "No device data; {share} of the time goes to many small operators (mostly {operators}) and the pauses between"
+        " them",
         share=percent(share, 0), operators=joined(COMMA, map(host_name, frequent)),
     )  # fmt: skip
 

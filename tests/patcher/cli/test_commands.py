@@ -874,12 +874,12 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
         ((), None),
         (
             ("--markers",),
-            "  marked as named ranges in the trace: the rollout stage or training stage, and each step in it\n",
+            "  marked as named ranges in the trace: the rollout or training stage as a whole, and each of its decode steps, micro-batches and so on\n",
         ),
         (("--module-ranges",), "  marked as named ranges in the trace: every call of an nn.Module\n"),
         (
             ("--markers", "--module-ranges"),
-            "  marked as named ranges in the trace: the rollout stage or training stage, and each step in it and every call of an nn.Module\n",
+            "  marked as named ranges in the trace: the rollout or training stage as a whole, and each of its decode steps, micro-batches and so on and every call of an nn.Module\n",
         ),
     ],
 )

@@ -101,7 +101,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "step marks that overlap the next mark on the host",
     ),
     "a step that begins before the one in front of it": (
-        Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
+        Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "steps out of order on the device",
     ),
     "events of categories that nobody knows": (
         GOOD, {"unread": Counter(a=1_200, b=5, c=3, d=2)}, "events", "rlpatch left out events of unknown categories: a (1,200), b (5), c (3).",

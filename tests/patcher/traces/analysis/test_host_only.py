@@ -974,9 +974,9 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
 @pytest.mark.parametrize(
     ("calls", "small", "named"),
     [
-        ({"a": 700, "b": 300}, 9, "take 90 % of the time, mostly a, b"), ({"a": 950, "b": 50}, 9, "mostly a"),
-        ({"a": 950, "b": 50}, 5, "take 50 % of the time, mostly a"), ({"a": 950, "b": 50}, 4, ""),
-        ({"a": 250, "b": 240, "c": 230, "d": 280}, 9, "mostly d, a"), (dict.fromkeys("abcde", 200), 9, ""),
+        ({"a": 700, "b": 300}, 9, "90 % of the time goes to many small operators (mostly a, b)"), ({"a": 950, "b": 50}, 9, "(mostly a)"),
+        ({"a": 950, "b": 50}, 5, "50 % of the time goes to many small operators (mostly a)"), ({"a": 950, "b": 50}, 4, ""),
+        ({"a": 250, "b": 240, "c": 230, "d": 280}, 9, "(mostly d, a)"), (dict.fromkeys("abcde", 200), 9, ""),
         ({"a": 600, "long": 60, "b": 300}, 9, ""),
     ],
 )  # fmt: skip
@@ -989,7 +989,7 @@ def test_the_headline_names_small_operators_with_half_of_the_calls_and_time(
     )
     found = host_only._diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
     assert found
-    assert found.headline.endswith(named)
+    assert named in found.headline
     assert bool(found.headline) == bool(named)
     assert "fewer and larger operators" in found.advice
 
