@@ -88,7 +88,8 @@ def loads(stage: StageDiagnosis) -> Table:
         for part in stage.by_load
     ]
     about = Text(
-        "Prediction error: how far the measured time at a load level is from the time predicted from the recorded iterations alone."
+        "Prediction error: how far the measured time at a load level is from the time predicted from the recorded"
+        " iterations alone."
     )
     return Table("diagnosed_loads", Text("Time by load level"), columns, rows, about)
 
