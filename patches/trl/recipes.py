@@ -90,7 +90,7 @@ _LOG_PROBS = (
         line='self._rlpatch_stage("parts", model)',
         why=Text(
             "the loop over the micro-batches of a rollout starts after this line. The loss calls this function, too,"
-            " but with gradients enabled; by this, rlpatch tells these calls from those for a rollout"
+            " but with gradients enabled; rlpatch leaves out calls with gradients enabled"
         ),
         parameters=("model",),
     ),
@@ -161,7 +161,7 @@ def _update(trainer: _Trainer) -> Recipe:
                 trainer.releases,
                 trainer.file,
                 trainer.fingerprints,
-                Text("the first micro-batch of a training step includes generation")
+                Text("generation runs within the first micro-batch of a training step, so this one includes it")
                 if trainer.rollout
                 else Text("the training loop is in the transformers package"),
             ),

@@ -134,7 +134,7 @@ def _refuse_trace_options(
             )
             if option == "--fail-above":
                 again = Text(
-                    "--fail-above needs at least two traces on each side, or three on one side and one on the other."
+                    "--fail-above is for traces: at least two on each side, or three on one side and one on the other."
                     " For timelines, judge the change yourself, by its confidence interval in --json"
                 )
             raise Problem(Kind.USAGE, why, hint=again)

@@ -349,7 +349,7 @@ def _report_parsed(report: CommandResult, parsed: ParseResult, exports: tuple[st
         report.warn(
             cause,
             Text(
-                "{path} does not contain the missing export types; to get them, record again with `rlpatch apply …"
+                "the recording in {path} did not ask for them; to get them, record again with `rlpatch apply …"
                 " --export-type db,text`",
                 parsed.path,
             ),

@@ -131,12 +131,12 @@ def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
     evidence = sentences(took, _waiting_sentence(worst), less)
     if more_slow := len(slow) - 1:
         several = Text(
-            "Besides this one, {count:,} of {total:,} collectives are unusually slow.",
+            "{count:,} other collectives are unusually slow, too ({total:,} in all).",
             count=more_slow,
             total=len(profile.collectives),
         )
         if more_slow == 1:
-            several = Text("One more collective of {total:,} is unusually slow.", len(profile.collectives))
+            several = Text("One other collective is unusually slow, too ({total:,} in all).", len(profile.collectives))
         evidence = sentences(evidence, several)
     return Diagnosis(
         "collective-outlier", "warning", evidence, saving // len(profile.units),
