@@ -54,7 +54,10 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     notes += tuple(
         Note(
             _SHADOWS,
-            Text("Python imports the package from this folder, but {folder} points to another installation", folder),
+            Text(
+                "Python imports the package from this folder, but the metadata in {folder} are those of another installation",
+                folder,
+            ),
         )
         for folder in shadowed
     )

@@ -134,8 +134,7 @@ def _update_probe() -> Probe:
                 Kind.USAGE,
                 cause,
                 hint=Text(
-                    "use --{unit} 0:1 --repeat N to record the mini-batches of N training steps in a row, one window"
-                    " per step",
+                    "use --{unit} 0:1 --repeat N to record the only mini-batch of each of N training steps in a row",
                     MINI,
                 ),
             )

@@ -12,7 +12,7 @@ from patcher.changes import markers
 from patcher.changes.change import Change, PatchId
 from patcher.commands.guarding import switched_on_by
 from patcher.commands.patching import starting
-from patcher.messages import AND, COMMA, Detail, Text, joined
+from patcher.messages import AND, COMMA, Detail, Note, Text, joined
 from patcher.messages.report import OMIT_NONE, StepResult
 from patcher.plan import Place, Plan
 from patcher.recipe import Upstream
@@ -102,10 +102,11 @@ def describe(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
 def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepResult:
     """Return the report on plans that a command has made by itself: a line for each target, the rest as details.
 
-    It has the warnings of the plans, but not their notes, which are for those who choose the windows. `verb` is the
+    It has each warning and note once, without the notes on windows, which are for those who choose them. `verb` is the
     word for what happens to a file, such as "patches".
     """
-    lines, warnings, named = list[str](), StepResult(), set[str]()
+    lines, named = list[str](), set[str]()
+    warnings, notes_left = dict[Note, None](), dict[Note, None]()
     for upstream, plan in plans:
         first, *details = _plan_lines(upstream, plan, verb)
         if first in named:
@@ -114,8 +115,11 @@ def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepR
             lines.append(first)
             named.add(first)
         lines += map(Detail, details)
-        warnings += StepResult.noted(plan.warnings, "warning")
-    return StepResult((*lines,)) + warnings
+        unit = plan.config.stage.window.unit
+        on_windows = {*plan.config.notes, *(note for place in plan.places for note in place.recipe.notes_of(unit))}
+        warnings |= dict.fromkeys(plan.warnings)
+        notes_left |= dict.fromkeys(note for note in plan.notes if note not in on_windows)
+    return StepResult((*lines,)) + StepResult.noted((*warnings,), "warning") + StepResult.noted((*notes_left,))
 
 
 def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:

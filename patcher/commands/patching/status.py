@@ -56,7 +56,9 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
         joined(
             "\n",
             [
-                Text("rlpatch keeps a file for each patched folder. These are not regular files, or contain no path:"),
+                Text(
+                    "for each patched folder, rlpatch keeps a file with its path. These are not regular files, or contain no path:"
+                ),
                 *paths,
                 *more,
             ],

@@ -76,7 +76,7 @@ def test_a_folder_on_pythonpath_shadows_a_wheel(tmp_path: Path, lists: str | Non
     found = of(tmp_path / "src", tmp_path / "src", tmp_path / "site")
     assert facts(found) == ("unpacked", "0.13.0", "vllm_ascend/_version.py")
     assert [note.detail for note in found.notes] == [
-        f"Python imports the package from this folder, but {info} points to another installation"
+        f"Python imports the package from this folder, but the metadata in {info} are those of another installation"
     ]
 
 
@@ -87,7 +87,7 @@ def test_a_package_left_in_site_packages_shadows_an_editable_install(tmp_path: P
     found = of(site, site)
     assert facts(found) == ("wheel", "0.9.0", "vllm_ascend/_version.py")
     assert [note.detail for note in found.notes] == [
-        f"Python imports the package from this folder, but {info} points to another installation"
+        f"Python imports the package from this folder, but the metadata in {info} are those of another installation"
     ]
 
 

@@ -83,6 +83,29 @@ def test_the_report_of_apply_beside_the_commands_own_streams(lent: Run, run, sit
     assert not (site / ".rlpatch").exists()
 
 
+def test_diagnose_names_each_target_once_and_keeps_its_patches_for_verbose(site: Path, scratch: Path) -> None:
+    """The timeline and all windows on demand are patched beside each other in the same file."""
+    diagnose = ("diagnose", "vllm-ascend", "--path", "site", "--force", "--save-path", str(scratch / "traces"))
+    said = []
+    for verbose in ((), ("-v",)):
+        done = subprocess.run(
+            [sys.executable, "-m", "patcher", *diagnose, *verbose, "--", "python", "-c", SHOW],
+            env=environ(site, scratch),
+            cwd=site.parent,
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout == "True\n"
+        said.append(done.stderr)
+    for lines in said:
+        assert lines.count("rlpatch run: vllm-ascend was patched in 1 process\n") == 1
+    brief, whole = said
+    assert brief.count("vllm-ascend 0.11.0rc1: unpacked") == 1
+    assert "  patches " not in brief
+    assert "trigger" not in brief
+    assert whole.count("vllm-ascend 0.11.0rc1: unpacked") == whole.count("  patches vllm_ascend/worker/") == 2
+
+
 def test_a_command_without_the_hook_sees_the_file_as_it_is(site: Path, scratch: Path) -> None:
     words = [sys.executable, "-c", SHOW]
     done = subprocess.run(words, env=environ(site, scratch), capture_output=True, text=True)
