@@ -55,7 +55,8 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
         Note(
             _SHADOWS,
             Text(
-                "Python imports the package from this folder, but the metadata in {folder} are those of another installation",
+                "Python imports the package from this folder, but the metadata in {folder} are those of another"
+                " installation",
                 folder,
             ),
         )
