@@ -13,6 +13,7 @@ from patcher.diagnosis.training import stage_name
 from patcher.messages import Text
 from patcher.timeline import shares
 from patcher.timeline.model import PathSegment, RunTimeline, TrainingStep, doing, label
+from patcher.timeline.path import GENERATING as ROLLOUT_PHASES
 from patcher.timeline.windows import STAGES
 
 OTHER = "other"
@@ -191,15 +192,16 @@ def _merge_small_stages(
 
 
 def _stage_without_windows(name: str, seconds: float, steps: int) -> StageDiagnosis:
-    """Return the results for a stage of which no window is recorded: no classes, but the reason.
+    """Return the results for a stage that has not been diagnosed from windows: no classes, but the reason.
 
-    ``name`` is that of the stage, ``seconds`` its part of the critical paths of ``steps`` steps.
+    ``name`` is that of the stage, ``seconds`` its part of the critical paths of ``steps`` steps. A rollout is such a
+    stage if no engine wrote a timeline file.
     """
-    why = (
-        Text("the weight sync was not recorded")
-        if name == sync.STAGE
-        else Text("rlpatch cannot record windows of this stage")
-    )
+    why = Text("rlpatch cannot record windows of this stage")
+    if name == sync.STAGE:
+        why = Text("the weight sync was not recorded")
+    elif name in (rollout.STAGE, *ROLLOUT_PHASES):
+        why = Text("no engine wrote a timeline file")
     return StageDiagnosis(
         stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0, recorded=0,
         recording_seconds=0.0, waiting_seconds=0.0,

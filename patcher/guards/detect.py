@@ -161,7 +161,7 @@ def _unreadable(switch: Switch, reading: Reading) -> list[GuardResult]:
 def _judge_variable(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
     """Yield a result for each start of Python in which the variable is set.
 
-    If the launch starts no Python, yield one for each command that sets the variable.
+    If the launch starts no Python, yield one for each command behind which the variable is set.
     """
     value, is_seen = reading.environ.get(switch.name), any(start.program for start in reading.starts)
     for start in reading.starts:

@@ -57,8 +57,8 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
             "\n",
             [
                 Text(
-                    "for each patched folder, rlpatch keeps a file with its path. These are not regular files, or contain"
-                    " no path:"
+                    "for each patched folder, rlpatch keeps a file with its path. These are not regular files, or"
+                    " contain no path:"
                 ),
                 *paths,
                 *more,

@@ -45,6 +45,19 @@ def test_a_stage_without_kernels_has_seconds_and_says_why_it_has_no_classes(tmp_
     assert (told["update-policy"].turns, told["update-policy"].iterations) == (4, 8)
 
 
+def test_a_stage_without_windows_says_why(tmp_path: Path) -> None:
+    """The generation of a run whose engine wrote no timeline file is no stage that rlpatch cannot record."""
+    small(tmp_path)
+    for path in tmp_path.rglob("node0_3*"):
+        path.unlink()
+    whys = {stage.stage: str(stage.why) for stage in diagnosed(tmp_path).stages if not stage.iterations}
+    assert whys == {
+        "gen": "no engine wrote a timeline file",
+        "adv": "rlpatch cannot record windows of this stage",
+        "weight-sync": "the weight sync was not recorded",
+    }
+
+
 def test_the_text_has_a_row_for_each_stage_and_stays_short(tmp_path: Path) -> None:
     small(tmp_path)
     text = lines.report(diagnosed(tmp_path), None, 100)
