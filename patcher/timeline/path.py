@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import ENDLESS, Timed, TimeRange, by_start, covered, end_of, length, uncovered
+from patcher.timeline.stalls import LASTING_US, WRITES_US
 
 DEEPEST = 64
 """Most levels of spans within each other; deeper spans count as part of the outer ones."""
@@ -45,8 +46,14 @@ PAUSE = Text("rlpatch opens a recording window or saves a trace")
 LONGEST = 1 << 16
 """Most points of one rank's work that are compared with those of other ranks."""
 
+INIT_BUFFER = "init_buffer"
+"""Name of the span in which a trainer makes a buffer and waits until its engine has opened it."""
+
 BESIDE = ("batch", "send")
 """Kinds of spans that are no level of their own: what lies within belongs to the span around them."""
+
+UNWRITTEN_US = LASTING_US + WRITES_US
+"""Microseconds until a span that goes on must have been written: before that, a stall does not show."""
 
 SENT_TOGETHER = 10_000
 """Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""
@@ -168,7 +175,7 @@ class StepRecords:
         ``high`` (microseconds). A process stands still if it certainly ran nothing in most of that time, or started and
         ended no span in most of it. False if both stood still about as long.
         """
-        certain = [self._overlap(self.stalls.get(process, ()), low, high) for process in (sender, receiver)]
+        certain = [self.stalled(process, low, high) for process in (sender, receiver)]
         if max(certain) * 2 > high - low:
             return certain[0] > certain[1]
         of_sender, of_receiver = (self._longest_silence(process, low, high) for process in (sender, receiver))
@@ -494,12 +501,19 @@ class StepRecords:
 
         In microseconds; None if that is not recorded.
         """
-        sends = (send for send in self.within(sync, self.by_kind["send"]) if send.process == sync.process)
-        return max(map(end_of, sends), default=None)
+        return max(map(end_of, self.sends_of(sync)), default=None)
+
+    def sends_of(self, sync: KeptSpan) -> list[KeptSpan]:
+        """Return the spans in which the trainer of ``sync``, a weight sync, makes buffers and sends its weights."""
+        return [send for send in self.within(sync, self.by_kind["send"]) if send.process == sync.process]
 
     def certainly_stood_still(self, process: int, low: int, high: int) -> bool:
         """Tell whether a process certainly ran nothing in most of the time from ``low`` to ``high`` (microseconds)."""
-        return self._overlap(self.stalls.get(process, ()), low, high) * 2 > high - low
+        return self.stalled(process, low, high) * 2 > high - low
+
+    def stalled(self, process: int, low: int, high: int) -> int:
+        """Return for how long a process certainly ran nothing between ``low`` and ``high``; all in microseconds."""
+        return self._overlap(self.stalls.get(process, ()), low, high)
 
     def within(self, span: KeptSpan, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
         """Return the ``spans`` that lie within ``span``, with the clocks' tolerance."""
@@ -857,6 +871,7 @@ class _Walk:
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
             parts += self._receiver_wait(span, phase)
+            parts += self._receiver_stalls(span, phase)
             parts += self._wait_for_clearing(span, phase)
             parts += [*self._waits_after_gathering(span, parts, phase)]
         if role == "server":
@@ -891,6 +906,25 @@ class _Walk:
         what = _start_of(last).name
         return [PathPiece(span.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
 
+    def _receiver_stalls(self, span: KeptSpan, phase: str) -> Iterator[PathPiece]:
+        """Yield the pieces of the path in which a trainer's weight sync waits for an engine that stands still.
+
+        ``span`` is the sync. A piece lasts from the start of a receiver until it loads its first weights. The engine
+        certainly ran nothing in most of that time, as far as this shows, and in more of it than the trainer. The
+        piece's delay is its length. ``phase`` is the driver's.
+        """
+        records = self.records
+        for receiver in records.within(span, records.receivers):
+            inner = (sync for sync in records.children[receiver.process, receiver.id] if sync.kind == receiver.kind)
+            loads = min(inner, key=by_start)
+            low, high = receiver.start, loads.start
+            of_engine, of_trainer = (
+                records.stalled(process, low, high) for process in (receiver.process, span.process)
+            )
+            if of_engine > of_trainer and of_engine * 2 > high - low - UNWRITTEN_US:
+                what = _start_of(loads).name
+                yield PathPiece(low, high, "engine", loads.kind, what, phase, receiver.process, high - low)
+
     def _wait_for_clearing(self, span: KeptSpan, phase: str) -> list[KeptSpan | PathPiece]:
         """Return what a trainer's weight sync waits for once it has sent its weights: a server clears its KV cache.
 
@@ -919,9 +953,10 @@ class _Walk:
         """Yield the pieces of the path in which a trainer's weight sync has gathered its weights, and waits.
 
         ``span`` is the sync, ``parts`` what engines and servers do in it. The trainer then hands weights over, frees
-        its buffers, and waits until servers have reset their caches. Times that nobody recorded are of nobody. Gaps of
-        up to 20 ms stay with the trainer, and so do those in which it certainly stood still, and the time from the end
-        of receiving until it has freed its buffers, if that is recorded. ``phase`` is the driver's.
+        its buffers, and waits until servers have reset their caches. Times that nobody recorded are of nobody, and so
+        is the time until its engine has opened the buffer that it made before. Gaps of up to 20 ms stay with the
+        trainer, and so do those in which it certainly stood still, and the time from the end of receiving until it has
+        freed its buffers, if that is recorded. ``phase`` is the driver's.
         """
         records = self.records
         receivers = records.within(span, records.receivers)
@@ -931,10 +966,13 @@ class _Walk:
         received, end = max(map(end_of, receivers)), end_of(span)
         since, sent = min(gathered, received), records.end_of_sending(span)
         frees = [TimeRange(received, sent)] if sent is not None and received < sent else []
-        what = Text("end of {activity}", span.name)
-        for gap in uncovered(covered([*parts, *frees], since, end), since, end):
-            if gap.end - gap.start > GAP_US and not records.certainly_stood_still(span.process, gap.start, gap.end):
-                yield PathPiece(gap.start, gap.end, "unrecorded", "gap", what, phase, None)
+        waits = [(since, end, Text("end of {activity}", span.name))]
+        buffers = (send for send in records.sends_of(span) if send.name == INIT_BUFFER)
+        waits += [(buffer.start, end_of(buffer), buffer.name) for buffer in buffers]
+        for low, high, what in waits:
+            for gap in uncovered(covered([*parts, *frees], low, high), low, high):
+                if gap.end - gap.start > GAP_US and not records.certainly_stood_still(span.process, gap.start, gap.end):
+                    yield PathPiece(gap.start, gap.end, "unrecorded", "gap", what, phase, None)
 
     # ------------------------------------------------------------ training
 

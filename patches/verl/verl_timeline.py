@@ -187,6 +187,11 @@ RECIPES = _TIMELINE.recipes(
             'span("send", "send_weights")',
             Text("the trainer hands its weights over here, then frees its buffers"),
         ),
+        (
+            "BucketedWeightSender._init_buffer",
+            'span("send", "init_buffer")',
+            Text("the trainer makes a buffer here, and waits until the engine has opened it"),
+        ),
     ),
     _TIMELINE.sites(
         Text("weights that vLLM's workers receive"),
