@@ -159,58 +159,84 @@ def test_an_agent_loop_has_its_time_before_and_after_its_trajectories(
 
 def sync(
     *,
+    opens: float = 0,
     takes: float = 0,
     frees: float = 0,
     calls: float = 0,
     clears: float = 0,
-    stalls: tuple[float, float] | None = None,
+    stalls: dict[int, tuple[float, float]] | None = None,
+    waited: int | None = 20,
 ) -> StepRecords:
     """A step of one weight sync, in which the second rank, its engine or its server takes so many milliseconds more.
 
-    Before its engine ``takes`` the weights, until the rank ``frees`` its buffers, until its server is ``calls``-ed to
-    clear its cache, or while that ``clears`` it. ``stalls`` is when the rank ran nothing.
+    Before its engine ``opens`` the buffer or ``takes`` the weights, until the rank ``frees`` its buffers, until its
+    server ``calls`` the clearing of its cache, or while that ``clears`` it. ``stalls`` is when processes ran nothing,
+    ``waited`` how long the first rank waits in collectives: with a wait, all have gathered at the end of its sync.
     """
     spans = Spans()
-    end = 130 + takes + frees + calls + clears
+    end = 130 + opens + takes + frees + calls + clears
     spans.put(DRIVER, "call", "update_weights", 0, end)
     for rank, engine, server in ((TRAINER, ENGINE, SERVER), (OTHER_TRAINER, OTHER_ENGINE, OTHER_SERVER)):
-        later, buffers, begin, caches = (takes, frees, calls, clears) if rank == OTHER_TRAINER else (0, 0, 0, 0)
-        loaded = 90 + later
-        sent = loaded + 4 + buffers
-        cleared = sent + 4 + begin
-        work = spans.put(rank, "work", "update_weights", 2, cleared + caches + 12)
-        part = spans.put(rank, "sync", "update_weights", 3, cleared + caches + 10, work)
-        spans.put(rank, "send", "send_weights", 4, sent, part)
-        receives = spans.put(engine, "sync", "update_weights_from_ipc", 5, loaded + 2)
-        spans.put(engine, "sync", "_update_weights", 70 + later, loaded, receives)
-        spans.put(server, "sync", "clear_kv_cache", cleared, cleared + caches + 6)
+        slow = rank == OTHER_TRAINER
+        opened = 6 + slow * opens
+        loads = 64 + opened + slow * takes
+        sent = loads + 24 + slow * frees
+        cleared = sent + 4 + slow * calls
+        answered = cleared + 6 + slow * clears
+        work = spans.put(rank, "work", "update_weights", 2, answered + 6)
+        part = spans.put(rank, "sync", "update_weights", 3, answered + 4, work)
+        sending = spans.put(rank, "send", "send_weights", 4, sent, part)
+        spans.put(rank, "send", "init_buffer", 4.5, opened, sending)
+        receives = spans.put(engine, "sync", "update_weights_from_ipc", 5, loads + 22)
+        spans.put(engine, "sync", "_update_weights", loads, loads + 20, receives)
+        spans.put(server, "sync", "clear_kv_cache", cleared, answered)
     for at, span in enumerate(spans):
-        if (span.process, span.kind) == (TRAINER, "sync"):  # it waits in collectives, so all have gathered at its end
-            spans[at] = span._replace(waited=20)
-    return spans.records(end, {OTHER_TRAINER: stalls} if stalls else None)
+        if (span.process, span.kind) == (TRAINER, "sync"):
+            spans[at] = span._replace(waited=waited)
+    return spans.records(end, stalls)
+
+
+TRAINER_HAS_IT = ("trainer", "update_weights", ProcessRank(None, 1))
 
 
 @pytest.mark.parametrize(
-    ("slow", "role", "what", "who"),
+    ("slow", "expected"),
     [
-        (sync(calls=900), "server", "start of clear_kv_cache", ProcessRank(1, None)),
-        (sync(clears=900), "server", "clear_kv_cache", ProcessRank(1, None)),
-        (sync(frees=900), "trainer", "update_weights", ProcessRank(None, 1)),
-        (sync(calls=900, stalls=(110, 990)), "trainer", "update_weights", ProcessRank(None, 1)),
-        (sync(takes=900), "", "", None),
+        (sync(calls=900), ("server", "start of clear_kv_cache", ProcessRank(1, None))),
+        (sync(clears=900), ("server", "clear_kv_cache", ProcessRank(1, None))),
+        (sync(frees=900), TRAINER_HAS_IT),
+        (sync(calls=900, stalls={OTHER_TRAINER: (110, 990)}), TRAINER_HAS_IT),
+        (sync(takes=900, waited=None), TRAINER_HAS_IT),
+        (sync(takes=900), "end of update_weights"),
+        (sync(opens=900, waited=None), "init_buffer"),
+        (sync(opens=900, waited=None, stalls={OTHER_TRAINER: (10, 890)}), TRAINER_HAS_IT),
+        (
+            sync(opens=2900, waited=None, stalls={OTHER_ENGINE: (1600, 2900)}),
+            ("engine", "start of _update_weights", ProcessRank(1, None)),
+        ),
+        (sync(opens=2900, waited=None, stalls={OTHER_ENGINE: (2500, 2900)}), "init_buffer"),
+        (
+            sync(opens=2900, waited=None, stalls={OTHER_ENGINE: (1600, 2900), OTHER_TRAINER: (1500, 2900)}),
+            "init_buffer",
+        ),
     ],
-    ids=["the server begins late", "the server", "the trainer's buffers", "a trainer that stood still", "trainer or engine"],
+    ids=[
+        "the server begins late", "the server", "the trainer's buffers", "a trainer that stood still",
+        "no rank is known to wait", "all ranks have gathered", "the engine opens the buffer, or the trainer makes it",
+        "a trainer that stood still before", "an engine that stood still", "an engine that stood still for a part",
+        "both stood still",
+    ],
 )  # fmt: skip
-def test_the_end_of_a_weight_sync_is_of_the_process_that_recorded_it(
-    slow: StepRecords, role: str, what: str, who: ProcessRank | None
+def test_a_slow_weight_sync_is_of_the_process_that_recorded_it(
+    slow: StepRecords, expected: str | tuple[str, str, ProcessRank]
 ) -> None:
     steps = [*[sync()] * 4, slow]
     amounts = [sum_step_times(critical_path(records), (None, 0), sync_work(records), "") for records in steps]
     *_, verdict = verdicts(amounts, [ProcessRank(*pair) for pair in zip(REPLICAS, RANKS, strict=True)])
     cause = verdict.limited_by
-    if who is None:
-        assert (verdict.verdict, cause) == ("not known", None)
+    if isinstance(expected, str):
+        assert (verdict.verdict, cause, expected in verdict.why) == ("not known", None, True)
         return
     assert cause is not None
-    assert (cause.role, cause.what, (cause.replica, cause.rank)) == (role, what, who)
-    assert cause.excess_seconds == pytest.approx(0.9, abs=0.03)
+    assert (cause.role, cause.what, (cause.replica, cause.rank)) == expected
+    assert cause.excess_seconds == pytest.approx(slow.end / 1e6 - 0.13, abs=0.08)
