@@ -966,7 +966,7 @@ class _Walk:
         received, end = max(map(end_of, receivers)), end_of(span)
         since, sent = min(gathered, received), records.end_of_sending(span)
         frees = [TimeRange(received, sent)] if sent is not None and received < sent else []
-        waits = [(since, end, Text("end of {activity}", span.name))]
+        waits: list[tuple[int, int, str]] = [(since, end, Text("end of {activity}", span.name))]
         buffers = (send for send in records.sends_of(span) if send.name == INIT_BUFFER)
         waits += [(buffer.start, end_of(buffer), buffer.name) for buffer in buffers]
         for low, high, what in waits:
