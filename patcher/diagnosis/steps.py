@@ -18,7 +18,7 @@ from patcher.timeline.windows import STAGES
 
 OTHER = "other"
 
-GENERATING = frozenset({"engine", "server", "agent"})
+GENERATING = frozenset({"engine", "server", "agent", "balancer"})
 """Roles whose work is the rollout, unless it is a weight sync."""
 
 NEIGHBOURS = 64

@@ -49,6 +49,7 @@ ADVICE = {
     "reward": Text("compute rewards during the rollout, in separate workers"),
     "driver": Text("profile the driver in this phase: `py-spy record --pid PID`"),
     "agent": Text("profile what the agent loop does between requests, its tools included: `py-spy record --pid PID`"),
+    "balancer": Text("profile the load balancer: `py-spy record --pid PID`"),
     "queue": Text("check whether the worker was still busy with an earlier call"),
     "trainer": Text("record this micro-batch with the command proposed below"),
     "unit": Text("record one micro-batch of this stage: run `rlpatch apply` with --micro-batch and --training-steps"),
@@ -150,7 +151,7 @@ def advice_key(cause: Cause) -> str:
         return "generate"
     if cause.role == "trainer":
         return "rank" if cause.rank is not None else "trainer"
-    return cause.role if cause.role in ("reward", "agent", "host") else "driver"
+    return cause.role if cause.role in ("reward", "agent", "balancer", "host") else "driver"
 
 
 def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:

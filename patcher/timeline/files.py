@@ -35,7 +35,7 @@ NAME = re.compile(r".+_\d{1,10}_(?P<started>\d{1,16})\.jsonl\.gz(\.old)?")
 
 KINDS = (
     "phase", "step", "call", "work", "unit", "wait", "sync", "sleep", "poll", "trajectory", "reward", "request",
-    "serve", "pause",
+    "serve", "pause", "batch", "route", "send",
 )  # fmt: skip
 
 SMALLEST = 200
@@ -146,7 +146,7 @@ class KeptSpan(NamedTuple):
     ``process`` is the index of the process in its run, ``amount`` a number (of prompt tokens, of a step, or of a
     micro-batch's tokens) or None. ``waited`` is the time in collectives that blocked the host, None if that is unknown.
     ``more`` of a micro-batch are its tokens with padding, and the microseconds of its thread's CPU time, None where
-    unknown; else ().
+    unknown; else (). ``key`` is the id of a request or of its routing, else "".
     """
 
     start: int
@@ -159,6 +159,7 @@ class KeptSpan(NamedTuple):
     process: int
     waited: int | None = None
     more: tuple[int | None, ...] = ()
+    key: str = ""
 
 
 class CpuWait(NamedTuple):
@@ -552,7 +553,8 @@ class Reader:
         waited = _number(row.waited)
         waited = None if waited is None or not 0 <= waited <= (row.length or 0) else waited
         more = tuple(map(_number, amounts[1:3])) if row.kind == "unit" else ()
-        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited, more)
+        key = _clean(row.key, 60) if isinstance(row.key, str) and row.kind in ("request", "route") else ""
+        span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited, more, key)
         self.highest = max(self.highest, span.id)
         self.count += 1
         if end is None:

@@ -26,6 +26,7 @@ ROLES = {
     "engine": Text("engine"),
     "server": Text("server"),
     "agent": Text("agent loop"),
+    "balancer": Text("load balancer"),
     "reward": Text("reward"),
     "other": Text("other"),
     "unrecorded": Text("not recorded"),
@@ -39,7 +40,7 @@ class LaneSpan(NamedTuple):
     """A span of one process, in seconds; ``end`` is None while the span goes on.
 
     ``kind`` is that of the record (``phase``, ``call``, ``work``, ``unit``, ``wait``, ``sync``, ``sleep``, ``poll``,
-    ``trajectory``, ``reward``, ``request``, ``serve``).
+    ``batch``, ``trajectory``, ``reward``, ``request``, ``route``, ``serve``, ``send``).
     """
 
     start: float

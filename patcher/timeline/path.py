@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import ENDLESS, Timed, TimeRange, by_start, covered, end_of, length, uncovered
+from patcher.timeline.stalls import LASTING_US, WRITES_US
 
 DEEPEST = 64
 """Most levels of spans within each other; deeper spans count as part of the outer ones."""
@@ -44,6 +45,15 @@ PAUSE = Text("rlpatch opens a recording window or saves a trace")
 
 LONGEST = 1 << 16
 """Most points of one rank's work that are compared with those of other ranks."""
+
+INIT_BUFFER = "init_buffer"
+"""Name of the span in which a trainer makes a buffer and waits until its engine has opened it."""
+
+BESIDE = ("batch", "send")
+"""Kinds of spans that are no level of their own: what lies within belongs to the span around them."""
+
+UNWRITTEN_US = LASTING_US + WRITES_US
+"""Microseconds until a span that goes on must have been written: before that, a stall does not show."""
 
 SENT_TOGETHER = 10_000
 """Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""
@@ -165,7 +175,7 @@ class StepRecords:
         ``high`` (microseconds). A process stands still if it certainly ran nothing in most of that time, or started and
         ended no span in most of it. False if both stood still about as long.
         """
-        certain = [self._overlap(self.stalls.get(process, ()), low, high) for process in (sender, receiver)]
+        certain = [self.stalled(process, low, high) for process in (sender, receiver)]
         if max(certain) * 2 > high - low:
             return certain[0] > certain[1]
         of_sender, of_receiver = (self._longest_silence(process, low, high) for process in (sender, receiver))
@@ -212,12 +222,17 @@ class StepRecords:
 
     @cached_property
     def children(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
-        """Return (process index, span id) → the spans directly within it; None → spans without a recorded parent."""
-        ids = {(span.process, span.id) for span in self.spans}
+        """Return (process index, span id) → the spans directly within it; None → spans without a recorded parent.
+
+        Spans of the kinds `BESIDE` are left out.
+        """
+        parents = {(span.process, span.id): span.parent for span in self.spans if span.kind in BESIDE}
+        levels = [span for span in self.spans if span.kind not in BESIDE]
+        ids = {(span.process, span.id) for span in levels}
         nested = defaultdict[tuple[int, int] | None, list[KeptSpan]](list)
-        for span in self.spans:
-            around = (span.process, span.parent)
-            nested[around if around in ids and span.parent != span.id else None].append(span)
+        for span in levels:
+            around = (span.process, parents.get((span.process, span.parent), span.parent))
+            nested[around if around in ids and around[1] != span.id else None].append(span)
         return nested
 
     @cached_property
@@ -411,28 +426,61 @@ class StepRecords:
 
     @cached_property
     def request_waits(self) -> Sequence[tuple[int | None, TimeRange]]:
-        """Return the replica of each request, and the time from its sending until its server begins to handle it."""
-        sent = {request.amount: request.start for request in self.by_kind["request"]}
-        return [
-            (self.replica_of[serve.process], TimeRange(sent[serve.amount], serve.start))
-            for serve in self.by_kind["serve"]
-            if serve.amount in sent and sent[serve.amount] < serve.start
-        ]
+        """Return the replica of each request, and the time from its sending until its server begins to handle it.
 
-    def waits_for_several_replicas(self, request: KeptSpan, serve: KeptSpan) -> bool:
-        """Tell whether a request of another replica also waits during most of the time until ``serve`` begins.
-
-        ``serve`` is the handling of ``request``. Then no single server is late, but something before them, such as a
-        load balancer. False if this server certainly stood still.
+        It is sent once the load balancer, if recorded, has chosen the server.
         """
-        if self.certainly_stood_still(serve.process, request.start, serve.start):
+        requests = {request.amount: request for request in self.by_kind["request"]}
+        waits = list[tuple[int | None, TimeRange]]()
+        for serve in self.by_kind["serve"]:
+            if (request := requests.get(serve.amount)) is None:
+                continue
+            route = self.routing_of(request, serve)
+            sent = end_of(route) if route else request.start
+            if sent < serve.start:
+                waits.append((self.replica_of[serve.process], TimeRange(sent, serve.start)))
+        return waits
+
+    def waits_for_several_replicas(self, serve: KeptSpan, low: int) -> bool:
+        """Tell whether a request of another replica also waits during most of the time from ``low`` to ``serve``.
+
+        ``serve`` is the handling of a request that was sent at ``low`` (microseconds). Then no single server is late,
+        but something before them, such as a load balancer. False if this server certainly stood still.
+        """
+        if self.certainly_stood_still(serve.process, low, serve.start):
             return False
         replica = self.replica_of[serve.process]
         return any(
-            other not in (replica, None)
-            and 2 * self._overlap([wait], request.start, serve.start) > serve.start - request.start
+            other not in (replica, None) and 2 * self._overlap([wait], low, serve.start) > serve.start - low
             for other, wait in self.request_waits
         )
+
+    def routing_of(self, request: KeptSpan, serve: KeptSpan) -> KeptSpan | None:
+        """Return the span in which the load balancer chose the server for ``request``; None if it is not recorded.
+
+        ``serve`` is the handling of the request, before which the choice ended. If the request asked several times, it
+        is the last one.
+        """
+        routes = self.within(request, self._routes_by_key.get(request.key, ()))
+        before = [route for route in routes if end_of(route) <= serve.start + self.tolerance]
+        return max(before, key=end_of) if request.key and before else None
+
+    @cached_property
+    def _routes_by_key(self) -> Mapping[str, Sequence[KeptSpan]]:
+        """Return the id of each request → the spans in which the load balancer chose a server for it."""
+        routes = defaultdict[str, list[KeptSpan]](list)
+        for route in self.by_kind["route"]:
+            routes[route.key].append(route)
+        return routes
+
+    def batch_around(self, trajectory: KeptSpan) -> KeptSpan | None:
+        """Return the batch in which an agent loop began ``trajectory``: one call of the driver; None if not recorded.
+
+        Of several, it is the one that began last.
+        """
+        batches = (batch for batch in self.by_kind["batch"] if batch.process == trajectory.process)
+        around = [batch for batch in batches if batch.start <= trajectory.start <= end_of(batch)]
+        return max(around, key=by_start) if around else None
 
     def end_of_gathering(self, sync: KeptSpan) -> int:
         """Return when the trainer of ``sync``, a weight sync, certainly has all weights, in microseconds.
@@ -448,9 +496,24 @@ class StepRecords:
         )  # fmt: skip
         return min([end_of(sync), *ends])
 
+    def end_of_sending(self, sync: KeptSpan) -> int | None:
+        """Return when the trainer of ``sync``, a weight sync, had sent all its weights and freed its buffers.
+
+        In microseconds; None if that is not recorded.
+        """
+        return max(map(end_of, self.sends_of(sync)), default=None)
+
+    def sends_of(self, sync: KeptSpan) -> list[KeptSpan]:
+        """Return the spans in which the trainer of ``sync``, a weight sync, makes buffers and sends its weights."""
+        return [send for send in self.within(sync, self.by_kind["send"]) if send.process == sync.process]
+
     def certainly_stood_still(self, process: int, low: int, high: int) -> bool:
         """Tell whether a process certainly ran nothing in most of the time from ``low`` to ``high`` (microseconds)."""
-        return self._overlap(self.stalls.get(process, ()), low, high) * 2 > high - low
+        return self.stalled(process, low, high) * 2 > high - low
+
+    def stalled(self, process: int, low: int, high: int) -> int:
+        """Return for how long a process certainly ran nothing between ``low`` and ``high``; all in microseconds."""
+        return self._overlap(self.stalls.get(process, ()), low, high)
 
     def within(self, span: KeptSpan, spans: Iterable[KeptSpan]) -> list[KeptSpan]:
         """Return the ``spans`` that lie within ``span``, with the clocks' tolerance."""
@@ -635,7 +698,8 @@ class _Walk:
         """Return a piece of the path for each agent loop: from the start of ``span`` until its first trajectory begins.
 
         ``span`` is a phase in which the driver generates; [] for any other span. An agent loop has no piece if it was
-        already at work, or if the driver called it late because the driver stood still. ``phase`` is the driver's.
+        already at work. If the driver called it late because the driver stood still, its piece begins with that call,
+        and without a record of the call it has none. ``phase`` is the driver's.
         """
         records = self.records
         if span.kind != "phase" or span.name not in GENERATING:
@@ -644,37 +708,45 @@ class _Walk:
         for root in sorted(records.roots, key=by_start):
             if root.kind == "trajectory" and end_of(root) > span.start:
                 firsts.setdefault(root.process, root)
-        return [
-            PathPiece(
-                span.start,
-                first.start,
-                "agent",
-                first.kind,
-                _start_of(first._replace(name=first.kind)).name,
-                phase,
-                process,
-            )
-            for process, first in firsts.items()
-            if span.start < first.start < end_of(span)
-            and not records.sender_stood_still(span.process, process, span.start, first.start)
-        ]
+        pieces = list[PathPiece]()
+        for process, first in firsts.items():
+            batch = records.batch_around(first)
+            called = min(max(batch.start, span.start), first.start) if batch else first.start
+            late = records.sender_stood_still(span.process, process, span.start, called)
+            begin = called if late else span.start
+            what = _start_of(first._replace(name=first.kind)).name
+            if begin < first.start < end_of(span):
+                pieces.append(PathPiece(begin, first.start, "agent", first.kind, what, phase, process))
+        return pieces
 
     def _wait_for_trajectories(self, span: KeptSpan, low: int, high: int, phase: str) -> list[PathPiece]:
-        """Return the piece of the path from the end of the last trajectory until ``high``, if it ended after ``low``.
+        """Return pieces of the path from the end of the last trajectory until ``high``, if it ended after ``low``.
 
         ``span`` is a phase in which the driver generates, without spans of its own from ``low`` to ``high``
         (microseconds). Until the driver has all trajectories, agent loops pad and send them, and the driver unpacks
-        them: neither is recorded. [] for any other span, for up to 20 ms, and if the driver certainly stood still.
+        them. The first part is the agent loop's whose batch ends last, the second the driver's. Without batches,
+        neither is recorded. [] for any other span, for up to 20 ms, and if the driver certainly stood still then.
         ``phase`` is the driver's.
         """
         records = self.records
         if span.kind != "phase" or span.name not in GENERATING:
             return []
-        ends = [end_of(root) for root in records.roots if root.kind == "trajectory"]
-        last = max((end for end in ends if low < end <= high), default=high)
-        if high - last <= GAP_US or records.certainly_stood_still(span.process, last, high):
+        trajectories = [root for root in records.roots if root.kind == "trajectory" and low < end_of(root) <= high]
+        last = max(map(end_of, trajectories), default=high)
+        if high - last <= GAP_US:
             return []
         what = Text("processing after the last trajectory")
+        batches = [batch for batch in records.by_kind["batch"] if last <= end_of(batch) <= high]
+        if batches:
+            batch = max(batches, key=end_of)
+            own = (end_of(trajectory) for trajectory in trajectories if trajectory.process == batch.process)
+            call = Text("call {method}", batch.name)
+            return [
+                PathPiece(max(own, default=last), end_of(batch), "agent", batch.kind, what, phase, batch.process),
+                PathPiece(end_of(batch), high, "driver", "call", call, phase, span.process),
+            ]
+        if records.certainly_stood_still(span.process, last, high):
+            return []
         return [PathPiece(last, high, "unrecorded", "gap", what, phase, None)]
 
     def add_piece(
@@ -707,7 +779,8 @@ class _Walk:
 
         That work is the one of the spans ``receivers`` that ends last within ``span``. The time before it begins is
         attributed to it, too, unless the sender stood still. It is not recorded if requests of several replicas wait.
-        If there is no receiver, the spans within a request are the pieces; else the time is not recorded, with ``name``
+        If a load balancer chose the server, the time until it had done so is the load balancer's. If there is no
+        receiver, the spans within a request are the pieces; else the time is not recorded, with ``name``
         as its activity. ``low`` and ``high`` are in microseconds, ``phase`` is the driver's, ``depth`` the nesting so
         far.
         """
@@ -722,12 +795,30 @@ class _Walk:
         begin, end = (min(max(time, low), high) for time in (receiver.start, end_of(receiver)))
         self.explain_uncovered(span, end, high, phase)
         self.explain(receiver, begin, end, phase, depth + 1)
-        if self.records.sender_stood_still(span.process, receiver.process, span.start, receiver.start):
-            self.explain_uncovered(span, low, begin, phase)
-        elif receiver.start - span.start > GAP_US and self.records.waits_for_several_replicas(span, receiver):
-            self.pieces.append(PathPiece(low, begin, "unrecorded", "gap", _start_of(receiver).name, phase, None))
+        route = self.records.routing_of(span, receiver)
+        sent = end_of(route) if route else span.start
+        routed = min(max(sent, low), begin)
+        if self.records.sender_stood_still(span.process, receiver.process, sent, receiver.start):
+            self.explain_uncovered(span, routed, begin, phase)
+        elif receiver.start - sent > GAP_US and self.records.waits_for_several_replicas(receiver, sent):
+            self.pieces.append(PathPiece(routed, begin, "unrecorded", "gap", _start_of(receiver).name, phase, None))
         else:
-            self.add_piece(_start_of(receiver), low, begin, phase)
+            self.add_piece(_start_of(receiver), routed, begin, phase)
+        if route:
+            self._explain_routing(span, route, low, routed, phase)
+
+    def _explain_routing(self, request: KeptSpan, route: KeptSpan, low: int, high: int, phase: str) -> None:
+        """Append pieces, the latest first, until a load balancer has chosen the server for ``request``.
+
+        ``route`` is its choice. The time before it is attributed to it, too, unless the agent loop stood still. ``low``
+        and ``high`` are in microseconds, ``phase`` is the driver's.
+        """
+        begin = min(max(route.start, low), high)
+        self.add_piece(route, begin, high, phase)
+        if self.records.sender_stood_still(request.process, route.process, request.start, route.start):
+            self.explain_uncovered(request, low, begin, phase)
+        else:
+            self.add_piece(_start_of(route), low, begin, phase)
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
         """Append pieces of the path from ``low`` to ``high`` (microseconds), in which the step waited for a request.
@@ -780,6 +871,8 @@ class _Walk:
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
             parts += self._receiver_wait(span, phase)
+            parts += self._receiver_stalls(span, phase)
+            parts += self._wait_for_clearing(span, phase)
             parts += [*self._waits_after_gathering(span, parts, phase)]
         if role == "server":
             replica = records.replica_of[span.process]
@@ -813,25 +906,73 @@ class _Walk:
         what = _start_of(last).name
         return [PathPiece(span.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
 
+    def _receiver_stalls(self, span: KeptSpan, phase: str) -> Iterator[PathPiece]:
+        """Yield the pieces of the path in which a trainer's weight sync waits for an engine that stands still.
+
+        ``span`` is the sync. A piece lasts from the start of a receiver until it loads its first weights. The engine
+        certainly ran nothing in most of that time, as far as this shows, and in more of it than the trainer. The
+        piece's delay is its length. ``phase`` is the driver's.
+        """
+        records = self.records
+        for receiver in records.within(span, records.receivers):
+            inner = (sync for sync in records.children[receiver.process, receiver.id] if sync.kind == receiver.kind)
+            loads = min(inner, key=by_start)
+            low, high = receiver.start, loads.start
+            of_engine, of_trainer = (
+                records.stalled(process, low, high) for process in (receiver.process, span.process)
+            )
+            if of_engine > of_trainer and of_engine * 2 > high - low - UNWRITTEN_US:
+                what = _start_of(loads).name
+                yield PathPiece(low, high, "engine", loads.kind, what, phase, receiver.process, high - low)
+
+    def _wait_for_clearing(self, span: KeptSpan, phase: str) -> list[KeptSpan | PathPiece]:
+        """Return what a trainer's weight sync waits for once it has sent its weights: a server clears its KV cache.
+
+        ``span`` is the sync. The time until the server begins counts for it, too, unless the trainer stood still. The
+        delay of that piece is the time since the last but one server began, 0 for a single one. [] if the trainer's
+        sending or the clearing is not recorded. ``phase`` is the driver's.
+        """
+        records = self.records
+        syncs = records.within(span, records.by_kind["sync"])
+        clears = [sync for sync in syncs if records.roles[sync.process] == "server"]
+        sent, last = records.end_of_sending(span), max(clears, key=end_of, default=None)
+        if sent is None or last is None or end_of(last) <= sent:
+            return []
+        received = (end_of(receiver) for receiver in records.within(span, records.receivers))
+        since = max([sent, *(end for end in received if end <= last.start)])
+        before = [clear.start for clear in clears if clear.name == last.name and clear.process != last.process]
+        if since >= last.start or records.sender_stood_still(span.process, last.process, since, last.start):
+            return [last]
+        late = max(last.start - max(before), 0) if before else 0
+        what = _start_of(last).name
+        return [last, PathPiece(since, last.start, "server", last.kind, what, phase, last.process, late)]
+
     def _waits_after_gathering(
         self, span: KeptSpan, parts: Iterable[KeptSpan | PathPiece], phase: str
     ) -> Iterator[PathPiece]:
         """Yield the pieces of the path in which a trainer's weight sync has gathered its weights, and waits.
 
-        ``span`` is the sync, ``parts`` what engines do in it. The trainer then hands weights over, frees its buffers,
-        and waits until servers have reset their caches: nobody records which of these lasts. Gaps of up to 20 ms stay
-        with the trainer, and so do those in which it certainly stood still. ``phase`` is the driver's.
+        ``span`` is the sync, ``parts`` what engines and servers do in it. The trainer then hands weights over, frees
+        its buffers, and waits until servers have reset their caches. Times that nobody recorded are of nobody, and so
+        is the time until its engine has opened the buffer that it made before. Gaps of up to 20 ms stay with the
+        trainer, and so do those in which it certainly stood still, and the time from the end of receiving until it has
+        freed its buffers, if that is recorded. ``phase`` is the driver's.
         """
         records = self.records
         receivers = records.within(span, records.receivers)
         gathered = records.end_of_gathering(span)
         if not receivers:
             return
-        since, end = min(gathered, max(map(end_of, receivers))), end_of(span)
-        what = Text("end of {activity}", span.name)
-        for gap in uncovered(covered(parts, since, end), since, end):
-            if gap.end - gap.start > GAP_US and not records.certainly_stood_still(span.process, gap.start, gap.end):
-                yield PathPiece(gap.start, gap.end, "unrecorded", "gap", what, phase, None)
+        received, end = max(map(end_of, receivers)), end_of(span)
+        since, sent = min(gathered, received), records.end_of_sending(span)
+        frees = [TimeRange(received, sent)] if sent is not None and received < sent else []
+        waits: list[tuple[int, int, str]] = [(since, end, Text("end of {activity}", span.name))]
+        buffers = (send for send in records.sends_of(span) if send.name == INIT_BUFFER)
+        waits += [(buffer.start, end_of(buffer), buffer.name) for buffer in buffers]
+        for low, high, what in waits:
+            for gap in uncovered(covered([*parts, *frees], low, high), low, high):
+                if gap.end - gap.start > GAP_US and not records.certainly_stood_still(span.process, gap.start, gap.end):
+                    yield PathPiece(gap.start, gap.end, "unrecorded", "gap", what, phase, None)
 
     # ------------------------------------------------------------ training
 

@@ -221,9 +221,9 @@ def _part_of_segment(segment: PathSegment) -> str:
         return segment.kind
     if segment.role == "trainer":
         return _part_of_training(name)
-    return {"engine": "rollout", "server": "rollout", "agent": "rollout"}.get(
-        segment.role, segment.role if segment.role in PARTS else "unrecorded"
-    )
+    if segment.role in ("engine", "server", "agent", "balancer"):
+        return "rollout"
+    return segment.role if segment.role in PARTS else "unrecorded"
 
 
 def _part_of_training(name: str) -> str:

@@ -28,7 +28,7 @@ _ANCESTORS = 64
 
 RECORDED = (
     ("driver", "call"), ("engine", "iterations"), ("server", "serve"), ("trainer", "work"), ("agent", "trajectory"),
-    ("driver", "step"), ("reward", "reward"),
+    ("driver", "step"), ("reward", "reward"), ("balancer", "route"),
 )  # fmt: skip
 """The roles with the kind of records that makes each, the first that fits decides: one that marks the steps and works
 itself, without calls of others, is above all a trainer.

@@ -31,7 +31,7 @@ T = TypeVar("T")
 TAIL = 10
 """A tail has fewer requests than the maximum divided by this."""
 
-ROLLOUT = ("engine", "server", "agent", "reward")
+ROLLOUT = ("engine", "server", "agent", "balancer", "reward")
 """The roles that make a rollout."""
 
 SYNC = ("update_weights", "sync_rollout_weights", "weight_sync", "sync_weights")

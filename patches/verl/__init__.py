@@ -31,6 +31,7 @@ PROJECT = Project(
         "verl/workers/fsdp_workers.py",
         "verl/workers/megatron_workers.py",
         "verl/workers/rollout/llm_server.py",
+        "verl/workers/rollout/router.py",
         "verl/workers/rollout/sglang_rollout/async_sglang_server.py",
         "verl/workers/rollout/sglang_rollout/sglang_rollout.py",
         "verl/workers/rollout/vllm_rollout/vllm_async_server.py",

@@ -41,17 +41,28 @@ _REQUEST = 'requested("request", "generate", request_id, prompt_ids)'
 _SERVE = 'requested("serve", "generate", request_id, prompt_ids)'
 _TRAJECTORY = 'span("trajectory", agent_name)'
 _SCORE = 'span("reward", "compute_score")'
+_BATCH = 'span("batch", "generate_sequences")'
+
+_BALANCER = (
+    "GlobalRequestLoadBalancer.acquire_server",
+    'span("route", "acquire_server", request_id)',
+    Text("the load balancer chooses a server for a request"),
+)
+"""Site of the load balancer: in the agent loop's file in 0.7.1, then in that of the clients, from 0.9.1 on alone."""
 
 
 def _server_sites(class_name: str) -> Iterator[Site]:
     """Yield the functions of a rollout server, the class `class_name`, to record as spans of the timeline.
 
-    They are requests, sleep and wake-up, and the abortion of requests before a weight sync.
+    They are requests, sleep and wake-up, and before and after a weight sync the abortion of requests and the reset of
+    caches.
     """
     aborted = Text("running requests are aborted here, before the weights arrive")
     yield f"{class_name}.generate", _SERVE, _SERVER
     yield from span_sites(class_name, "sleep", _MEMORY, "sleep", "wake_up")
     yield from span_sites(class_name, "sync", aborted, "abort_all_requests")
+    cleared = Text("the KV cache of old weights is cleared here, which the trainer waits for")
+    yield from span_sites(class_name, "sync", cleared, "clear_kv_cache")
 
 
 RECIPES = _TIMELINE.recipes(
@@ -106,15 +117,21 @@ RECIPES = _TIMELINE.recipes(
             for method, call, why in (
                 ("_run_agent_loop", _TRAJECTORY, Text("one trajectory, including all its turns")),
                 ("_compute_score", _SCORE, Text("a trajectory waits for its reward")),
+                ("generate_sequences", _BATCH, Text("one call of the driver, with all its trajectories")),
             )
         ),
         ("AsyncLLMServerManager.generate", _REQUEST, Text("a request, seen from the trajectory that sends it")),
+        _BALANCER,
     ),
     _TIMELINE.sites(
         Text("requests that trajectories send"),
         "workers/rollout/llm_server.py",
         RELEASES.since("0.8.0"),
         ("LLMServerClient.generate", _REQUEST, Text("a request, seen from the trajectory that sends it")),
+        _BALANCER,
+    ),
+    _TIMELINE.sites(
+        Text("load balancer"), "workers/rollout/router.py", RELEASES.since("0.9.1"), _BALANCER
     ),
     _TIMELINE.sites(
         Text("reward loop"),
@@ -160,6 +177,21 @@ RECIPES = _TIMELINE.recipes(
         _ENGINES,
         *span_sites("ServerAdapter", "sync", _SYNC, "update_weights"),
         *span_sites("vLLMAsyncRollout", "sync", _SYNC, "update_weights"),
+    ),
+    _TIMELINE.sites(
+        Text("weights handed over to vLLM"),
+        "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
+        RELEASES.since("0.7.1"),
+        (
+            "BucketedWeightSender.async_send_weights",
+            'span("send", "send_weights")',
+            Text("the trainer hands its weights over here, then frees its buffers"),
+        ),
+        (
+            "BucketedWeightSender._init_buffer",
+            'span("send", "init_buffer")',
+            Text("the trainer makes a buffer here, and waits until the engine has opened it"),
+        ),
     ),
     _TIMELINE.sites(
         Text("weights that vLLM's workers receive"),

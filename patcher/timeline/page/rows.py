@@ -16,7 +16,7 @@ from typing import NamedTuple
 from patcher.messages import Text
 from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
 
-ORDER = ("driver", "agent", "reward", "server", "engine", "trainer", "other")
+ORDER = ("driver", "agent", "balancer", "reward", "server", "engine", "trainer", "other")
 """Roles from top to bottom: callers before those that they call."""
 
 AT_ONCE = ("trajectory", "request", "serve", "reward")

@@ -107,6 +107,7 @@ def in_phase(phase: str, *seconds: float) -> Segments:
         ([("engine", "iteration", "decode", "step", 2), *in_phase("", 8)], [], {"rollout": 2, "other": 8}),
         ([("trainer", "work", "update_critic", "step", 2), ("engine", "sync", "load", "", 8)], [], {"update-critic": 2, "weight-sync": 8}),
         ([("agent", "work", "tool", "gen", 6), *in_phase("gen", 4)], [], {"rollout": 10}),
+        ([("balancer", "route", "acquire_server", "gen", 6), *in_phase("gen", 4)], [], {"rollout": 10}),
         ([("agent", "work", "tool", "gen", 5), *in_phase("gen", 5)], [], {"gen": 10}),
         (in_phase("sync_weights", 10), [], {"weight-sync": 10}),
         (in_phase("update", 6, 4), [("update_policy", 0, 6)], {"update-policy": 10}),

@@ -221,6 +221,8 @@ def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
         (Cause("reward", None, None, "start", "", 1, 0, "work"), "reward"),
         (Cause("agent", None, None, "compute_score", "", 1, 0, "reward"), "reward"),
         (Cause("agent", None, None, "trajectory", "gen", 1, 0, "trajectory"), "agent"),
+        (Cause("balancer", None, None, "acquire_server", "gen", 1, 0, "route"), "balancer"),
+        (Cause("balancer", None, None, "start of acquire_server", "gen", 1, 0, "route"), "queue"),
         (Cause("unrecorded", None, None, "generate", "gen", 1, 0, "gap"), "gap"),
         (Cause("other", None, None, "train", "gen", 1, 0, "work"), "driver"),
     ],

@@ -92,6 +92,16 @@ def test_only_a_unit_has_more_than_one_amount(kind: str, amount: object, expecte
     assert (span.amount, span.more) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "expected"),
+    [("request", "a", "a"), ("route", "a" * 61, "a" * 30 + "…" + "a" * 29), ("serve", "a", ""), ("unit", "a", ""), ("route", 5, ""), ("route", None, "")],
+)  # fmt: skip
+def test_only_a_request_and_its_routing_keep_their_id(kind: str, key: object, expected: str) -> None:
+    found = Reader((), 0)
+    found._add_row(files.RecordRow(1, 0, kind, "x", -5, 1, key), 100)
+    assert [span.key for span in found.spans] == [expected]
+
+
 def test_lines_that_are_no_block_are_counted(tmp_path: Path) -> None:
     path, losses = tmp_path / "a", Losses()
     path.write_bytes(gzip.compress(b'{"at":[1,1]}\nx\n[]\n{"at":[2,2]}\n'))

@@ -54,6 +54,7 @@ MORE_KINDS = {
     ("trainer", "pause", "saving", "update_actor"): "pause",
     ("server", "serve", "generate", "gen"): "rollout",
     ("agent", "request", "request", "gen"): "rollout",
+    ("balancer", "route", "acquire_server", "gen"): "rollout",
     ("server", "sync", "abort_all_requests", "gen"): "sync",
     ("driver", "call", "call update_weights", "update_weights"): "sync",
     ("trainer", "work", "generate", ""): "rollout",  # of TRL, whose ranks do all of it

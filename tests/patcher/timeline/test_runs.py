@@ -301,6 +301,8 @@ ROLES: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {
     (("work", "step"), ""): ("trainer",),
     (("step",), ""): ("driver",),
     (("phase",), "x"): ("other",),
+    (("route",), ""): ("balancer",),
+    (("batch", "trajectory"), ""): ("agent",),
     (("work", "phase"), "rollout_standalone_0"): ("server",),
     (("work", "phase"), "actor_0"): ("trainer",),
     (("phase",), "rollout_colocate_0"): ("other",),
