@@ -463,6 +463,11 @@ def _first_start(block: Block) -> int:
     return min([*starts, *reader.iterations.start, (block.at or (0, 0))[0]])
 
 
+def _short_text(value: object) -> str:
+    """Return a text of a file in printable characters, cut to 60; "" for any other value."""
+    return _clean(value, 60) if isinstance(value, str) else ""
+
+
 class Reader:
     """Records of one process, read as far as needed and dropped afterwards.
 
@@ -548,12 +553,12 @@ class Reader:
         amounts = row.amount if isinstance(row.amount, list) else [row.amount]
         start = now + row.start
         end = None if row.length is None else start + row.length
-        name = _clean(row.name, 60) if isinstance(row.name, str) else ""
+        name = _short_text(row.name)
         amount, parent = _number(next(iter(amounts), None)), _number(row.parent)
         waited = _number(row.waited)
         waited = None if waited is None or not 0 <= waited <= (row.length or 0) else waited
         more = tuple(map(_number, amounts[1:3])) if row.kind == "unit" else ()
-        key = _clean(row.key, 60) if isinstance(row.key, str) and row.kind in ("request", "route") else ""
+        key = _short_text(row.key) if row.kind in ("request", "route") else ""
         span = KeptSpan(start, end, row.kind, name, amount, row.id, parent or 0, self.process, waited, more, key)
         self.highest = max(self.highest, span.id)
         self.count += 1
