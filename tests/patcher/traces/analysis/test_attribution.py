@@ -148,7 +148,10 @@ def test_the_parts_are_what_a_count_of_each_nanosecond_gives(run: Run) -> None:
     if not any(task.asked is not None for task in run.tasks):
         return
     found = units(run)
-    assert [with_lead_in(unit) for unit in found] == counted(run)
+    expected = counted(run)
+    assert len(expected) - len(found) in (0, 1)
+    assert not any(part for unit in expected[len(found) :] for part in unit.values())  # it was stopped at once
+    assert [with_lead_in(unit) for unit in found] == expected[: len(found)]
     assert [unit.device_ns for unit in found] == [sum(unit.parts.values()) for unit in found]
 
 
