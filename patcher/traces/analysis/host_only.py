@@ -541,8 +541,9 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
     severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
+    culprit = first.inside if 2 * places[0][1] >= idle and not _communicates(first) else ""
     return model.Diagnosis(
-        "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline
+        "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline, culprit=culprit
     )
 
 

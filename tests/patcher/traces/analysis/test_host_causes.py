@@ -197,6 +197,16 @@ def test_the_rank_that_waits_least_in_collectives_keeps_the_others_waiting(waits
         assert first.saving_ns == (49 - min(waits)) * MS
 
 
+@pytest.mark.parametrize(
+    ("places", "cause"),
+    [({SORT: 42}, ", mostly while its host is in built-in function sort"), ({SORT: 24, UNKNOWN: 18}, ""), ({UNKNOWN: 42}, "")],
+    ids=["a call", "two places", "not recorded"],
+)  # fmt: skip
+def test_the_place_that_keeps_the_last_rank_is_in_the_headline(places: Mapping[HostPlace, int], cause: str) -> None:
+    slow = rank(steps({"aten::mm": 10}, {GLOO: 7, **places}), 1)
+    assert headline(rank(steps({"aten::mm": 10}, {GLOO: 49})), slow).title == f"Ranks wait for rank 1{cause}"
+
+
 @pytest.mark.parametrize(("other", "named"), [({UNKNOWN: 300}, "rank1: "), ({GLOO: 300}, "rank0: "), ({}, "rank0: ")])
 def test_a_slow_step_is_that_of_the_rank_that_does_not_wait_in_it(other: Mapping[HostPlace, int], named: str) -> None:
     ranks = [
