@@ -81,7 +81,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
-        {}, "count", "1 of 3 steps launched far more or fewer kernels than the median of 10: #3",
+        {}, "count", "1 of 3 steps have far more or fewer kernels than the median of 10: #3",
     ),
     "kernels without a launch": (
         Run((Task(10, 20, launch=1), Task(30, 40), Task(110, 120, launch=101)), MARKS), {}, "launches", "66.7 % of 3 kernels",
