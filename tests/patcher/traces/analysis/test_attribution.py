@@ -432,7 +432,9 @@ def test_the_share_of_kernels_in_graphs_is_of_those_with_a_launch_in_common(
     for at, key in enumerate((*replays, 9, 9)):
         made.tasks.key[at] = key
     made.tasks.launched[4] = UNKNOWN
-    assert analysis.attributed(made).profile.graph_share == share
+    found = analysis.attributed(made).profile
+    assert found.graph_share == share
+    assert found.graph_shares.get(found.units[0].number) == share
 
 
 # ---------------------------------------------------------------- what the host did
