@@ -15,7 +15,7 @@ from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
-from patcher.traces.analysis.host_steps import COLLECTION, SMALL_NS, is_library
+from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, SMALL_NS, is_library
 from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
@@ -36,15 +36,6 @@ _TIMED_UNITS, _STEADY = 5, 0.001
 
 A timer returns some 0.1 ms late, however long it is; what computes varies with its length, by 0.5 % and more.
 """
-
-
-_BLOCKS = re.compile(
-    r"(?:function|method) (?:acquire|wait|waitpid|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep"
-    r"|join|get)$"
-    r"|^(?:threading|queue|selectors|subprocess|(?:concurrent|multiprocessing)/[\w/]+)\.py\(\d+\): "
-    r"_?(?:wait|join|get|result|select|acquire|poll)"
-)
-"""Built-in functions, and those of Python's library, in which a thread does nothing but wait."""
 
 _PAIRS = re.compile(r"send|recv")
 """Communication of two ranks, as between the stages of a pipeline."""
@@ -679,7 +670,7 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("find the other Python thread that holds the GIL, and move its work to another process")
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() after everything is loaded, or gc.collect() between the steps")
-    if _BLOCKS.search(place.inside):
+    if BLOCKS.search(place.inside):
         return Text(
             "the host waits in this call: find out which thread, process or machine it waits for, or let the host do"
             " other work in the meantime"

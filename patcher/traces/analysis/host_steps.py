@@ -48,6 +48,17 @@ _BUILT_IN = re.compile(r"built-in (?:function|method) (\w+)")
 _LIBRARY = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch|numpy)(?:\.py\(|/)|built-in ")
 """Begin of the name of a frame of a library."""
 
+BLOCKS = re.compile(
+    r"(?:function|method) (?:acquire|wait|waitpid|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep"
+    r"|join|get)$"
+    r"|^(?:threading|queue|selectors|subprocess|(?:concurrent|multiprocessing)/[\w/]+)\.py\(\d+\): "
+    r"_?(?:wait|join|get|result|select|acquire|poll)"
+)
+"""Built-in functions, and those of Python's library, in which a thread does nothing but wait."""
+
+_STANDARD = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))})(?:\.py\(|/)")
+"""Begin of the name of a frame of Python's standard library."""
+
 _WAITS = re.compile(r"wait|synchronize|run_backward")
 """Frames that only wait, for the work of a collective or for autograd, in which DistributedDataParallel waits."""
 
@@ -297,21 +308,29 @@ def _place_of_gap(
         return HostPlace(COLLECTION)
     if (function := _BUILT_IN.match(name)) and neighbours[0] == f"aten::{function[1]}":
         return HostPlace(name, before=neighbours[0])
+    caller, called = _caller(covering_ranges["frames"], stretch, name, texts)
     if name == around_name or not around_name:
-        around_name = _caller(covering_ranges["frames"], stretch, name, texts)
-    return HostPlace(name, around_name)
+        around_name = caller
+    return HostPlace(called, around_name)
 
 
-def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Sequence[str]) -> str:
-    """Return the innermost frame of a program's own code that covers most of ``stretch`` (begin and end in ns).
+def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Sequence[str]) -> tuple[str, str]:
+    """Return the innermost frame of a program's own code that covers most of ``stretch``, and the frame that it called.
 
-    Return "" if there is none, or if ``name`` is such code itself: the frame or range that covers the stretch.
-    ``texts`` are the names by number.
+    ``stretch`` is begin and end in ns, ``texts`` are the names by number. The first one is "" if there is none, or if
+    ``name`` is such code itself: the frame or range that covers the stretch. The second one is ``name``, unless the
+    program called the standard library, which led to ``name``: ``copy.deepcopy`` tells more than what it calls. But if
+    ``name`` only waits, and that function does not by its name, ``name`` tells more.
     """
     if not is_library(name):
-        return ""
+        return "", name
     around = [texts[frame] for frame in covering_names(frames, *stretch)]
-    return next((frame for frame in reversed(around) if _FRAME.search(frame) and not is_library(frame)), "")
+    own = [at for at, frame in enumerate(around) if _FRAME.search(frame) and not is_library(frame)]
+    if not own:
+        return "", name
+    called = next(iter(around[own[-1] + 1 :]), name)
+    tells_more = _STANDARD.match(called) and (BLOCKS.search(called) or not BLOCKS.search(name))
+    return around[own[-1]], called if tells_more else name
 
 
 def is_library(frame: str) -> bool:
