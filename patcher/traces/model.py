@@ -266,7 +266,7 @@ class HostStep:
     in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded,
     with the number of calls. ``frames`` has for each frame and range that covers half of a stretch the ns of its
     places; those around all operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of
-    those that torch records as operators around others, by name.
+    those that torch records as operators around others, by name; ``small_ranges`` is the part of ``small_ns`` in them.
     """
 
     number: int
@@ -279,6 +279,7 @@ class HostStep:
     inputs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     frames: Mapping[str, Mapping[HostPlace, int]] = field(default_factory=dict)
     ranges: Mapping[str, int] = field(default_factory=dict)
+    small_ranges: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def idle_ns(self) -> int:

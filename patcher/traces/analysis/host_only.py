@@ -725,12 +725,16 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
 def _range_of_small_operators(steps: Sequence[model.HostStep], whole: int, small: int) -> tuple[str, int]:
     """Return the range in which most small operators of a typical step run, and its median ns; ("", 0) without any.
 
-    The step takes ``whole`` ns, its small operators ``small`` ns. At least half of these lie in the range, whatever
-    runs in the rest of the step. Ranges around the whole step do not count. Of several, the shortest is the inner one.
+    The step takes ``whole`` ns, its small operators ``small`` ns, of which over half lie in the range. Ranges around
+    the whole step do not count. Of several, the shortest is the inner one.
     """
-    names = dict.fromkeys(name for step in steps for name in step.ranges)
-    times = [(_median([step.ranges.get(name, 0) for step in steps]), name) for name in names]
-    telling = [(ns, name) for ns, name in times if ns < _NOT_WHOLE * whole and 2 * (whole - ns) <= small]
+    names = dict.fromkeys(name for step in steps for name in step.small_ranges)
+    times = [
+        (_median([step.ranges.get(name, 0) for step in steps]), name)
+        for name in names
+        if 2 * _median([step.small_ranges.get(name, 0) for step in steps]) > small
+    ]
+    telling = [(ns, name) for ns, name in times if ns < _NOT_WHOLE * whole]
     ns, name = min(telling, default=(0, ""))
     return name, ns
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from bisect import bisect_left
@@ -187,7 +188,8 @@ def _host_step(
     outermost = _frames_around(covering_ranges["frames"], within)
     ranges_of_step = {texts[frame] for frame in outermost if not _FRAME.search(texts[frame])}
     inputs: dict[str, Counter[str]] = {}
-    reach, before, small, same = begin, "", 0, 0
+    small: list[tuple[int, int]] = []
+    reach, before, same = begin, "", 0
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
         for part in _parts_of_gap(covering_ranges, reach, first) if first - reach >= SMALL_NS else ():
@@ -201,9 +203,10 @@ def _host_step(
                 frames.setdefault(texts[frame], Counter())[place] += part_ns
         same = same + 1 if name == before else 1
         if reach < first < reach + SHORT_NS:
-            small += first - reach
+            small.append((reach, first - reach))
         if last > reach:
-            small += last - max(first, reach) if last - first < SHORT_NS else 0
+            if last - first < SHORT_NS:
+                small.append((max(first, reach), last - max(first, reach)))
             operators[name] += last - max(first, reach)
             reach, before = last, name
         count[name] += bool(name)
@@ -212,12 +215,16 @@ def _host_step(
     del count[""], operators[""]  # of the end of the step
     ranges = covering_ranges["ranges"]
     compiling = _compiling_ns(ranges, window, texts)
-    ranges_ns = Counter[str]()
+    ranges_ns, small_ns = Counter[str](), Counter[str]()
+    begins, sums = [at for at, _ in small], [0, *itertools.accumulate(ns for _, ns in small)]
     for index in range(bisect_left(ranges.begin, begin), bisect_left(ranges.begin, end)):
-        ranges_ns[texts[ranges.name[index]]] += ranges.end[index] - ranges.begin[index]
+        name = texts[ranges.name[index]]
+        ranges_ns[name] += ranges.end[index] - ranges.begin[index]
+        first, last = (bisect_left(begins, edge) for edge in (ranges.begin[index], ranges.end[index]))
+        small_ns[name] += sums[last] - sums[first]
     return HostStep(
-        number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
-        compiling_ns=compiling, inputs=inputs, frames=frames, ranges=ranges_ns,
+        number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=sums[-1],
+        compiling_ns=compiling, inputs=inputs, frames=frames, ranges=ranges_ns, small_ranges=small_ns,
     )  # fmt: skip
 
 
