@@ -46,6 +46,9 @@ _TREND_STEPS, _TREND = 5, 1.5
 _LARGE_PLACE = 0.2
 """Share of the time without operators from which on a headline names a place beside the longest one."""
 
+_COMPREHENSION = re.compile(r": <\w+>$")
+"""End of the name of a frame that is part of a function, such as ``f.py(5): <listcomp>``."""
+
 _NOT_WHOLE = 0.99
 """Share of a step below which a range is not around all of it."""
 
@@ -589,13 +592,21 @@ def _places_or_frame(
     """Return the places without operators with their typical ns, longest first, or the frame around them.
 
     Places below ``least`` ns are left out. If no place has ``half`` ns, but a frame around several does, that frame is
-    the only place. Then the second list has what runs in the frame, with its mean ns; otherwise it is empty.
+    the only place. So is one whose own code and calls of libraries are the large places. Then the second list has what
+    runs in the frame, with its mean ns; otherwise it is empty.
     """
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
-    if places and places[0][1] >= half:
-        return places, []
     frame, ns, parts = _typical_frame(steps)
+    if places and places[0][1] >= half:
+        large = [place.inside for place, place_ns in places if place_ns >= _LARGE_PLACE * 2 * half]
+        are_parts = set(large) <= {name for name, _ in parts} and not any(map(_is_function, large))
+        return ([(model.HostPlace(frame), ns)], parts) if len(large) > 1 and are_parts else (places, [])
     return ([(model.HostPlace(frame), ns)], parts) if frame and ns >= max(least, half) else (places, [])
+
+
+def _is_function(name: str) -> bool:
+    """Tell whether a frame or range is a named part of the program's own: no comprehension, and of no library."""
+    return not is_library(name) and not _COMPREHENSION.search(name)
 
 
 def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tuple[str, float]]]:

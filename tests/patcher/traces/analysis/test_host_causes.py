@@ -278,3 +278,22 @@ def test_a_comparison_says_when_the_change_lies_outside_of_operators(
     notes = " ".join(analysis.compared(*sides).notes)
     assert ("Time per step without an operator on the host" in notes) == bool(said)
     assert said in notes
+
+
+@pytest.mark.parametrize(
+    ("second", "ns", "parts", "is_frame"),
+    [
+        ("f.py(5): <listcomp>", 30, 2, True), ("built-in function random", 30, 2, True), ("f.py(5): part", 30, 2, False),
+        ("f.py(5): <listcomp>", 19, 2, False), ("f.py(5): <listcomp>", 30, 1, False),
+    ],
+    ids=["a comprehension", "a library", "another function", "little", "elsewhere"],
+)  # fmt: skip
+def test_a_frame_stands_for_its_own_code_and_what_it_calls_of_libraries(
+    second: str, ns: int, parts: int, is_frame: bool
+) -> None:
+    """The longest place has over half of the time without operators by itself."""
+    places = {SORT: 60, HostPlace(second): ns}
+    made = [step(0, {"aten::mm": 10}, places, frames={"f.py(4): build": dict([*places.items()][:parts])})]
+    found, _ = host_only._places_or_frame(made, least=1, half=50 * MS)
+    assert ([place for place, _ in found] == [HostPlace("f.py(4): build")]) == is_frame
+    assert is_frame or [place for place, _ in found] == list(places)
