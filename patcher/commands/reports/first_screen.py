@@ -407,7 +407,7 @@ def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None,
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
     if leading is None or slow is None or not slow.saving_ns or slow is leading:
         return ""
-    if focus.on_host and slow.advice == leading.advice:
+    if focus.on_host and slow.slow_steps is None and slow.advice == leading.advice:
         return ""
     if slow.severity != "warning" and not _is_large_on_host(slow, leading, focus):
         return ""

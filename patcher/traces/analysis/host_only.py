@@ -562,22 +562,30 @@ def _idle_headline(
             Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving)), saving
         )
     large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * idle]
+    if has_half and len(large) == 1:
+        return _IdleHeadline(_mostly_at(share, first), saving)
+    headline_places = large if has_half else places[:_NAMED]
+    saving = sum(ns for _, ns in headline_places)
     headline = Text(
-        "No device data; for {share} of the time, the host runs no operator, mostly {place}",
+        "No device data; for {share} of the time, the host runs no operator: {places}",
         share=share,
-        place=place_words(first),
+        places=_places_with_times(headline_places),
     )
-    if not has_half or len(large) > 1:
-        headline_places = large if has_half else places[:_NAMED]
-        saving = sum(ns for _, ns in headline_places)
-        headline = Text(
-            "No device data; for {share} of the time, the host runs no operator: {places}",
-            share=share,
-            places=_places_with_times(headline_places),
-        )
     if has_half and not any(_names_cause(place) for place, _ in large):
         headline = Text("{headline}; what ran in this time was not recorded", headline)
     return _IdleHeadline(headline, saving)
+
+
+def _mostly_at(share: str, place: model.HostPlace) -> str:
+    """Return the headline on ``share`` of the time without operators, mostly at one place."""
+    headline = Text(
+        "No device data; for {share} of the time, the host runs no operator, mostly {place}",
+        share=share,
+        place=place_words(place),
+    )
+    if _names_cause(place):
+        return headline
+    return Text("{headline}; what ran in this time was not recorded", headline)
 
 
 def _calls_within(parts: Sequence[tuple[str, float]]) -> Text:
@@ -910,7 +918,7 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
 
 
 def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
-    """Diagnose steps in which mostly no operator runs, but at different places in each step, as a note.
+    """Diagnose steps in which mostly no operator runs, at a place with over half of this time or at many, as a note.
 
     ``whole`` is the time of all steps in ns, ``idle`` the part of it without an operator. The evidence names the
     longest place.
@@ -936,6 +944,10 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
         headline = Text(
             "No device data; for {share} of the time, in many short periods, the host runs no operator", share
         )
+    sums = sum((Counter(step.places) for step in profile.host_steps), Counter[model.HostPlace]())
+    for most, ns in sums.most_common(1):
+        if 2 * ns > idle:
+            headline = _mostly_at(share, most)
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

@@ -14,7 +14,18 @@ from patcher.traces.analysis import host_only
 from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.segments import split
-from patcher.traces.model import CPU, CallSums, Diagnosis, HostPlace, HostStep, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.model import (
+    CPU,
+    CallSums,
+    Diagnosis,
+    HostPlace,
+    HostStep,
+    RankProfile,
+    RecordedUnit,
+    SlowSteps,
+    TraceReport,
+    Verdict,
+)
 from tests.patcher.traces.recorded import MS, Range, Run, timeline
 
 GLOO = HostPlace("gloo:all_reduce")
@@ -297,3 +308,36 @@ def test_a_frame_stands_for_its_own_code_and_what_it_calls_of_libraries(
     found, _ = host_only._places_or_frame(made, least=1, half=50 * MS)
     assert ([place for place, _ in found] == [HostPlace("f.py(4): build")]) == is_frame
     assert is_frame or [place for place, _ in found] == list(places)
+
+
+@pytest.mark.parametrize(
+    ("longer", "ending"),
+    [
+        ({UNKNOWN: (10, 10, 30, 60)}, "mostly after the last operator (aten::add_); what ran in this time was not recorded"),
+        ({SORT: (10, 10, 30, 60)}, "mostly in built-in function sort"),
+        ({SORT: (10, 10, 30, 5), RANDOM: (20, 0, 20, 15)}, "these gaps are at different places in different steps"),
+    ],
+    ids=["not recorded", "a call", "two places"],
+)  # fmt: skip
+def test_a_place_with_over_half_of_the_idle_time_of_all_steps_is_named(
+    longer: Mapping[HostPlace, tuple[int, ...]], ending: str
+) -> None:
+    """In a typical step, it has less than half: other places, each in one step only, have more."""
+    made = [
+        step(at, {"aten::mm": 5}, {place: times[at] for place, times in longer.items()} | {HostPlace(f"f.py({at}): g"): 12})
+        for at in range(4)
+    ]  # fmt: skip
+    made[3] = replace(made[3], inputs={"aten::mm": {"[[1]]": 1}})
+    (finding,) = (found for found in analysis.reported([rank(made)]).findings if found.id == "host-operators")
+    assert finding.title.endswith(ending)
+
+
+@pytest.mark.parametrize(("steps_are_known", "told"), [(True, True), (False, False)], ids=["a slow step", "a trend"])
+def test_a_slow_step_is_told_beside_a_verdict_with_the_same_advice(steps_are_known: bool, told: bool) -> None:
+    """Both can be advice on how to record what ran; with a trend, both are about it."""
+    profile = rank(steps({"aten::mm": 20}, {UNKNOWN: 80}))
+    leading = Diagnosis("host-operators", "note", "e", None, "exact", "record frames", profile.source)
+    slow = SlowSteps((2,), 90 * MS, "") if steps_are_known else None
+    outlier = replace(leading, id="outlier", saving_ns=30 * MS, slow_steps=slow)
+    report = TraceReport((profile,), (leading, outlier), Verdict(leading.title))
+    assert any("also: " in line for line in first_screen(report)) == told
