@@ -387,8 +387,8 @@ def _largest_warning_line(report: model.TraceReport, focus: model.RankProfile) -
 
 
 def _is_large_on_host(finding: model.Diagnosis, leading: model.Diagnosis | None, focus: model.RankProfile) -> bool:
-    """Tell whether a ``finding`` takes a fifth of a step without a device, beside a verdict on its operators."""
-    is_beside = leading is not None and leading.id == "host-operators"
+    """Tell whether a ``finding`` takes a fifth of a step without a device, beside a verdict on the typical step."""
+    is_beside = leading is not None and leading is not finding and leading.id in ("host-operators", "host-idle")
     return is_beside and (finding.saving_ns or 0) >= _LARGE * focus.host_median_ns
 
 

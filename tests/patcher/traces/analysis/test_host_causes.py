@@ -332,11 +332,17 @@ def test_a_place_with_over_half_of_the_idle_time_of_all_steps_is_named(
     assert finding.title.endswith(ending)
 
 
-@pytest.mark.parametrize(("steps_are_known", "told"), [(True, True), (False, False)], ids=["a slow step", "a trend"])
-def test_a_slow_step_is_told_beside_a_verdict_with_the_same_advice(steps_are_known: bool, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("verdict", "steps_are_known", "told"),
+    [("host-operators", True, True), ("host-idle", True, True), ("host-operators", False, False), ("host-small", True, False)],
+    ids=["a slow step", "beside idle time", "a trend", "another verdict"],
+)  # fmt: skip
+def test_a_slow_step_is_told_beside_a_verdict_with_the_same_advice(
+    verdict: str, steps_are_known: bool, told: bool
+) -> None:
     """Both can be advice on how to record what ran; with a trend, both are about it."""
     profile = rank(steps({"aten::mm": 20}, {UNKNOWN: 80}))
-    leading = Diagnosis("host-operators", "note", "e", None, "exact", "record frames", profile.source)
+    leading = Diagnosis(verdict, "note", "e", None, "exact", "record frames", profile.source)
     slow = SlowSteps((2,), 90 * MS, "") if steps_are_known else None
     outlier = replace(leading, id="outlier", saving_ns=30 * MS, slow_steps=slow)
     report = TraceReport((profile,), (leading, outlier), Verdict(leading.title))
