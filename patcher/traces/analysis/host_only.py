@@ -935,7 +935,7 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
             number=number,
         )
         evidence = sentences(evidence, stretch)
-    headline = Text(
+    headline: str = Text(
         "No device data; for {share} of the time, the host runs no operator; these gaps are at different places in"
         " different steps",
         share,

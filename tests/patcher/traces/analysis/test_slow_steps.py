@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -244,7 +245,8 @@ def test_a_slow_step_without_the_graphs_of_the_others_is_told_so(
     usual: float, slow: float, part: str, told: str
 ) -> None:
     units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=9, compute_ns=10 * MS) for at in range(6)]
-    units[3] = replace(units[3], **{part: 90 * MS})
+    slow_parts: Any = {part: 90 * MS}
+    units[3] = replace(units[3], **slow_parts)
     shares = dict.fromkeys(range(6), usual) | {3: slow}
     made = RankProfile("a", "torch", 0, "H100", tuple(units), graph_shares=shares)
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
