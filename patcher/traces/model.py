@@ -266,7 +266,7 @@ class HostStep:
     in which torch.compile worked. ``inputs`` has the shapes of the inputs of operators by name, in JSON, if recorded,
     with the number of calls. ``frames`` has for each frame and range that covers half of a stretch the ns of its
     places; those around all operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of
-    those that torch records as operators around others, by name.
+    those that torch records as operators around others, by name; ``small_ranges`` is the part of ``small_ns`` in them.
     """
 
     number: int
@@ -279,6 +279,7 @@ class HostStep:
     inputs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     frames: Mapping[str, Mapping[HostPlace, int]] = field(default_factory=dict)
     ranges: Mapping[str, int] = field(default_factory=dict)
+    small_ranges: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def idle_ns(self) -> int:
@@ -404,12 +405,12 @@ class RankProfile(Payload):
     near-vertical lines in a timeline. ``replays`` is None where no graph was replayed, or none was recorded while it
     was captured. ``pieces`` are the traces of a window that was saved in several, ``source`` is the first of them.
     ``graph_share`` is the share of kernels that one launch started together, as the replay of a graph does; None where
-    launches do not tell. ``late_modules`` are the classes of modules that tell best where the host's time goes.
-    ``host_steps`` say where the time goes in a trace without a device. ``kernels_of_steps`` maps the number of a step
-    to ns by name of the kernels with at least 5 % of its computing time; empty if no step is slow. ``baseline_run``
-    names the run of a comparison with a baseline; all that it recorded is one sample. ``has_shapes`` and ``has_stacks``
-    tell whether events have the shapes of inputs, and whether there are frames of Python; None where only ``settings``
-    tell.
+    launches do not tell, ``graph_shares`` the same by number of a step. ``late_modules`` are the classes of modules
+    that tell best where the host's time goes. ``host_steps`` say where the time goes in a trace without a device.
+    ``kernels_of_steps`` maps the number of a step to ns by name of the kernels with at least 5 % of its computing time;
+    empty if no step is slow. ``baseline_run`` names the run of a comparison with a baseline; all that it recorded is
+    one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs, and whether there are
+    frames of Python; None where only ``settings`` tell.
     """
 
     KEYS = (
@@ -443,6 +444,7 @@ class RankProfile(Payload):
     replays: ReplayJoin | None = None
     pieces: tuple[str, ...] = ()
     graph_share: float | None = None
+    graph_shares: Mapping[int, float] = field(default_factory=dict)
     late_modules: tuple[str, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
     kernels_of_steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)

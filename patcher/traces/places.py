@@ -174,6 +174,16 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
     return None
 
 
+def activity_name(profile: RankProfile, parts: Collection[str]) -> str:
+    """Return the call, frame, range or operator of the host during over half of the idle time of the given parts.
+
+    "" if nothing that was recorded covers as much.
+    """
+    gap, cause = main_place(profile, parts), host_cause(profile, parts)
+    name = cause.name if cause else ""
+    return (gap.call or (gap.operator if gap.within else "") or name) if gap else name
+
+
 def place_in_words(gap: FreeGap) -> str:
     """Return where a gap lies and what the host did meanwhile, in words."""
     return joined(COMMA, (place_of(gap), preceding_words(gap), host_activity(gap)))

@@ -75,7 +75,7 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded_line(report, focus))
     names = len(report.captures) > 1
-    for profile in _profiles_shown(report, focus, leading):
+    for profile in filter(_has_all_kernels, _profiles_shown(report, focus, leading)):
         yield from _indented(_breakdown_line(profile, profile.label if names else ""))
     slow_step = leading is not None and leading.id == "outlier"
     if leading is not None and (slow_step or not focus.total_ns):  # the breakdown without a device is the evidence
@@ -88,6 +88,11 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
         _slow_steps_line(report, leading, focus), _little_to_gain_line(focus, leading), _certainty_line(focus, leading)
     )
     yield Text("  {line}", _next_command_line(report, focus, command))  # not wrapped, for a command is copied whole
+
+
+def _has_all_kernels(profile: model.RankProfile) -> bool:
+    """Tell whether no check found launches without a kernel: otherwise, the times of steps and idle times are wrong."""
+    return all(check.id != "lost" for check in profile.failed)
 
 
 def _places_and_advice(
@@ -341,10 +346,10 @@ def _families_line(profile: model.RankProfile) -> str:
 def _largest_idle_time_line(profile: model.RankProfile) -> str:
     """Return a line on the place in the program where the device was idle longest; "" if below 1 % of the time.
 
-    The time before the first kernel does not count.
+    The time before the first kernel does not count. Also "" if kernels are missing in the trace.
     """
     gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
-    if gap is None or gap.ns < NOTABLE * profile.total_ns:
+    if gap is None or not _has_all_kernels(profile) or gap.ns < NOTABLE * profile.total_ns:
         return ""
     on_host = host_activity(gap)
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
@@ -382,8 +387,8 @@ def _largest_warning_line(report: model.TraceReport, focus: model.RankProfile) -
 
 
 def _is_large_on_host(finding: model.Diagnosis, leading: model.Diagnosis | None, focus: model.RankProfile) -> bool:
-    """Tell whether a ``finding`` takes a fifth of a step without a device, beside a verdict on its operators."""
-    is_beside = leading is not None and leading.id == "host-operators"
+    """Tell whether a ``finding`` takes a fifth of a step without a device, beside a verdict on the typical step."""
+    is_beside = leading is not None and leading is not finding and leading.id in ("host-operators", "host-idle")
     return is_beside and (finding.saving_ns or 0) >= _LARGE * focus.host_median_ns
 
 
@@ -402,7 +407,7 @@ def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None,
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
     if leading is None or slow is None or not slow.saving_ns or slow is leading:
         return ""
-    if focus.on_host and slow.advice == leading.advice:
+    if focus.on_host and slow.slow_steps is None and slow.advice == leading.advice:
         return ""
     if slow.severity != "warning" and not _is_large_on_host(slow, leading, focus):
         return ""
@@ -470,8 +475,10 @@ def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis | None)
     """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
 
     The range is left out with fewer than three steps, the certainty without a leading diagnosis. A last step of which
-    the end was not recorded does not count in the range.
+    the end was not recorded does not count in the range. Returns "" if kernels are missing in the trace.
     """
+    if not _has_all_kernels(profile):
+        return ""
     count = len(profile.units)
     whole = profile.units[:-1] if profile.cut_ns else profile.units
     times = sorted(unit.device_ns or unit.host_ns for unit in whole)

@@ -90,6 +90,7 @@ def attributed(
     calls = {"calls": gaps.activities.calls, "Python": gaps.activities.functions}
     drawn = tuple(build_lanes(trace, units, cuts, calls))
     kernels, launches, prompt_share = _sum_kernels(trace, cuts.owner, units)
+    by_graph = _launches_by_graph(trace, cuts.owner, units)
     sums_by_inputs = {
         (trace.names.texts[name], *trace.shapes[name]): row
         for name, row in hosts.operator_calls.items() if name in trace.shapes
@@ -104,7 +105,8 @@ def attributed(
         gaps=gaps.gaps(units, {picture.number for picture in drawn}),
         rates=rates_by_operator(sums_by_inputs, trace.device),
         kernel_uses=trace.kernel_uses(cuts.owner, {segment: unit.number for segment, unit in units.items()}),
-        replays=replays.result, graph_share=_share_in_graphs(trace, cuts.owner, units),
+        replays=replays.result, graph_share=_graph_share(by_graph),
+        graph_shares={units[at].number: together / every for at, (together, every) in (by_graph or {}).items()},
         memory=tuple(device_allocations(trace, cuts, chosen, threads)),
         has_shapes=trace.has_shapes, has_stacks=trace.has_stacks,
     )  # fmt: skip
@@ -268,21 +270,35 @@ def _kernels_of_steps(
     }
 
 
-def _share_in_graphs(trace: RankTrace, owner: Sequence[int], chosen: Container[int]) -> float | None:
-    """Return the share (0 to 1) of tasks in the ``chosen`` segments (steps) that a replayed CUDA or HIP graph launched.
+def _launches_by_graph(
+    trace: RankTrace, owner: Sequence[int], chosen: Container[int]
+) -> dict[int, tuple[int, int]] | None:
+    """Return segment → the tasks that replayed CUDA or HIP graphs launched, and all tasks with a known launch.
 
-    Tasks of one graph launch have its correlation id in common; those without a known launch are left out. ``owner``
-    has the segment of each task. None if none of these tasks has a known launch, and for traces of other devices.
+    Tasks of one graph launch have its correlation id in common. ``chosen`` are the segments (steps) that count,
+    ``owner`` has the segment of each task. None if none of these tasks has a known launch, and for traces of other
+    devices.
     """
     if trace.form not in ("torch", "nsys"):
         return None
     tasks = trace.tasks
     counts = Counter(
-        key for segment, key, launched in zip(owner, tasks.key, tasks.launched, strict=True)
+        (segment, key) for segment, key, launched in zip(owner, tasks.key, tasks.launched, strict=True)
         if segment in chosen and launched != UNKNOWN
     )  # fmt: skip
-    together = sum(count for count in counts.values() if count > 1)
-    return together / counts.total() if counts else None
+    together = Counter[int]()
+    every = Counter[int]()
+    for (segment, _), count in counts.items():
+        every[segment] += count
+        together[segment] += count if count > 1 else 0
+    return {segment: (together[segment], count) for segment, count in every.items()} or None
+
+
+def _graph_share(launches: Mapping[int, tuple[int, int]] | None) -> float | None:
+    """Return the share (0 to 1) of tasks that graphs launched, in all segments; None if nothing is known."""
+    if launches is None:
+        return None
+    return sum(together for together, _ in launches.values()) / sum(every for _, every in launches.values())
 
 
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:

@@ -99,9 +99,11 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     )
     yield _kernel_count_check(units)
     yield _launches_check(attribution.launches)
-    yield from _lost_kernels_check(trace)
+    lost_kernels = list(_lost_kernels_check(trace))
+    yield from lost_kernels
     yield _clock_check(attribution)
-    yield _host_time_check(profile)
+    if not lost_kernels:  # without all kernels, a step's time on the device is unknown
+        yield _host_time_check(profile)
     yield _exposed_communication_check(profile)
     yield _overlap_check(attribution.segments)
     yield from _computing_time_check(trace)
@@ -134,7 +136,7 @@ def _kernel_count_check(units: Sequence[RecordedUnit]) -> Check:
     median = statistics.median(unit.kernels for unit in units) if units else 0
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
     wrong = Text(
-        "{count} of {total} steps launched far more or fewer kernels than the median of {median:,.0f}: {step_numbers}",
+        "{count} of {total} steps have far more or fewer kernels than the median of {median:,.0f}: {step_numbers}",
         count=len(far),
         total=len(units),
         median=median,

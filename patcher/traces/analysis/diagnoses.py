@@ -288,6 +288,11 @@ def _about_slow_step(
     gap = None if has_trend else _longer_gap(profile, slowest, usual)
     if gap and _host_held(gap):
         advice = host_bound.advice_on_place(profile, gap)
+    if not advice and part in host_bound.HOST_PARTS and _without_graphs(profile, slowest, usual):
+        advice = Text(
+            "find out why this step replays no graph as the others do: a graph may not have been captured for its batch"
+            " size, or it may hold a prefill"
+        )
     if part == "compute_ns":
         advice = Text(
             "compare the longest kernels of this step with those of the median step. Possible causes: larger inputs,"
@@ -395,6 +400,8 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
             cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
     if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
         cause = joined(SEMICOLON, (cause, collective))
+    if cause and part in host_bound.HOST_PARTS and (launches := _without_graphs(profile, slowest, usual)):
+        cause = joined(SEMICOLON, (cause, launches))
     if gap := _longer_gap(profile, slowest, usual):
         held = _host_held(gap)
         if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
@@ -455,6 +462,21 @@ def _longer_kernel(
             kernel=short(name), time=in_ms(slow_ns[name]), median_time=median,
         )  # fmt: skip
     return LongerKernel(name, longer, evidence)
+
+
+def _without_graphs(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
+    """Return in words that graphs launch few kernels of the ``slowest`` step, but most of the ``usual`` one; else "".
+
+    Few are at most half as large a share.
+    """
+    slow, typical = (profile.graph_shares.get(unit.number, 0.0) for unit in (slowest, usual))
+    if typical < host_bound.MOSTLY_GRAPHS or 2 * slow > typical:
+        return ""
+    return Text(
+        "graphs launch {share} of its kernels, but {usual_share} of those of the median step",
+        share=percent(slow, 0),
+        usual_share=percent(typical, 0),
+    )
 
 
 def _longer_collective(

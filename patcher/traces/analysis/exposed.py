@@ -16,6 +16,7 @@ from patcher.traces.analysis.pipelines import (
     between_two,
     excess,
     excess_words,
+    longer_computing,
     per_unit,
 )
 from patcher.traces.analysis.ranks import Meetings
@@ -359,7 +360,11 @@ def _straggler_text(
                 part=excess_words(more),
             ),
         )
-    return FindingText(evidence, advice, certainty, last, Text("Ranks wait for {rank}", last))
+    headline: str = Text("Ranks wait for {rank}", last)
+    waiting = slow.awaited_per_unit // (len(meetings.ranks) - 1)
+    if more is not None and more.part == "compute_ns" and 2 * more.ns > waiting:
+        headline = Text("{title}: {cause}", title=headline, cause=longer_computing(blamed[0], others, more.ns))
+    return FindingText(evidence, advice, certainty, last, headline)
 
 
 def rank_words(rank: model.Rank) -> str:

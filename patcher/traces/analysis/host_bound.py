@@ -35,7 +35,7 @@ _BESIDE_GRAPHS = Text(
     "graphs already launch {share} of the kernels: speed up the host's work between the graphs, or hide it with"
     " asynchronous scheduling"
 )
-_MOSTLY_GRAPHS = 0.5
+MOSTLY_GRAPHS = 0.5
 """Share of the kernels from which on steps run as graphs."""
 
 _MOSTLY_PROMPT = 0.5
@@ -148,7 +148,7 @@ def _faster_launches(profile: model.RankProfile) -> str:
         return _ON_NPUS
     if any(unit.phases or unit.sequences for unit in profile.units):
         return _IN_TRAINING
-    if profile.graph_share is not None and profile.graph_share >= _MOSTLY_GRAPHS:
+    if profile.graph_share is not None and profile.graph_share >= MOSTLY_GRAPHS:
         return _BESIDE_GRAPHS.filled(percent(profile.graph_share, 0))
     return _ON_GPUS
 

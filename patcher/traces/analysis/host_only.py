@@ -15,7 +15,7 @@ from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
-from patcher.traces.analysis.host_steps import COLLECTION, SMALL_NS, is_library
+from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, SMALL_NS, is_library
 from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
@@ -37,15 +37,6 @@ _TIMED_UNITS, _STEADY = 5, 0.001
 A timer returns some 0.1 ms late, however long it is; what computes varies with its length, by 0.5 % and more.
 """
 
-
-_BLOCKS = re.compile(
-    r"(?:function|method) (?:acquire|wait|waitpid|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep"
-    r"|join|get)$"
-    r"|^(?:threading|queue|selectors|subprocess|(?:concurrent|multiprocessing)/[\w/]+)\.py\(\d+\): "
-    r"_?(?:wait|join|get|result|select|acquire|poll)"
-)
-"""Built-in functions, and those of Python's library, in which a thread does nothing but wait."""
-
 _PAIRS = re.compile(r"send|recv")
 """Communication of two ranks, as between the stages of a pipeline."""
 
@@ -54,6 +45,9 @@ _TREND_STEPS, _TREND = 5, 1.5
 
 _LARGE_PLACE = 0.2
 """Share of the time without operators from which on a headline names a place beside the longest one."""
+
+_COMPREHENSION = re.compile(r": <\w+>$")
+"""End of the name of a frame that is part of a function, such as ``f.py(5): <listcomp>``."""
 
 _NOT_WHOLE = 0.99
 """Share of a step below which a range is not around all of it."""
@@ -541,8 +535,9 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
     severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
+    culprit = first.inside if 2 * places[0][1] >= idle and not _communicates(first) else ""
     return model.Diagnosis(
-        "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline
+        "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline, culprit=culprit
     )
 
 
@@ -567,22 +562,30 @@ def _idle_headline(
             Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving)), saving
         )
     large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * idle]
+    if has_half and len(large) == 1:
+        return _IdleHeadline(_mostly_at(share, first), saving)
+    headline_places = large if has_half else places[:_NAMED]
+    saving = sum(ns for _, ns in headline_places)
     headline = Text(
-        "No device data; for {share} of the time, the host runs no operator, mostly {place}",
+        "No device data; for {share} of the time, the host runs no operator: {places}",
         share=share,
-        place=place_words(first),
+        places=_places_with_times(headline_places),
     )
-    if not has_half or len(large) > 1:
-        headline_places = large if has_half else places[:_NAMED]
-        saving = sum(ns for _, ns in headline_places)
-        headline = Text(
-            "No device data; for {share} of the time, the host runs no operator: {places}",
-            share=share,
-            places=_places_with_times(headline_places),
-        )
     if has_half and not any(_names_cause(place) for place, _ in large):
         headline = Text("{headline}; what ran in this time was not recorded", headline)
     return _IdleHeadline(headline, saving)
+
+
+def _mostly_at(share: str, place: model.HostPlace) -> str:
+    """Return the headline on ``share`` of the time without operators, mostly at one place."""
+    headline = Text(
+        "No device data; for {share} of the time, the host runs no operator, mostly {place}",
+        share=share,
+        place=place_words(place),
+    )
+    if _names_cause(place):
+        return headline
+    return Text("{headline}; what ran in this time was not recorded", headline)
 
 
 def _calls_within(parts: Sequence[tuple[str, float]]) -> Text:
@@ -597,13 +600,21 @@ def _places_or_frame(
     """Return the places without operators with their typical ns, longest first, or the frame around them.
 
     Places below ``least`` ns are left out. If no place has ``half`` ns, but a frame around several does, that frame is
-    the only place. Then the second list has what runs in the frame, with its mean ns; otherwise it is empty.
+    the only place. So is one whose own code and calls of libraries are the large places. Then the second list has what
+    runs in the frame, with its mean ns; otherwise it is empty.
     """
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
-    if places and places[0][1] >= half:
-        return places, []
     frame, ns, parts = _typical_frame(steps)
+    if places and places[0][1] >= half:
+        large = [place.inside for place, place_ns in places if place_ns >= _LARGE_PLACE * 2 * half]
+        are_parts = set(large) <= {name for name, _ in parts} and not any(map(_is_function, large))
+        return ([(model.HostPlace(frame), ns)], parts) if len(large) > 1 and are_parts else (places, [])
     return ([(model.HostPlace(frame), ns)], parts) if frame and ns >= max(least, half) else (places, [])
+
+
+def _is_function(name: str) -> bool:
+    """Tell whether a frame or range is a named part of the program's own: no comprehension, and of no library."""
+    return not is_library(name) and not _COMPREHENSION.search(name)
 
 
 def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tuple[str, float]]]:
@@ -678,7 +689,7 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("find the other Python thread that holds the GIL, and move its work to another process")
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() after everything is loaded, or gc.collect() between the steps")
-    if _BLOCKS.search(place.inside):
+    if BLOCKS.search(place.inside):
         return Text(
             "the host waits in this call: find out which thread, process or machine it waits for, or let the host do"
             " other work in the meantime"
@@ -733,12 +744,16 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
 def _range_of_small_operators(steps: Sequence[model.HostStep], whole: int, small: int) -> tuple[str, int]:
     """Return the range in which most small operators of a typical step run, and its median ns; ("", 0) without any.
 
-    The step takes ``whole`` ns, its small operators ``small`` ns. At least half of these lie in the range, whatever
-    runs in the rest of the step. Ranges around the whole step do not count. Of several, the shortest is the inner one.
+    The step takes ``whole`` ns, its small operators ``small`` ns, of which over half lie in the range. Ranges around
+    the whole step do not count. Of several, the shortest is the inner one.
     """
-    names = dict.fromkeys(name for step in steps for name in step.ranges)
-    times = [(_median([step.ranges.get(name, 0) for step in steps]), name) for name in names]
-    telling = [(ns, name) for ns, name in times if ns < _NOT_WHOLE * whole and 2 * (whole - ns) <= small]
+    names = dict.fromkeys(name for step in steps for name in step.small_ranges)
+    times = [
+        (_median([step.ranges.get(name, 0) for step in steps]), name)
+        for name in names
+        if 2 * _median([step.small_ranges.get(name, 0) for step in steps]) > small
+    ]
+    telling = [(ns, name) for ns, name in times if ns < _NOT_WHOLE * whole]
     ns, name = min(telling, default=(0, ""))
     return name, ns
 
@@ -904,7 +919,7 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
 
 
 def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
-    """Diagnose steps in which mostly no operator runs, but at different places in each step, as a note.
+    """Diagnose steps in which mostly no operator runs, at a place with over half of this time or at many, as a note.
 
     ``whole`` is the time of all steps in ns, ``idle`` the part of it without an operator. The evidence names the
     longest place.
@@ -921,7 +936,7 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
             number=number,
         )
         evidence = sentences(evidence, stretch)
-    headline = Text(
+    headline: str = Text(
         "No device data; for {share} of the time, the host runs no operator; these gaps are at different places in"
         " different steps",
         share,
@@ -930,6 +945,10 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
         headline = Text(
             "No device data; for {share} of the time, in many short periods, the host runs no operator", share
         )
+    sums = sum((Counter(step.places) for step in profile.host_steps), Counter[model.HostPlace]())
+    for most, ns in sums.most_common(1):
+        if 2 * ns > idle:
+            headline = _mostly_at(share, most)
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

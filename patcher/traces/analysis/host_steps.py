@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from bisect import bisect_left
@@ -47,6 +48,17 @@ _BUILT_IN = re.compile(r"built-in (?:function|method) (\w+)")
 
 _LIBRARY = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch|numpy)(?:\.py\(|/)|built-in ")
 """Begin of the name of a frame of a library."""
+
+BLOCKS = re.compile(
+    r"(?:function|method) (?:acquire|wait|waitpid|poll|select|recv\w*|read|readline|readinto|accept|connect|sleep"
+    r"|join|get)$"
+    r"|^(?:threading|queue|selectors|subprocess|(?:concurrent|multiprocessing)/[\w/]+)\.py\(\d+\): "
+    r"_?(?:wait|join|get|result|select|acquire|poll)"
+)
+"""Built-in functions, and those of Python's library, in which a thread does nothing but wait."""
+
+_STANDARD = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))})(?:\.py\(|/)")
+"""Begin of the name of a frame of Python's standard library."""
 
 _WAITS = re.compile(r"wait|synchronize|run_backward")
 """Frames that only wait, for the work of a collective or for autograd, in which DistributedDataParallel waits."""
@@ -176,7 +188,8 @@ def _host_step(
     outermost = _frames_around(covering_ranges["frames"], within)
     ranges_of_step = {texts[frame] for frame in outermost if not _FRAME.search(texts[frame])}
     inputs: dict[str, Counter[str]] = {}
-    reach, before, small, same = begin, "", 0, 0
+    small: list[tuple[int, int]] = []
+    reach, before, same = begin, "", 0
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
         for part in _parts_of_gap(covering_ranges, reach, first) if first - reach >= SMALL_NS else ():
@@ -190,9 +203,10 @@ def _host_step(
                 frames.setdefault(texts[frame], Counter())[place] += part_ns
         same = same + 1 if name == before else 1
         if reach < first < reach + SHORT_NS:
-            small += first - reach
+            small.append((reach, first - reach))
         if last > reach:
-            small += last - max(first, reach) if last - first < SHORT_NS else 0
+            if last - first < SHORT_NS:
+                small.append((max(first, reach), last - max(first, reach)))
             operators[name] += last - max(first, reach)
             reach, before = last, name
         count[name] += bool(name)
@@ -201,12 +215,16 @@ def _host_step(
     del count[""], operators[""]  # of the end of the step
     ranges = covering_ranges["ranges"]
     compiling = _compiling_ns(ranges, window, texts)
-    ranges_ns = Counter[str]()
+    ranges_ns, small_ns = Counter[str](), Counter[str]()
+    begins, sums = [at for at, _ in small], [0, *itertools.accumulate(ns for _, ns in small)]
     for index in range(bisect_left(ranges.begin, begin), bisect_left(ranges.begin, end)):
-        ranges_ns[texts[ranges.name[index]]] += ranges.end[index] - ranges.begin[index]
+        name = texts[ranges.name[index]]
+        ranges_ns[name] += ranges.end[index] - ranges.begin[index]
+        first, last = (bisect_left(begins, edge) for edge in (ranges.begin[index], ranges.end[index]))
+        small_ns[name] += sums[last] - sums[first]
     return HostStep(
-        number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=small,
-        compiling_ns=compiling, inputs=inputs, frames=frames, ranges=ranges_ns,
+        number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=sums[-1],
+        compiling_ns=compiling, inputs=inputs, frames=frames, ranges=ranges_ns, small_ranges=small_ns,
     )  # fmt: skip
 
 
@@ -297,21 +315,29 @@ def _place_of_gap(
         return HostPlace(COLLECTION)
     if (function := _BUILT_IN.match(name)) and neighbours[0] == f"aten::{function[1]}":
         return HostPlace(name, before=neighbours[0])
+    caller, called = _caller(covering_ranges["frames"], stretch, name, texts)
     if name == around_name or not around_name:
-        around_name = _caller(covering_ranges["frames"], stretch, name, texts)
-    return HostPlace(name, around_name)
+        around_name = caller
+    return HostPlace(called, around_name)
 
 
-def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Sequence[str]) -> str:
-    """Return the innermost frame of a program's own code that covers most of ``stretch`` (begin and end in ns).
+def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Sequence[str]) -> tuple[str, str]:
+    """Return the innermost frame of a program's own code that covers most of ``stretch``, and the frame that it called.
 
-    Return "" if there is none, or if ``name`` is such code itself: the frame or range that covers the stretch.
-    ``texts`` are the names by number.
+    ``stretch`` is begin and end in ns, ``texts`` are the names by number. The first one is "" if there is none, or if
+    ``name`` is such code itself: the frame or range that covers the stretch. The second one is ``name``, unless the
+    program called the standard library, which led to ``name``: ``copy.deepcopy`` tells more than what it calls. But if
+    ``name`` only waits, and that function does not by its name, ``name`` tells more.
     """
     if not is_library(name):
-        return ""
+        return "", name
     around = [texts[frame] for frame in covering_names(frames, *stretch)]
-    return next((frame for frame in reversed(around) if _FRAME.search(frame) and not is_library(frame)), "")
+    own = [at for at, frame in enumerate(around) if _FRAME.search(frame) and not is_library(frame)]
+    if not own:
+        return "", name
+    called = next(iter(around[own[-1] + 1 :]), name)
+    tells_more = _STANDARD.match(called) and (BLOCKS.search(called) or not BLOCKS.search(name))
+    return around[own[-1]], called if tells_more else name
 
 
 def is_library(frame: str) -> bool:

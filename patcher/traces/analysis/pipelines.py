@@ -15,10 +15,13 @@ from typing import NamedTuple
 from patcher.messages import Text
 from patcher.traces import model
 from patcher.traces.model import Collective, RankProfile
-from patcher.traces.words import listed
+from patcher.traces.words import in_ms, listed, short
 
 UNEQUAL = 1.1
 """Stages are unequal where one computes so many times as long as another."""
+
+_EQUALLY = 0.8
+"""Share of the largest excess of a kernel that the least has to have, both as factors, if all are equally longer."""
 
 _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
@@ -127,3 +130,35 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
 def excess_words(more: Excess) -> str:
     """Return the label of the part of an excess."""
     return model.FREE.get(more.part) or model.PARTS.get(more.part) or Text("time before the first kernel")
+
+
+def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: int) -> str:
+    """Return why a profile computes ``ns`` longer per step than the median of the ``others``, in words.
+
+    All its large kernels take longer by about the same factor, or one kernel takes over half of the additional time.
+    The words tell only the time if neither holds, or if the kernels run at different numbers of times.
+    """
+    alike, slow_ns, usual_ns = True, dict[str, float](), dict[str, float]()
+    for kernel in profile.kernels:
+        if kernel.kind == model.COMPUTE and kernel.ns >= model.LARGE_KERNEL * profile.computing_ns:
+            calls, usual_ns[kernel.name] = model.lower_median([_calls_and_ns(other, kernel.name) for other in others])
+            slow_ns[kernel.name] = kernel.ns / len(profile.units)
+            alike = alike and calls == kernel.calls / len(profile.units)
+    factors = [slow_ns[name] / usual_ns[name] for name in slow_ns if usual_ns[name]]
+    time = Text("it computes {time} longer per step", in_ms(ns))
+    if not alike or not factors:
+        return time
+    if len(factors) > 1 and min(factors) - 1 >= _EQUALLY * (max(factors) - 1) > 0:
+        times = sum(slow_ns.values()) / sum(usual_ns.values())
+        return Text("{excess}, and all its large kernels take {times:.2f} times as long", excess=time, times=times)
+    name = max(slow_ns, key=lambda kernel: slow_ns[kernel] - usual_ns[kernel])
+    if 2 * (slow_ns[name] - usual_ns[name]) <= ns:
+        return time
+    return Text("{excess}, mostly in the kernel {kernel}", excess=time, kernel=short(name))
+
+
+def _calls_and_ns(profile: RankProfile, name: str) -> tuple[float, float]:
+    """Return the calls of a kernel that computes, and its ns, both per step; 0 if it does not run."""
+    kernels = (kernel for kernel in profile.kernels if (kernel.name, kernel.kind) == (name, model.COMPUTE))
+    kernel = next(kernels, model.Kernel(name, model.COMPUTE, 0, 0))
+    return kernel.calls / len(profile.units), kernel.ns / len(profile.units)

@@ -11,7 +11,7 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import host_activity, host_cause, main_place, place_of, time_with_cut
+from patcher.traces.places import activity_name, host_activity, host_cause, main_place, place_of, time_with_cut
 from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
@@ -95,7 +95,34 @@ def select_findings(
     findings = [*([communication] if communication else []), *_largest_by_id(remaining)]
     findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
     findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
+    findings = [_name_cause_of_waiting(diagnosis, findings, by_source) for diagnosis in findings]
     return _sort_by_severity([_mark_explained(diagnosis, findings) for diagnosis in findings], by_source)
+
+
+def _name_cause_of_waiting(
+    diagnosis: model.Diagnosis, findings: Sequence[model.Diagnosis], by_source: Mapping[str, model.RankProfile]
+) -> model.Diagnosis:
+    """Return the diagnosis of a straggler whose headline names what its host does while the other ranks wait.
+
+    That is known from a finding on the straggler that explains over half of the waiting. Any other diagnosis is
+    unchanged. ``by_source`` has the profile of each source.
+    """
+    if diagnosis.id != "slow-rank" or not diagnosis.culprit:
+        return diagnosis
+    for cause in findings:
+        if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
+            continue
+        name = cause.culprit
+        if cause.id == "dispatch":  # its culprit may be a place on the device
+            name = activity_name(by_source[cause.source], PARTS_OF[cause.id])
+        if name:
+            headline = Text(
+                "Ranks wait for {rank}, mostly while its host is in {call}",
+                rank=diagnosis.culprit,
+                call=host_name(name),
+            )
+            return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
+    return diagnosis
 
 
 def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:

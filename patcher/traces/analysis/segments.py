@@ -18,12 +18,15 @@ from typing import NamedTuple
 
 from patcher.messages import Text
 from patcher.traces.marks import FAMILIES, NAMED, UNCOUNTED, WANTED, Mark
-from patcher.traces.model import COMPUTE, KINDS
+from patcher.traces.model import COMPUTE, KINDS, lower_median
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 
 _COMPUTE = KINDS.index(COMPUTE)
 _NEVER = 1 << 63
+
+_EMPTY = 0.1
+"""Share of the median step below which a last step without a task was stopped right after its mark began."""
 
 _STARTS_PROFILER = re.compile(r"torch/profiler/profiler\.py\(\d+\): (?:__enter__|start)$")
 _STOPS_PROFILER = re.compile(r"torch/profiler/profiler\.py\(\d+\): (?:__exit__|stop)$")
@@ -73,7 +76,8 @@ def split(trace: RankTrace) -> Split:
 
     A segment reaches from its mark to the next one, the last one to the end of its mark. A task belongs to the segment
     in which the host enqueued it, or if that is unknown, in which it begins; outside of all segments it belongs to
-    none. Uncounted stretches are segments without a mark. If there are no marks, the whole trace is one step.
+    none. Uncounted stretches are segments without a mark. If there are no marks, the whole trace is one step. A last
+    step in which hardly anything was recorded is uncounted, too.
     """
     family, marks, uncounted = step_marks(trace)
     order, enqueued = trace.tasks.in_order(), trace.tasks.enqueued
@@ -94,7 +98,22 @@ def split(trace: RankTrace) -> Split:
         _assign_unlinked(trace, segments, owner, unlinked)
         segments = [Segment(segment.begin, segment.end, segment.mark) for segment in segments]
         _place_on_device(trace, segments, owner, order)
+    if trace.metadata is None and _was_stopped_at_once(segments):  # a window of rlpatch ends with a whole step
+        segments[-1].mark = None
     return Split(family, segments, owner, order)
+
+
+def _was_stopped_at_once(segments: Sequence[Segment]) -> bool:
+    """Tell whether the last of the ``segments`` has no task on the device, and takes hardly any time on the host.
+
+    Its mark began before the profiler stopped, as that of ``profiler.step()`` does. The steps before it must have
+    tasks.
+    """
+    whole = [segment for segment in segments[:-1] if segment.mark is not None]
+    if not any(segment.tasks for segment in whole) or segments[-1].mark is None or segments[-1].tasks:
+        return False
+    *usual, last = (segment.step.end - segment.begin for segment in (*whole, segments[-1]))
+    return last < _EMPTY * lower_median(usual)
 
 
 def step_marks(trace: RankTrace) -> tuple[str, list[Mark], list[Mark]]:

@@ -52,6 +52,20 @@ def test_it_has_each_part_once_and_fits(tmp_path: Path, monkeypatch: pytest.Monk
     assert "rlpatch report a.json -o report.html" in " ".join(text.split())
 
 
+@pytest.mark.parametrize("lost", [0, 2])
+def test_without_all_kernels_no_time_of_the_device_is_told(tmp_path: Path, lost: int) -> None:
+    """The device was busy where it seems idle, and no step on the device is as long as it seems."""
+    path = steps(6, late={32: 5 * MS}).torch(tmp_path / "a.json")
+    trace = json.loads(path.read_text())
+    kernels = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event not in kernels[: 10 * lost]]
+    path.write_text(json.dumps(trace))
+    text = "\n".join(screen(path))
+    told = [word in text for word in ("breakdown", "largest idle time", "how sure", "on the device", "have no kernel")]
+    assert told[0] == told[2] == (not lost)
+    assert (told[1], told[3], told[4]) == (False, False, bool(lost))
+
+
 def captures() -> list[Path | ParameterSet]:
     """Return the real captures; all but three are marked."""
     folders = [*SHARED.glob("npu/*"), *SHARED.glob("npu/*/*_ascend_pt"), *SHARED.glob("gpu/tracelens-inference/*")]

@@ -16,6 +16,7 @@ from patcher.traces.analysis import checks, copying, diagnoses
 from patcher.traces.analysis.ranks import match_collectives
 from patcher.traces.measured import OperatorRate
 from patcher.traces.model import (
+    COMPUTE,
     CPU,
     PARTS,
     TITLES,
@@ -80,7 +81,7 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
     ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
-        {}, "count", "1 of 3 steps launched far more or fewer kernels than the median of 10: #3",
+        {}, "count", "1 of 3 steps have far more or fewer kernels than the median of 10: #3",
     ),
     "kernels without a launch": (
         Run((Task(10, 20, launch=1), Task(30, 40), Task(110, 120, launch=101)), MARKS), {}, "launches", "66.7 % of 3 kernels",
@@ -654,7 +655,7 @@ def test_the_slow_rank_is_the_finding_of_all() -> None:
         in slow.evidence
     )
     assert (slow.saving_ns, slow.parts) == (30 * MS, {"waiting": 30 * MS, "transfer": 20 * MS})
-    assert found.verdict.title == "Ranks wait for rank 1"
+    assert found.verdict.title == "Ranks wait for rank 1: it computes 30.00 ms longer per step"
     assert report(*meeting((40, 10), group="")).findings[0].certainty.startswith("heuristic")
 
 
@@ -803,6 +804,29 @@ def test_no_rank_is_blamed_where_waits_are_nearly_equal(times: list[tuple[int, .
     assert ("check what rank 1 does before" in slow.advice) == bool(culprit)
 
 
+@pytest.mark.parametrize(
+    ("longer", "calls", "cause"),
+    [
+        ((45, 22), 3, ", and all its large kernels take 1.34 times as long"), ((50, 16), 3, ", mostly in the kernel MatMul"),
+        ((34, 30), 3, ", mostly in the kernel Softmax"), ((43, 16), 3, ""), ((50, 16), 4, ""),
+    ],
+    ids=["all kernels", "one kernel", "another kernel", "neither", "more calls"],
+)  # fmt: skip
+def test_the_straggler_is_told_with_the_kernels_that_take_it_longer(
+    longer: tuple[int, int], calls: int, cause: str
+) -> None:
+    """On the other rank, which computes for 20 ms less, the two kernels take 34 and 16 ms."""
+    profiles = [
+        replace(
+            profile, units=(unit(compute=computes, communication=85 - computes),),
+            kernels=(Kernel("MatMul", COMPUTE, count, first * MS), Kernel("Softmax", COMPUTE, 3, second * MS)),
+        )
+        for profile, computes, (first, second), count in zip(meeting((30, 10)), (55, 75), ((34, 16), longer), (3, calls), strict=False)
+    ]  # fmt: skip
+    title = report(*profiles).verdict.title
+    assert title == f"Ranks wait for rank 1: it computes 20.00 ms longer per step{cause}"
+
+
 def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     """What it has more of is the same time as what the others wait: it is not summed."""
     first, *others = (
@@ -815,6 +839,11 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     ]  # fmt: skip
     assert found.verdict.title == "Ranks wait for rank 1"
     assert "rank 1 spends 40.00 ms more than the other ranks on this part" in found.findings[0].evidence
+    held = replace(others[0], gaps=(gap("free_host_late_ns", 40, call="load", call_ns=40 * MS),))
+    slow, late = report(first, held, *others[1:]).findings[:2]
+    assert (slow.title, slow.advice) == ("Ranks wait for rank 1, mostly while its host is in load", late.advice)
+    nowhere = replace(held, gaps=(gap("free_host_late_ns", 40),))
+    assert report(first, nowhere, *others[1:]).verdict.title == "Ranks wait for rank 1"
 
 
 def test_savings_are_of_different_times() -> None:

@@ -14,7 +14,18 @@ from patcher.traces.analysis import host_only
 from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.nested import host_thread
 from patcher.traces.analysis.segments import split
-from patcher.traces.model import CPU, CallSums, Diagnosis, HostPlace, HostStep, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.model import (
+    CPU,
+    CallSums,
+    Diagnosis,
+    HostPlace,
+    HostStep,
+    RankProfile,
+    RecordedUnit,
+    SlowSteps,
+    TraceReport,
+    Verdict,
+)
 from tests.patcher.traces.recorded import MS, Range, Run, timeline
 
 GLOO = HostPlace("gloo:all_reduce")
@@ -197,6 +208,16 @@ def test_the_rank_that_waits_least_in_collectives_keeps_the_others_waiting(waits
         assert first.saving_ns == (49 - min(waits)) * MS
 
 
+@pytest.mark.parametrize(
+    ("places", "cause"),
+    [({SORT: 42}, ", mostly while its host is in built-in function sort"), ({SORT: 24, UNKNOWN: 18}, ""), ({UNKNOWN: 42}, "")],
+    ids=["a call", "two places", "not recorded"],
+)  # fmt: skip
+def test_the_place_that_keeps_the_last_rank_is_in_the_headline(places: Mapping[HostPlace, int], cause: str) -> None:
+    slow = rank(steps({"aten::mm": 10}, {GLOO: 7, **places}), 1)
+    assert headline(rank(steps({"aten::mm": 10}, {GLOO: 49})), slow).title == f"Ranks wait for rank 1{cause}"
+
+
 @pytest.mark.parametrize(("other", "named"), [({UNKNOWN: 300}, "rank1: "), ({GLOO: 300}, "rank0: "), ({}, "rank0: ")])
 def test_a_slow_step_is_that_of_the_rank_that_does_not_wait_in_it(other: Mapping[HostPlace, int], named: str) -> None:
     ranks = [
@@ -268,3 +289,61 @@ def test_a_comparison_says_when_the_change_lies_outside_of_operators(
     notes = " ".join(analysis.compared(*sides).notes)
     assert ("Time per step without an operator on the host" in notes) == bool(said)
     assert said in notes
+
+
+@pytest.mark.parametrize(
+    ("second", "ns", "parts", "is_frame"),
+    [
+        ("f.py(5): <listcomp>", 30, 2, True), ("built-in function random", 30, 2, True), ("f.py(5): part", 30, 2, False),
+        ("f.py(5): <listcomp>", 19, 2, False), ("f.py(5): <listcomp>", 30, 1, False),
+    ],
+    ids=["a comprehension", "a library", "another function", "little", "elsewhere"],
+)  # fmt: skip
+def test_a_frame_stands_for_its_own_code_and_what_it_calls_of_libraries(
+    second: str, ns: int, parts: int, is_frame: bool
+) -> None:
+    """The longest place has over half of the time without operators by itself."""
+    places = {SORT: 60, HostPlace(second): ns}
+    made = [step(0, {"aten::mm": 10}, places, frames={"f.py(4): build": dict([*places.items()][:parts])})]
+    found, _ = host_only._places_or_frame(made, least=1, half=50 * MS)
+    assert ([place for place, _ in found] == [HostPlace("f.py(4): build")]) == is_frame
+    assert is_frame or [place for place, _ in found] == list(places)
+
+
+@pytest.mark.parametrize(
+    ("longer", "ending"),
+    [
+        ({UNKNOWN: (10, 10, 30, 60)}, "mostly after the last operator (aten::add_); what ran in this time was not recorded"),
+        ({SORT: (10, 10, 30, 60)}, "mostly in built-in function sort"),
+        ({SORT: (10, 10, 30, 5), RANDOM: (20, 0, 20, 15)}, "these gaps are at different places in different steps"),
+    ],
+    ids=["not recorded", "a call", "two places"],
+)  # fmt: skip
+def test_a_place_with_over_half_of_the_idle_time_of_all_steps_is_named(
+    longer: Mapping[HostPlace, tuple[int, ...]], ending: str
+) -> None:
+    """In a typical step, it has less than half: other places, each in one step only, have more."""
+    made = [
+        step(at, {"aten::mm": 5}, {place: times[at] for place, times in longer.items()} | {HostPlace(f"f.py({at}): g"): 12})
+        for at in range(4)
+    ]  # fmt: skip
+    made[3] = replace(made[3], inputs={"aten::mm": {"[[1]]": 1}})
+    (finding,) = (found for found in analysis.reported([rank(made)]).findings if found.id == "host-operators")
+    assert finding.title.endswith(ending)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "steps_are_known", "told"),
+    [("host-operators", True, True), ("host-idle", True, True), ("host-operators", False, False), ("host-small", True, False)],
+    ids=["a slow step", "beside idle time", "a trend", "another verdict"],
+)  # fmt: skip
+def test_a_slow_step_is_told_beside_a_verdict_with_the_same_advice(
+    verdict: str, steps_are_known: bool, told: bool
+) -> None:
+    """Both can be advice on how to record what ran; with a trend, both are about it."""
+    profile = rank(steps({"aten::mm": 20}, {UNKNOWN: 80}))
+    leading = Diagnosis(verdict, "note", "e", None, "exact", "record frames", profile.source)
+    slow = SlowSteps((2,), 90 * MS, "") if steps_are_known else None
+    outlier = replace(leading, id="outlier", saving_ns=30 * MS, slow_steps=slow)
+    report = TraceReport((profile,), (leading, outlier), Verdict(leading.title))
+    assert any("also: " in line for line in first_screen(report)) == told

@@ -649,17 +649,23 @@ def test_each_range_in_a_stretch_without_operators_has_its_own_time(
     assert headline(analysis.reported([made])).title.endswith(f"the host runs no operator{ending}")
 
 
-@pytest.mark.parametrize(("outside", "named"), [(0, True), (60, True), (0, False)])
-def test_many_small_operators_in_one_range_name_it(tmp_path: Path, outside: int, named: bool) -> None:
+@pytest.mark.parametrize(
+    ("outside", "longer", "named"),
+    [(0, 0, True), (60, 0, True), (0, 10, True), (0, 0, False), (3000, 0, False)],
+    ids=["alone", "a few others", "beside a long one", "no range", "as many others"],
+)
+def test_many_small_operators_in_one_range_name_it(tmp_path: Path, outside: int, longer: int, named: bool) -> None:
     def update(loop: Loop) -> None:
         for _ in range(500):
             for name in ("add_", "lerp_", "mul_", "sqrt", "div_"):
                 loop.run(f"aten::{name}", 4 * US)
 
     def inject(loop: Loop, _: int) -> None:
-        loop.within(loop.annotations if named else [], "Optimizer.step#Adam.step", lambda: update(loop))
+        loop.within(loop.annotations if named or outside else [], "Optimizer.step#Adam.step", lambda: update(loop))
         for at in range(outside):
             loop.run(f"aten::op{at}", 4 * US)
+        if longer:
+            loop.run("aten::mm", longer * MS)
 
     first = headline(analysis.reported([profile(inject, tmp_path)]))
     assert first.id == "host-small"

@@ -12,6 +12,7 @@ from patcher.traces.analysis import segments
 from patcher.traces.marks import NAMED, NUMBERED, UNCOUNTED, WANTED, Mark
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
+from tests.patcher.traces.recorded import Range, Run, Task, timeline
 
 STEP = Mark("ProfilerStep#", "step", 10, 20, 7)
 
@@ -150,6 +151,20 @@ def test_the_whole_trace_reaches_over_all_that_it_has(
         trace.operators[thread].add(begin, end, 0)
     found = segments._mark_of_trace(trace)
     assert [(one.family, one.begin, one.end, one.number) for one in found] == ([("", *mark, 0)] if mark else [])
+
+
+@pytest.mark.parametrize(
+    ("last", "launches", "counted"),
+    [(9, (1, 101), 2), (10, (1, 101), 3), (9, (1, 101, 204), 3), (9, (204,), 3), (9, (), 3)],
+    ids=["stopped at once", "longer", "with a task", "only the last with a task", "no tasks"],
+)
+def test_a_last_step_that_is_stopped_at_once_does_not_count(last: int, launches: tuple[int, ...], counted: int) -> None:
+    marks = tuple(Range(f"ProfilerStep#{at}", 100 * at, 100 * (at + 1)) for at in range(2))
+    run = Run(
+        tuple(Task(at + 1, at + 9, launch=at) for at in launches), (*marks, Range("ProfilerStep#2", 200, 200 + last))
+    )
+    steps = [segment.mark for segment in segments.split(timeline(run)).segments if segment.mark]
+    assert [mark.number for mark in steps] == [0, 1, 2][:counted]
 
 
 PLACED: dict[str, tuple[list[tuple[int, int, str, str, int]], list[tuple[int, ...]]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -229,6 +230,28 @@ def test_what_holds_the_host_in_a_slow_step_is_named_and_advised_on(
     made = replace(made, units=growing, gaps=(replace(long, unit=5),))
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert "grows or shrinks" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("usual", "slow", "part", "told"),
+    [
+        (1.0, 0.0, "free_host_late_ns", "graphs launch 0 % of its kernels, but 100 % of those of the median step"),
+        (0.5, 0.25, "free_latency_ns", "graphs launch 25 % of its kernels, but 50 % of those of the median step"),
+        (1.0, 0.6, "free_host_late_ns", ""), (0.4, 0.0, "free_host_late_ns", ""), (1.0, 0.0, "compute_ns", ""),
+    ],
+    ids=["none", "half as many", "most", "few in others", "computing"],
+)  # fmt: skip
+def test_a_slow_step_without_the_graphs_of_the_others_is_told_so(
+    usual: float, slow: float, part: str, told: str
+) -> None:
+    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=9, compute_ns=10 * MS) for at in range(6)]
+    slow_parts: Any = {part: 90 * MS}
+    units[3] = replace(units[3], **slow_parts)
+    shares = dict.fromkeys(range(6), usual) | {3: slow}
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), graph_shares=shares)
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert ("graphs launch" in finding.title, "replays no graph" in finding.advice) == (bool(told), bool(told))
+    assert told in finding.title
 
 
 @pytest.mark.parametrize(("operator", "named"), [("compile (dynamo_timed)", True), ("aten::linear", False)])
