@@ -63,6 +63,7 @@ def finding(*profiles: RankProfile) -> Diagnosis | None:
         # A larger one bounds a smaller one by its time, a smaller one a larger one by its rate.
         ([(16.4, 79), (67, 2.2), (151, 2.4), (9.9, 22)], [2.4, 2.4, 151 / 67 * 2.2, 2.4]),
         ([(10, 1)] * 9 + [(1000, 1)], [1] * 9 + [100]),
+        ([(10, 1), (20, 5), (40, 6)], [5, 5, 6]),  # half and twice the size are equally near
         # Nine of a size are enough: what is far from it in size does not count.
         ([(10, 5)] * 9 + [(11, 1)] * 20, [5] * 9 + [1] * 20),
     ],

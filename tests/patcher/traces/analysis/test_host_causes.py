@@ -168,6 +168,14 @@ def test_a_cause_has_half_of_the_additional_time_of_a_step(name: str) -> None:
     assert bool(cause) == bool(found.cause)
 
 
+@pytest.mark.parametrize(("ms", "named"), [(10, True), (9, False)])
+def test_a_tenth_of_the_additional_time_is_named(ms: int, named: bool) -> None:
+    slow = step(0, {"aten::relu": ms, "aten::mm": 15 - ms}, {SORT: 45, RANDOM: 40})
+    evidence = host_only.excess(rank([slow, step(1, {}, {})]), 0, 1).evidence
+    assert "in built-in function random 40.00 ms" in evidence
+    assert ("aten::relu 10.00 ms" in evidence, "aten::" in evidence) == (named, named)
+
+
 @pytest.mark.parametrize(
     ("operators", "spread", "steady"),
     [
