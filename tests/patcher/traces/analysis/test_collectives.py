@@ -13,7 +13,8 @@ import pytest
 
 from patcher.commands.reports import reporting
 from patcher.traces import analysis, page
-from patcher.traces.analysis import collectives
+from patcher.traces.analysis import collectives, exposed
+from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.messages import LinkPiece
 from patcher.traces.model import TITLES, Check, Collective, Diagnosis, RankProfile, RecordedUnit
 from tests.patcher.traces.recorded import MS, SHARED, shared
@@ -286,6 +287,16 @@ def test_an_outlier_saves_what_is_exposed_of_each_unit(units: list[int], exposed
     found = collectives.diagnose_slow_collectives(sized)
     assert found is not None
     assert (found.saving_ns or 0) / MS == saving
+
+
+@pytest.mark.parametrize(("exposed_ms", "name"), [(320, "communication"), (319, "collective-outlier")])
+def test_outliers_are_the_finding_if_they_are_over_half_of_the_transfer(exposed_ms: int, name: str) -> None:
+    """They save 160 ms."""
+    slow = profile(*made((10, 20), (10, 20), (10, 20), (10, 100), (10, 100)), exposed=exposed_ms)
+    (sized,) = collectives.with_usual_times([slow], {})
+    found = exposed.diagnose_communication(sized, [sized], Meetings((), True, {}, frozenset(), ()))
+    assert found is not None
+    assert found.id == name
 
 
 @pytest.mark.parametrize(
