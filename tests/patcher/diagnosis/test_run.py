@@ -176,7 +176,12 @@ def test_windows_lie_where_results_are_withheld_and_away_from_recorded_iteration
     iterations = replace(iterations, rollout=np.repeat([0, 1, 2, 3], [40, 40, longest, 5]))
     so_far: Any = Some(withheld=withheld, recorded_features=iterations.features[:2], recorded_numbers=(1, 2))
     choices = list[dict[str, Any]]()
-    monkeypatch.setattr(run, "choose_windows", lambda _, **choice: choices.append(choice) or [(20, 25)])
+
+    def choose(_: Iterations, **choice: Any) -> list[tuple[int, int]]:
+        choices.append(choice)
+        return [(20, 25)]
+
+    monkeypatch.setattr(run, "choose_windows", choose)
     planned_windows([engine(iterations)], so_far, decode_only=decode_only)
     (choice,) = choices
     assert choice["taken"] == taken
