@@ -289,6 +289,11 @@ def test_an_outlier_saves_what_is_exposed_of_each_unit(units: list[int], exposed
     assert (found.saving_ns or 0) / MS == saving
 
 
+@pytest.mark.parametrize(("ms", "slow"), [(40, False), (40.001, True)])
+def test_a_collective_is_slow_if_it_takes_over_twice_its_usual_time(ms: float, slow: bool) -> None:
+    assert (finding(profile(*made((10, 20), (10, 20), (10, 20), (10, ms)))) is not None) == slow
+
+
 @pytest.mark.parametrize(("exposed_ms", "name"), [(320, "communication"), (319, "collective-outlier")])
 def test_outliers_are_the_finding_if_they_are_over_half_of_the_transfer(exposed_ms: int, name: str) -> None:
     """They save 160 ms."""

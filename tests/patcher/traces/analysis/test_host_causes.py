@@ -177,6 +177,32 @@ def test_a_tenth_of_the_additional_time_is_named(ms: int, named: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("calls", "running", "advised"), [(22, 10, True), (21, 10, False), (22, 9, False), (30, 20, True)]
+)
+def test_more_operators_that_take_half_of_the_additional_time_are_more_work(
+    calls: int, running: int, advised: bool
+) -> None:
+    """The median step runs 20 operators; the slow one takes 20 ms longer."""
+    rest = 20 - running
+    slow = step(0, {"aten::mm": 10 + running}, {SORT: rest // 2, RANDOM: rest - rest // 2})
+    made = [replace(slow, calls={"aten::mm": calls}), replace(step(1, MATMULS, {}), calls={"aten::mm": 20})]
+    assert bool(host_only.excess(rank(made), 0, 1).advice) == advised
+
+
+@pytest.mark.parametrize(
+    ("ranges", "name"),
+    [
+        ({"update": 70}, "update"), ({"update": 69}, ""), ({"loop": 99}, ""), ({"loop": 100, "outer": 98, "update": 70, "load": 20}, "update"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_innermost_range_with_half_of_the_small_operators_is_named(ranges: dict[str, int], name: str) -> None:
+    """The step takes 100 ns, its small operators 60 ns."""
+    made = [replace(step(at, MATMULS, {}), ranges=ranges) for at in range(3)]
+    assert host_only._range_of_small_operators(made, 100, 60) == (name, ranges.get(name, 0))
+
+
+@pytest.mark.parametrize(
     ("operators", "spread", "steady"),
     [
         ([100] * 5, 1000, True), ([100] * 6, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
