@@ -218,6 +218,15 @@ def test_times_are_a_timers_if_they_differ_by_a_thousandth_and_a_tenth_of_what_o
     assert bool(host_only._timer_spread(made, SORT)) == steady
 
 
+@pytest.mark.parametrize(("ms", "fixed"), [(50, True), (49, False)])
+def test_a_timer_is_assumed_where_half_of_the_idle_time_is_at_one_place(ms: int, fixed: bool) -> None:
+    """Each step is idle for 100 ms, as long at each place as in the other steps."""
+    made = [step(at, {"aten::mm": 30}, {UNKNOWN: ms, SORT: 25, RANDOM: 75 - ms}) for at in range(6)]
+    (idle,) = (finding for finding in host_only.diagnoses(rank(made)) if finding.id == "host-idle")
+    assert ("waits for a fixed time" in idle.evidence, "fixed time" in idle.certainty) == (fixed, fixed)
+    assert ("waits a fixed 50.00 ms" in idle.headline) == fixed
+
+
 @pytest.mark.parametrize(
     ("waits", "culprit"),
     [([49, 7], "rank 1"), ([49, 20, 52], "rank 1"), ([36, 44, 46, 41], ""), ([49, 34], ""), ([3, 1], ""), ([49], "")],
