@@ -136,6 +136,20 @@ def test_requests_arrived_at_the_latest_when_there_was_room_for_them() -> None:
     assert [request.arrival for request in requests_of(iterations(rows), 3)] == [0, 0, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(2, 11, 11), (1, 1, 11), (2, 21, 32)], [(1, 1, 0), (6, 3, 0), (20, 1, 2)]),
+        ([(2, 20, 20), (1, 1, 30), (3, 12, 42)], [(13, 3, 0), (7, 2, 0), (10, 1, 2)]),
+    ],
+    ids=["a prompt of a single token", "fewer requests, whose contexts are longer"],
+)
+def test_the_context_that_is_missing_tells_which_requests_ended(
+    rows: list[tuple[int, ...]], told: list[tuple[int, int, int]]
+) -> None:
+    assert requests_of(iterations(rows), 3) == [Request(*request) for request in told]
+
+
 def running(*contexts: float, exact: bool = False) -> list[_Running]:
     return [_Running(at, 0, context, 0, 0.0 if exact else 1.0) for at, context in enumerate(contexts)]
 

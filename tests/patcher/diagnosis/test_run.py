@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fixtures.iterations import decodes
-from patcher.diagnosis import composition
+from patcher.diagnosis import composition, run
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.run import diagnose, planned_windows
@@ -157,6 +157,36 @@ def test_windows_count_from_a_load_that_the_studied_rollout_has() -> None:
     assert (planned.load, planned.tail) == (6, 0)
     so_far.recorded_numbers = (8, 20, 30, 40)  # of another rollout, which was not as long
     assert planned_windows([engine(iterations)], so_far) == planned
+
+
+@pytest.mark.parametrize(
+    ("longest", "withheld", "decode_only", "taken", "lacking"),
+    [
+        (44, ("middle", "tail"), False, (1, 2), range(20, 44)), (44, ("tail",), True, (), range(30, 44)),
+        (45, ("middle", "tail"), False, (), range(20, 30)), (44, (), False, (1, 2), None),
+    ],
+)  # fmt: skip
+def test_windows_lie_where_results_are_withheld_and_away_from_recorded_iterations(
+    longest: int, withheld: tuple[str, ...], decode_only: bool, taken: tuple[int, ...], lacking: range | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """If rollouts differ in length, the windows are for the load with the largest share alone."""
+    requests = [8] * 80 + [8] * 20 + [4] * 10 + [1] * (longest - 30) + [8] * 5
+    iterations = decodes(requests, [1.0] * len(requests))
+    iterations = replace(iterations, rollout=np.repeat([0, 1, 2, 3], [40, 40, longest, 5]))
+    so_far: Any = Some(withheld=withheld, recorded_features=iterations.features[:2], recorded_numbers=(1, 2))
+    choices = list[dict[str, Any]]()
+
+    def choose(_: Iterations, **choice: Any) -> list[tuple[int, int]]:
+        choices.append(choice)
+        return [(20, 25)]
+
+    monkeypatch.setattr(run, "choose_windows", choose)
+    planned_windows([engine(iterations)], so_far, decode_only=decode_only)
+    (choice,) = choices
+    assert choice["taken"] == taken
+    assert (choice["lacking"] is None) == (lacking is None)
+    assert lacking is None or np.flatnonzero(choice["lacking"]).tolist() == [*lacking]
 
 
 @pytest.mark.usefixtures("_without_intervals")

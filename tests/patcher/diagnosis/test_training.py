@@ -292,11 +292,26 @@ def test_the_seconds_of_a_stage_are_the_mean_over_its_processes(tmp_path: Path) 
     assert one.recording_seconds > 0
     for name in ("seconds", "recording_seconds", "between_seconds"):
         assert getattr(three, name) == pytest.approx(getattr(one, name), rel=0.1), name
+    ended_early = replace(stage, call_seconds=stage.call_seconds[:1])
+    assert _diagnose_stage([stage, ended_early], [joined] * 2).turns == one.turns
 
 
-def test_the_first_call_is_a_warm_up_unless_there_is_no_other(tmp_path: Path) -> None:
-    simulation = simulated(tmp_path, calls=1)
-    record_chosen(tmp_path, simulation, 0)
+@pytest.mark.parametrize("on_device", [True, False])
+def test_classes_of_a_device_are_predicted_from_seconds_and_not_from_cpu_time(on_device: bool, tmp_path: Path) -> None:
+    simulated(tmp_path)
+    stage = stages(tmp_path)[0]
+    every = stage.micro_batches
+    with_cpu_time = replace(stage, micro_batches=replace(every, length=every.length + np.arange(len(every)) % 2))
+    places, classes = np.array([15, 25, 35]), np.ones((3, len(NAMES)))
+    joined = Joined(places, classes, np.zeros(3, dtype=np.int64), (), on_device=on_device)
+    diagnoses = [_diagnose_stage([each], [joined]) for each in (stage, with_cpu_time)]
+    assert (diagnoses[0] == diagnoses[1]) == on_device
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_the_first_call_is_a_warm_up_unless_there_is_no_other(calls: int, tmp_path: Path) -> None:
+    simulation = simulated(tmp_path, calls=calls)
+    record_chosen(tmp_path, simulation, calls - 1)
     assert (stage_of(tmp_path).turns, stage_of(tmp_path).recorded) == (1, 4)
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from patcher.commands.reports import reporting
 from patcher.traces import analysis, page
-from patcher.traces.analysis import collectives
+from patcher.traces.analysis import collectives, exposed
+from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.messages import LinkPiece
 from patcher.traces.model import TITLES, Check, Collective, Diagnosis, RankProfile, RecordedUnit
 from tests.patcher.traces.recorded import MS, SHARED, shared
@@ -63,6 +64,7 @@ def finding(*profiles: RankProfile) -> Diagnosis | None:
         # A larger one bounds a smaller one by its time, a smaller one a larger one by its rate.
         ([(16.4, 79), (67, 2.2), (151, 2.4), (9.9, 22)], [2.4, 2.4, 151 / 67 * 2.2, 2.4]),
         ([(10, 1)] * 9 + [(1000, 1)], [1] * 9 + [100]),
+        ([(10, 1), (20, 5), (40, 6)], [5, 5, 6]),  # half and twice the size are equally near
         # Nine of a size are enough: what is far from it in size does not count.
         ([(10, 5)] * 9 + [(11, 1)] * 20, [5] * 9 + [1] * 20),
     ],
@@ -285,6 +287,21 @@ def test_an_outlier_saves_what_is_exposed_of_each_unit(units: list[int], exposed
     found = collectives.diagnose_slow_collectives(sized)
     assert found is not None
     assert (found.saving_ns or 0) / MS == saving
+
+
+@pytest.mark.parametrize(("ms", "slow"), [(40, False), (40.001, True)])
+def test_a_collective_is_slow_if_it_takes_over_twice_its_usual_time(ms: float, slow: bool) -> None:
+    assert (finding(profile(*made((10, 20), (10, 20), (10, 20), (10, ms)))) is not None) == slow
+
+
+@pytest.mark.parametrize(("exposed_ms", "name"), [(320, "communication"), (319, "collective-outlier")])
+def test_outliers_are_the_finding_if_they_are_over_half_of_the_transfer(exposed_ms: int, name: str) -> None:
+    """They save 160 ms."""
+    slow = profile(*made((10, 20), (10, 20), (10, 20), (10, 100), (10, 100)), exposed=exposed_ms)
+    (sized,) = collectives.with_usual_times([slow], {})
+    found = exposed.diagnose_communication(sized, [sized], Meetings((), True, {}, frozenset(), ()))
+    assert found is not None
+    assert found.id == name
 
 
 @pytest.mark.parametrize(

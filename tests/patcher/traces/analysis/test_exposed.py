@@ -77,6 +77,14 @@ def test_stages_are_unequal_if_one_takes_a_tenth_longer_without_the_bubble(
     assert (slowest and fastest and (slowest.number, fastest.number)) == named
 
 
+@pytest.mark.parametrize(("units", "times"), [(0, 6), (1, 6), (2, 3)])
+def test_sends_of_a_pipeline_are_counted_per_step(units: int, times: int) -> None:
+    steps = tuple(RecordedUnit(number=at, host_ns=9, kernels=1) for at in range(units))
+    sends = tuple(told(50, kind="send", index=at) for at in range(6))
+    profile = RankProfile("r0", "torch", 0, "H100", steps, collectives=(*sends, told(50)))
+    assert f"sends or receives data {times} times per step" in exposed._bubble_text(profile, meetings()).evidence
+
+
 @pytest.mark.parametrize(
     ("communicates", "waits", "largest"),
     [

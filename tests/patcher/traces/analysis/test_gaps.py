@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -594,6 +595,17 @@ def test_a_gap_lies_within_or_beside_a_replay_of_three_tasks(
     gap = Idle(0, 1, 1, at - 1, at, 0, LATE)
     sums = sums_of(*keys)
     assert (sums._is_within_replay(gap), sums._graph_position(gap)) == (continues, where)
+
+
+@pytest.mark.parametrize(
+    ("ns", "called", "kept"), [(100 * US - 1, False, 0), (100 * US, False, 1), (100 * US - 1, True, 1)]
+)
+def test_a_gap_is_short_below_a_tenth_of_a_millisecond_without_a_call(ns: int, called: bool, kept: int) -> None:
+    sums, activity = sums_of(3, 4), object() if called else None
+    sums.sums, sums.short, sums.kept = defaultdict(gaps._GapSum), {}, []
+    sums.activities = Some(call_in=lambda _: activity, activity_in=lambda _: activity)  # type: ignore[assignment]
+    sums._keep_or_sum(stretch(ns))
+    assert (len(sums.kept), len(sums.short)) == (kept, 1 - kept)
 
 
 @pytest.mark.parametrize("drawn", [{0}, {1}, {0, 1}, set()])

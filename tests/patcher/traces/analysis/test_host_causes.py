@@ -179,6 +179,48 @@ def test_a_cause_has_half_of_the_additional_time_of_a_step(name: str) -> None:
     assert bool(cause) == bool(found.cause)
 
 
+@pytest.mark.parametrize(("ms", "named"), [(10, True), (9, False)])
+def test_a_tenth_of_the_additional_time_is_named(ms: int, named: bool) -> None:
+    slow = step(0, {"aten::relu": ms, "aten::mm": 15 - ms}, {SORT: 45, RANDOM: 40})
+    evidence = host_only.excess(rank([slow, step(1, {}, {})]), 0, 1).evidence
+    assert "in built-in function random 40.00 ms" in evidence
+    assert ("aten::relu 10.00 ms" in evidence, "aten::" in evidence) == (named, named)
+
+
+@pytest.mark.parametrize(
+    ("calls", "running", "advised"), [(22, 10, True), (21, 10, False), (22, 9, False), (30, 20, True)]
+)
+def test_more_operators_that_take_half_of_the_additional_time_are_more_work(
+    calls: int, running: int, advised: bool
+) -> None:
+    """The median step runs 20 operators; the slow one takes 20 ms longer."""
+    rest = 20 - running
+    slow = step(0, {"aten::mm": 10 + running}, {SORT: rest // 2, RANDOM: rest - rest // 2})
+    made = [replace(slow, calls={"aten::mm": calls}), replace(step(1, MATMULS, {}), calls={"aten::mm": 20})]
+    assert bool(host_only.excess(rank(made), 0, 1).advice) == advised
+
+
+@pytest.mark.parametrize(
+    ("ranges", "small", "name"),
+    [
+        ({"update": 70}, {"update": 31}, "update"), ({"update": 70}, {"update": 30}, ""), ({"loop": 99}, {"loop": 60}, ""),
+        ({"loop": 98}, {"loop": 60}, "loop"),
+        (
+            {"loop": 100, "outer": 97, "update": 70, "load": 20},
+            {"loop": 60, "outer": 50, "update": 40, "load": 9},
+            "update",
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_innermost_range_with_over_half_of_the_small_operators_is_named(
+    ranges: dict[str, int], small: dict[str, int], name: str
+) -> None:
+    """The step takes 100 ns, its small operators 60 ns."""
+    made = [replace(step(at, MATMULS, {}), ranges=ranges, small_ranges=small) for at in range(3)]
+    assert host_only._range_of_small_operators(made, 100, 60) == (name, ranges.get(name, 0))
+
+
 @pytest.mark.parametrize(
     ("operators", "spread", "steady"),
     [
@@ -193,6 +235,15 @@ def test_times_are_a_timers_if_they_differ_by_a_thousandth_and_a_tenth_of_what_o
     times = (MS, MS, MS + spread, 2 * MS, 3 * MS)
     made = [replace(one, places={SORT: ns}) for one, ns in zip(made, times, strict=False)]
     assert bool(host_only._timer_spread(made, SORT)) == steady
+
+
+@pytest.mark.parametrize(("ms", "fixed"), [(50, True), (49, False)])
+def test_a_timer_is_assumed_where_half_of_the_idle_time_is_at_one_place(ms: int, fixed: bool) -> None:
+    """Each step is idle for 100 ms, as long at each place as in the other steps."""
+    made = [step(at, {"aten::mm": 30}, {UNKNOWN: ms, SORT: 25, RANDOM: 75 - ms}) for at in range(6)]
+    (idle,) = (finding for finding in host_only.diagnoses(rank(made)) if finding.id == "host-idle")
+    assert ("waits for a fixed time" in idle.evidence, "fixed time" in idle.certainty) == (fixed, fixed)
+    assert ("waits a fixed 50.00 ms" in idle.headline) == fixed
 
 
 @pytest.mark.parametrize(

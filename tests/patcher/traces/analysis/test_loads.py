@@ -92,6 +92,7 @@ SPREADS: dict[str, tuple[list[float], list[float], float]] = {
     "one capture each": ([1], [2], 0), "three in all": ([1], [2, 3], 0), "none on a side": ([], [1, 2, 3, 4], 0),
     "four": ([0, 2], [5, 7], 6.964557 * 2**0.5), "one and three": ([9], [5, 7, 9], 6.964557 * (4 * 4 / 3) ** 0.5),
     "they are alike": ([1, 1], [2, 2], 0), "five": ([0, 2], [5, 7, 9], 4.540703 * (10 / 3 * 5 / 6) ** 0.5),
+    "six": ([0, 2, 4], [5, 7, 9], 3.746947 * (16 / 4 * 2 / 3) ** 0.5),
     "seven": ([0, 2, 4], [5, 7, 9, 9], student_half_width(5, Z98) * ((8 + 11) / 5 * 7 / 12) ** 0.5),
 }  # fmt: skip
 

@@ -193,6 +193,10 @@ def test_a_gap_up_to_the_next_step_names_that_step(begin: int, named: bool) -> N
         ((100, 100, 10, 10, 10, 10), "The first recorded step", ""),
         ((10, 100, 10, 10, 10, 10), "One step", "step 1 is the slow one: it took 100.00 ms"),
         ((10, 10, 10, 10, 10, 10), "The first recorded step", ""),  # the marks do not last as long as the steps
+        ((54, 100, 10, 10, 10, 10), "One step", "step 1 is the slow one: it took 100.00 ms"),
+        ((55, 100, 10, 10, 10, 10), "The first recorded step", ""),
+        ((10, 54, 10, 10, 10, 10), "The first recorded step", ""),
+        ((10, 55, 10, 10, 10, 10), "One step", "step 1 is the slow one: it took 55.00 ms"),
         ((25, 25, 25, 25, 25, 25), "", ""),
         ((25, 25, 25, 28, 25, 25), "The first recorded step", ""),
     ],
