@@ -117,6 +117,12 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(("overlap_ns", "ok"), [(1_000, True), (1_001, False)])
+def test_marks_may_overlap_by_what_is_rounded(overlap_ns: int, ok: bool) -> None:
+    first = Range("ProfilerStep#30", 0, GOOD.marks[1].begin + overlap_ns)
+    assert checks_of(Run(GOOD.tasks, (first, *GOOD.marks[1:])))["overlap"].ok == ok
+
+
 @pytest.mark.parametrize(("run", "more", "check", "says"), BAD.values(), ids=BAD)
 def test_bad_data_is_known(run: Run, more: dict[str, object], check: str, says: str) -> None:
     found = checks_of(run, **more)[check]
