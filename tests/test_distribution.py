@@ -61,4 +61,4 @@ def test_the_demo_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
     command = [str(python.with_name("rlpatch")), "demo", "--path", str(release("0.11.0rc1"))]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("again: every byte, mode and time is the same as before.\n")
+    assert done.stdout.endswith("again: every byte, mode and time is the same as before the patch.\n")

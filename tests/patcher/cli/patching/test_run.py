@@ -215,7 +215,7 @@ def test_a_command_whose_script_is_missing_starts_all_the_same(lent: Run) -> Non
 LOSSES = {
     "-I": (("python", "-I", "-c", "pass"), "Python with -I ignores PYTHONPATH"),
     "-E in a script": (("bash", "run.sh"), "Python with -E ignores PYTHONPATH"),
-    "env -i": (("env", "-i", sys.executable, "-c", "pass"), "the environment is emptied (env -i)"),
+    "env -i": (("env", "-i", sys.executable, "-c", "pass"), "empties the environment (env -i)"),
     "PYTHONPATH anew": (("bash", "anew.sh"), "use `export PYTHONPATH=…:$PYTHONPATH`"),
     "nobody can tell": (
         ("sh", "-c", "eval `cat words`"),
