@@ -408,9 +408,10 @@ class RankProfile(Payload):
     launches do not tell, ``graph_shares`` the same by number of a step. ``late_modules`` are the classes of modules
     that tell best where the host's time goes. ``host_steps`` say where the time goes in a trace without a device.
     ``kernels_of_steps`` maps the number of a step to ns by name of the kernels with at least 5 % of its computing time;
-    empty if no step is slow. ``baseline_run`` names the run of a comparison with a baseline; all that it recorded is
-    one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs, and whether there are
-    frames of Python; None where only ``settings`` tell.
+    empty if no step is slow. ``inputs_of_steps`` maps it to a checksum that is equal for steps with the same operators
+    and shapes; empty, too, if no shapes were recorded. ``baseline_run`` names the run of a comparison with a baseline;
+    all that it recorded is one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs,
+    and whether there are frames of Python; None where only ``settings`` tell.
     """
 
     KEYS = (
@@ -448,6 +449,7 @@ class RankProfile(Payload):
     late_modules: tuple[str, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
     kernels_of_steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    inputs_of_steps: Mapping[int, int] = field(default_factory=dict)
     baseline_run: str = ""
     has_shapes: bool | None = None
     has_stacks: bool | None = None
