@@ -408,9 +408,10 @@ class RankProfile(Payload):
     launches do not tell, ``graph_shares`` the same by number of a step. ``late_modules`` are the classes of modules
     that tell best where the host's time goes. ``host_steps`` say where the time goes in a trace without a device.
     ``kernels_of_steps`` maps the number of a step to ns by name of the kernels with at least 5 % of its computing time;
-    empty if no step is slow. ``baseline_run`` names the run of a comparison with a baseline; all that it recorded is
-    one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs, and whether there are
-    frames of Python; None where only ``settings`` tell.
+    empty if no step is slow. ``inputs_of_steps`` maps it to a checksum that is equal for steps with the same operators
+    and shapes; empty, too, if no shapes were recorded. ``baseline_run`` names the run of a comparison with a baseline;
+    all that it recorded is one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs,
+    and whether there are frames of Python; None where only ``settings`` tell.
     """
 
     KEYS = (
@@ -448,6 +449,7 @@ class RankProfile(Payload):
     late_modules: tuple[str, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
     kernels_of_steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    inputs_of_steps: Mapping[int, int] = field(default_factory=dict)
     baseline_run: str = ""
     has_shapes: bool | None = None
     has_stacks: bool | None = None
@@ -654,7 +656,8 @@ class Diagnosis(Payload):
     nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``advice`` is what to
     try. ``parts`` is what of exposed communication is what, in ns per step. Savings of one report are of different
     times, but for those with ``same_as``, the id of the finding that is about the same time. ``headline`` takes the
-    place of the usual title, ``culprit`` names the rank, stage, call or place. ``slow_steps`` is set for slow steps.
+    place of the usual title, ``culprit`` names the rank, stage, call or place. ``slow_steps`` is set for slow steps,
+    ``step`` is the number of the step that has over half of the waiting for a straggler, None without one.
     """
 
     KEYS = (
@@ -683,6 +686,7 @@ class Diagnosis(Payload):
     headline: str = ""
     culprit: str = ""
     slow_steps: SlowSteps | None = None
+    step: int | None = None
 
     @property
     def title(self) -> str:
@@ -697,6 +701,7 @@ class Rank:
     ``waits_ns`` is how much longer its collectives took than those of the last rank; ``awaited_ns`` how long the others
     waited for this rank where it alone came last, in sum, ``last`` how often, and ``at_first_ns`` the part of that at
     the first collective of the first step, in which the skew of the profilers' start lies. No common clock is needed.
+    ``awaited_in`` maps the number of a step to its part of ``awaited_ns``.
     """
 
     rank: int | None
@@ -708,6 +713,16 @@ class Rank:
     awaited_ns: int
     last: int
     at_first_ns: int = 0
+    awaited_in: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def late_in(self) -> int | None:
+        """Number of the step with over half of all waiting for this rank, beyond the median step; None without one."""
+        if self.units < 2 or not self.awaited_in:
+            return None
+        number = max(self.awaited_in, key=lambda step: self.awaited_in[step])
+        typical = lower_median([0] * (self.units - len(self.awaited_in)) + [*self.awaited_in.values()])
+        return number if 2 * (self.awaited_in[number] - typical) > self.awaited_ns else None
 
     @property
     def waits_per_unit(self) -> int:

@@ -75,8 +75,10 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded_line(report, focus))
     names = len(report.captures) > 1
+    in_one_step = leading is not None and leading.step is not None
     for profile in filter(_has_all_kernels, _profiles_shown(report, focus, leading)):
-        yield from _indented(_breakdown_line(profile, profile.label if names else ""))
+        line = _breakdown_line(profile, profile.label if names else "", of_all_steps=in_one_step)
+        yield from _indented(line)
     slow_step = leading is not None and leading.id == "outlier"
     if leading is not None and (slow_step or not focus.total_ns):  # the breakdown without a device is the evidence
         yield from _indented(leading.evidence)
@@ -109,7 +111,9 @@ def _places_and_advice(
     computing = leading is not None and leading.id == "compute"
     warning = _largest_warning_line(report, focus) if computing else ""
     named = late or at_one_place or slow_step or (computing and (kernel or warning))
-    yield from (kernel, late, "" if named else _largest_idle_time_line(focus), _to_do_line(leading), warning)
+    in_one_step = leading is not None and leading.step is not None
+    idle = "" if named else _largest_idle_time_line(focus, of_all_steps=in_one_step)
+    yield from (kernel, late, idle, _to_do_line(leading), warning)
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:
@@ -167,10 +171,10 @@ def _add_saving(
     """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known.
 
     A finding "compute" without such a bound gets the share of the time that is computing. Nothing is added without a
-    finding, or if ``focus`` has no time on a device.
+    finding, for one on a single step, or if ``focus`` has no time on a device.
     """
     whole = focus.median_ns
-    if finding is None or not whole:
+    if finding is None or not whole or finding.step is not None:
         return title
     of = next((profile for profile in report.captures if profile.source == finding.source), focus)
     if finding.saving_ns:
@@ -291,12 +295,13 @@ def _profiles_shown(
     return list({profile.source: profile for profile in (focus, *waiting)}.values())
 
 
-def _breakdown_line(profile: model.RankProfile, name: str) -> str:
+def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool = False) -> str:
     """Return a line with the parts of a step that take at least 5 % of its time, largest first.
 
     Time before the first kernel is added from 1 % on. ``name`` is the name of the profile in the line; "" leaves name
     and median out. Without device events, the line has the median time on the host instead. Returns "" for a run on the
-    CPU alone: the finding's evidence has its times.
+    CPU alone: the finding's evidence has its times. With ``of_all_steps``, it has the sum of the steps instead of the
+    median: one of them takes much longer.
     """
     if profile.on_host:
         return ""
@@ -318,6 +323,14 @@ def _breakdown_line(profile: model.RankProfile, name: str) -> str:
             "breakdown of {rank}, median step {median}: {parts}",
             rank=name,
             median=in_ms(profile.median_ns),
+            parts=parts,
+        )
+    if name and of_all_steps:
+        line = Text(
+            "breakdown of {rank}, all {count} steps together ({time}): {parts}",
+            rank=name,
+            count=len(profile.units),
+            time=in_ms(profile.total_ns),
             parts=parts,
         )
     before = profile.sum_ns(model.LEAD_IN)
@@ -343,10 +356,11 @@ def _families_line(profile: model.RankProfile) -> str:
     return Text("kernel time by family: {families}", families)
 
 
-def _largest_idle_time_line(profile: model.RankProfile) -> str:
+def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = False) -> str:
     """Return a line on the place in the program where the device was idle longest; "" if below 1 % of the time.
 
-    The time before the first kernel does not count. Also "" if kernels are missing in the trace.
+    The time before the first kernel does not count. Also "" if kernels are missing in the trace. With ``of_all_steps``,
+    the time is the sum of all steps, not that per step.
     """
     gap = next((gap for gap in profile.gaps if gap.part != model.LEAD_IN), None)
     if gap is None or not _has_all_kernels(profile) or gap.ns < NOTABLE * profile.total_ns:
@@ -354,6 +368,13 @@ def _largest_idle_time_line(profile: model.RankProfile) -> str:
     on_host = host_activity(gap)
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
     ns, whole = time_with_cut(profile, gap), profile.total_ns + profile.cut_ns
+    if of_all_steps:
+        return Text(
+            "largest idle time: {time} in all steps together ({share}), {place}",
+            time=in_ms(ns),
+            share=percent(ns / (whole or 1)),
+            place=place,
+        )
     time = in_ms(ns / len(profile.units))
     return Text(
         "largest idle time: {time} per step ({share}), {place}",
@@ -401,11 +422,13 @@ def _idle_host_line(report: model.TraceReport, leading: model.Diagnosis | None, 
 def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
     """Return a line on steps that are slower than the others, besides the verdict; "" without such steps.
 
-    Also "" without a verdict, if they are the verdict themselves, or if they cost little time. So it is without a
-    device if they have the same advice as the verdict: both are about a trend.
+    Also "" without a verdict, if they are the verdict themselves or explain it, or if they cost little time. So it is
+    without a device if they have the same advice as the verdict: both are about a trend.
     """
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
     if leading is None or slow is None or not slow.saving_ns or slow is leading:
+        return ""
+    if leading.step is not None and slow.same_as == leading.id:
         return ""
     if focus.on_host and slow.slow_steps is None and slow.advice == leading.advice:
         return ""
@@ -434,7 +457,12 @@ def _slow_steps_words(slow: model.SlowSteps) -> str:
         return joined(SEMICOLON, (steps, cause))
     steps = Text("step {number} takes {time} longer than the median step", number=first, time=time)
     if slow.number_on_host is not None:
-        steps = Text("{steps} (on the host, step {number} is the slow one)", steps=steps, number=slow.number_on_host)
+        steps = Text(
+            "step {number} is late by {time} (on the device, this time counts for step {other})",
+            number=slow.number_on_host,
+            time=time,
+            other=first,
+        )
     return Text("{title}: {cause}", title=steps, cause=slow.cause) if slow.cause else steps
 
 
@@ -442,7 +470,7 @@ def _to_do_line(leading: model.Diagnosis | None) -> str:
     """Return a line with the advice of the leading finding and the most that it can save; "" without advice."""
     if leading is None or not leading.advice:
         return ""
-    if leading.saving_ns:
+    if leading.saving_ns and leading.step is None:
         return Text(
             "to do: {advice}. Saves at most {saving} per step", advice=leading.advice, saving=in_ms(leading.saving_ns)
         )

@@ -6,6 +6,8 @@ of nine parts, so they add up to the step exactly.
 
 from __future__ import annotations
 
+import zlib
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -19,7 +21,7 @@ from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.idle import idle_parts
 from patcher.traces.analysis.lanes import build_lanes
-from patcher.traces.analysis.nested import host_thread
+from patcher.traces.analysis.nested import HostThread, host_thread
 from patcher.traces.analysis.rates import rates_by_operator
 from patcher.traces.analysis.replays import CapturedSet, join_replays
 from patcher.traces.analysis.segments import Segment, Split, split
@@ -90,6 +92,7 @@ def attributed(
     calls = {"calls": gaps.activities.calls, "Python": gaps.activities.functions}
     drawn = tuple(build_lanes(trace, units, cuts, calls))
     kernels, launches, prompt_share = _sum_kernels(trace, cuts.owner, units)
+    kernels_of_steps = _kernels_of_steps(trace, cuts.owner, units)
     by_graph = _launches_by_graph(trace, cuts.owner, units)
     sums_by_inputs = {
         (trace.names.texts[name], *trace.shapes[name]): row
@@ -99,7 +102,8 @@ def attributed(
         source=trace.source, form=trace.form, rank=trace.rank, device=trace.device, units=tuple(units.values()),
         kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=trace.metadata, world=trace.world,
         late_modules=hosts.late_modules, host_steps=host_steps(trace, cuts, chosen, threads),
-        kernels_of_steps=_kernels_of_steps(trace, cuts.owner, units),
+        kernels_of_steps=kernels_of_steps,
+        inputs_of_steps=_inputs_of_steps(trace, cuts, units, threads) if kernels_of_steps else {},
         settings=trace.settings, vendor=trace.vendor, marks=cuts.family, lanes=drawn,
         collectives=tuple(_collectives(trace, units, cuts)), prompt_share=prompt_share,
         gaps=gaps.gaps(units, {picture.number for picture in drawn}),
@@ -268,6 +272,31 @@ def _kernels_of_steps(
         }
         for segment, kernels in sums.items()
     }
+
+
+def _inputs_of_steps(
+    trace: RankTrace, cuts: Split, units: Mapping[int, model.RecordedUnit], threads: Sequence[HostThread]
+) -> dict[int, int]:
+    """Return number of a step → checksum of the operators that begin in it, with the shapes of their inputs.
+
+    Only operators whose shapes were recorded count, in any order; empty if none has shapes. ``units`` maps segments to
+    steps, ``threads`` has the operators of each thread.
+    """
+    if not trace.shapes:
+        return {}
+    sums: dict[int, int] = {}
+    for segment, unit in units.items():
+        counts = Counter[int]()
+        for thread in threads:
+            begins = thread.operators.begin
+            first, last = (bisect_left(begins, at) for at in (cuts.segments[segment].begin, cuts.segments[segment].end))
+            counts.update(thread.operators.name[first:last])
+        rows = sorted(
+            (trace.names.texts[name], *trace.shapes[name], count)
+            for name, count in counts.items() if name in trace.shapes
+        )  # fmt: skip
+        sums[unit.number] = zlib.crc32(repr(rows).encode())
+    return sums
 
 
 def _launches_by_graph(

@@ -12,6 +12,7 @@ from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
+from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks
 from patcher.traces.places import place_in_words
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
@@ -298,6 +299,8 @@ def _about_slow_step(
             "compare the longest kernels of this step with those of the median step. Possible causes: larger inputs,"
             " more kernels, another process on the device, or a lower clock frequency"
         )
+        if _equally_longer(profile, slowest, usual) is not None:
+            advice = _advice_on_all_kernels(profile, slowest, usual)
     if part == _COMMUNICATION:
         advice = Text(
             "find out which rank is the last to enter the collectives of this step, because the other ranks wait for it"
@@ -394,7 +397,15 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         "{share} of the slow step's additional time is in this part of the step: {part}.", share=share, part=label
     )
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
-    if part == "compute_ns" and (longer := _longer_kernel(profile, slowest, usual)):
+    times = _equally_longer(profile, slowest, usual) if part == "compute_ns" else None
+    if times is not None:
+        kernels = Text(
+            "All large kernels take {times:.2f} times as long as in the median step, which has as many kernels.", times
+        )
+        most = sentences(most, kernels)
+        if cause:
+            cause = Text("all large kernels take {times:.2f} times as long, and their number is the same", times)
+    elif part == "compute_ns" and (longer := _longer_kernel(profile, slowest, usual)):
         most = sentences(most, longer.evidence)
         if 2 * longer.ns > whole:
             cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
@@ -462,6 +473,42 @@ def _longer_kernel(
             kernel=short(name), time=in_ms(slow_ns[name]), median_time=median,
         )  # fmt: skip
     return LongerKernel(name, longer, evidence)
+
+
+def _equally_longer(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> float | None:
+    """Return how many times as long as in the ``usual`` step all large kernels of the ``slowest`` one take.
+
+    None if they are not longer by about the same factor, or if the steps launch different numbers of kernels. A kernel
+    that is large in one of the steps alone is taken to have the most that is not recorded in the other one.
+    """
+    slow_ns, usual_ns = (profile.kernels_of_steps.get(unit.number, {}) for unit in (slowest, usual))
+    if not slow_ns or not usual_ns or slowest.kernels != usual.kernels:
+        return None
+    names = {*slow_ns, *usual_ns}
+    slow, typical = (
+        {name: sums.get(name, model.LARGE_KERNEL * unit.compute_ns) for name in names}
+        for sums, unit in ((slow_ns, slowest), (usual_ns, usual))
+    )
+    return times_as_long(slow, typical)
+
+
+def _advice_on_all_kernels(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> Text:
+    """Return the advice on a step whose kernels are as many as in the ``usual`` one, but all longer.
+
+    Larger inputs are ruled out if both steps have the same operators and shapes. Nothing tells without shapes.
+    """
+    slow, typical = (profile.inputs_of_steps.get(unit.number) for unit in (slowest, usual))
+    if slow is None or typical is None:
+        return Text(
+            "check the device's clock frequency and power limit, then look for another process on the device. The trace"
+            " has no shapes, so it cannot rule out larger inputs"
+        )
+    if slow == typical:
+        return Text("check the device's clock frequency and power limit, then look for another process on the device")
+    return Text(
+        "check the device's clock frequency and power limit, and whether the inputs of this step are larger: its"
+        " operators or their shapes differ from those of the median step; then look for another process on the device"
+    )
 
 
 def _without_graphs(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

@@ -54,6 +54,7 @@ class FindingText(NamedTuple):
     certainty: str
     culprit: str = ""
     headline: str = ""
+    step: int | None = None
 
 
 def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
@@ -133,6 +134,7 @@ def diagnose_communication(
     return model.Diagnosis(
         name, "warning", evidence, saving, text.certainty, text.advice, profile.source,
         parts={part: ns // count for part, ns in sums.items() if ns}, culprit=text.culprit, headline=text.headline,
+        step=text.step,
     )  # fmt: skip
 
 
@@ -361,6 +363,16 @@ def _straggler_text(
             ),
         )
     headline: str = Text("Ranks wait for {rank}", last)
+    if slow.late_in is not None:
+        time = in_ms(slow.awaited_in[slow.late_in] / (len(meetings.ranks) - 1))
+        headline = Text(
+            "In step {number}, the other ranks wait {time} for {rank}", number=slow.late_in, time=time, rank=last
+        )
+        share = percent(slow.awaited_in[slow.late_in] / slow.awaited_ns, 0)
+        evidence = sentences(
+            evidence, Text("{share} of this waiting is in step {number}.", share=share, number=slow.late_in)
+        )
+        return FindingText(evidence, advice, certainty, last, headline, slow.late_in)
     waiting = slow.awaited_per_unit // (len(meetings.ranks) - 1)
     if more is not None and more.part == "compute_ns" and 2 * more.ns > waiting:
         headline = Text("{title}: {cause}", title=headline, cause=longer_computing(blamed[0], others, more.ns))

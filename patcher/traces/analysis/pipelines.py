@@ -144,17 +144,27 @@ def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: 
             calls, usual_ns[kernel.name] = model.lower_median([_calls_and_ns(other, kernel.name) for other in others])
             slow_ns[kernel.name] = kernel.ns / len(profile.units)
             alike = alike and calls == kernel.calls / len(profile.units)
-    factors = [slow_ns[name] / usual_ns[name] for name in slow_ns if usual_ns[name]]
     time = Text("it computes {time} longer per step", in_ms(ns))
-    if not alike or not factors:
+    if not alike or not any(usual_ns.values()):
         return time
-    if len(factors) > 1 and min(factors) - 1 >= _EQUALLY * (max(factors) - 1) > 0:
-        times = sum(slow_ns.values()) / sum(usual_ns.values())
+    times = times_as_long(slow_ns, usual_ns)
+    if times is not None:
         return Text("{excess}, and all its large kernels take {times:.2f} times as long", excess=time, times=times)
     name = max(slow_ns, key=lambda kernel: slow_ns[kernel] - usual_ns[kernel])
     if 2 * (slow_ns[name] - usual_ns[name]) <= ns:
         return time
     return Text("{excess}, mostly in the kernel {kernel}", excess=time, kernel=short(name))
+
+
+def times_as_long(slow_ns: Mapping[str, float], usual_ns: Mapping[str, float]) -> float | None:
+    """Return how many times as long all kernels take, if each takes longer by about the same factor; else None.
+
+    Both map the name of a kernel to its ns. None for a single kernel, too.
+    """
+    factors = [slow_ns[name] / usual_ns[name] for name in slow_ns if usual_ns[name]]
+    if len(factors) < 2 or not min(factors) - 1 >= _EQUALLY * (max(factors) - 1) > 0:
+        return None
+    return sum(slow_ns.values()) / sum(usual_ns.values())
 
 
 def _calls_and_ns(profile: RankProfile, name: str) -> tuple[float, float]:

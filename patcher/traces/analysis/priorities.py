@@ -96,7 +96,13 @@ def select_findings(
     findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
     findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
     findings = [_name_cause_of_waiting(diagnosis, findings, by_source) for diagnosis in findings]
-    return _sort_by_severity([_mark_explained(diagnosis, findings) for diagnosis in findings], by_source)
+    marked = [
+        dataclasses.replace(diagnosis, same_as="slow-rank")
+        if any(_is_slow_step_of_straggler(diagnosis, waiting, by_source) for waiting in findings)
+        else _mark_explained(diagnosis, findings)
+        for diagnosis in findings
+    ]
+    return _sort_by_severity(marked, by_source)
 
 
 def _name_cause_of_waiting(
@@ -104,11 +110,16 @@ def _name_cause_of_waiting(
 ) -> model.Diagnosis:
     """Return the diagnosis of a straggler whose headline names what its host does while the other ranks wait.
 
-    That is known from a finding on the straggler that explains over half of the waiting. Any other diagnosis is
-    unchanged. ``by_source`` has the profile of each source.
+    That is known from a finding on the straggler that explains over half of the waiting. If it is late in one step, the
+    headline has the cause of this slow step. Any other diagnosis is unchanged. ``by_source`` has the profile of each
+    source.
     """
     if diagnosis.id != "slow-rank" or not diagnosis.culprit:
         return diagnosis
+    for slow in findings:
+        if slow.slow_steps and _is_slow_step_of_straggler(slow, diagnosis, by_source):
+            headline = Text("{title}: {cause}", title=diagnosis.title, cause=slow.slow_steps.cause)
+            return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for cause in findings:
         if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
             continue
@@ -121,8 +132,28 @@ def _name_cause_of_waiting(
                 rank=diagnosis.culprit,
                 call=host_name(name),
             )
+            if diagnosis.step is not None:
+                headline = Text(
+                    "{title}, mostly while its host is in {call}", title=diagnosis.title, call=host_name(name)
+                )
             return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
     return diagnosis
+
+
+def _is_slow_step_of_straggler(
+    slow: model.Diagnosis, waiting: model.Diagnosis, by_source: Mapping[str, model.RankProfile]
+) -> bool:
+    """Tell whether ``slow`` is on the step in which ranks wait most for a straggler, and explains most of ``waiting``.
+
+    The findings with a saving are those of the straggler if ``waiting`` names one. Its own waiting explains nothing.
+    """
+    steps = slow.slow_steps
+    if steps is None or waiting.step is None or not slow.saving_ns or not steps.cause:
+        return False
+    number = steps.numbers[0] if steps.number_on_host is None else steps.number_on_host
+    if len(steps.numbers) > 1 or number != waiting.step or "communication_ns" in slow.parts:
+        return False
+    return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
 
 
 def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:

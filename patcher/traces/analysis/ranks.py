@@ -78,7 +78,8 @@ def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) 
     those in the first meeting of any later step. The result is sorted by rank.
     """
     usual = _longest_first_waits(meetings, profiles)
-    sums = count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))
+    count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))
+    awaited_in: dict[str, Counter[int]] = {profile.source: Counter() for profile in profiles}
     for meeting in meetings:
         more = meeting.waits
         starts = meeting.first and any(_is_in_first_step(profiles, source, meeting.members[source]) for source in more)
@@ -90,6 +91,7 @@ def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) 
         if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
             last[came_last[0]] += 1
             awaited[came_last[0]] += sum(more.values())
+            awaited_in[came_last[0]][meeting.members[came_last[0]].unit] += sum(more.values())
             at_first[came_last[0]] += sum(more.values()) if starts else 0
     rows = (
         Rank(
@@ -97,7 +99,12 @@ def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) 
             profile.source,
             len(profile.units),
             profile.median_ns,
-            *(column[profile.source] for column in sums),
+            count[profile.source],
+            waited[profile.source],
+            awaited[profile.source],
+            last[profile.source],
+            at_first[profile.source],
+            awaited_in[profile.source],
         )
         for profile in profiles
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from patcher.commands.reports.first_screen import first_screen
 from patcher.messages.report import json_of
 from patcher.traces import analysis
 from patcher.traces.analysis import checks, copying, diagnoses
@@ -850,6 +852,72 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     assert (slow.title, slow.advice) == ("Ranks wait for rank 1, mostly while its host is in load", late.advice)
     nowhere = replace(held, gaps=(gap("free_host_late_ns", 40),))
     assert report(first, nowhere, *others[1:]).verdict.title == "Ranks wait for rank 1"
+
+
+def late_in_step(waits: Sequence[int], excess: int, call: str) -> list[RankProfile]:
+    """Return two ranks with a collective in each step, in which rank 0 ``waits`` for rank 1 so many ms.
+
+    The last but one of rank 1, at most step 3, has ``excess`` ms of idle time: before the first kernel of the next one.
+    """
+    slow = min(3, len(waits) - 2)
+    late = replace(gap(HOST_LATE, excess, call=call, call_ns=excess * MS), unit=slow, unit_ns=excess * MS)
+    units = [
+        [replace(unit(at, compute=10, communication=1 + ms), host_ns=(10 + ms) * MS) for at, ms in enumerate(waits)],
+        [replace(unit(at, compute=10, communication=1), host_ns=(10 + ms) * MS) for at, ms in enumerate(waits)],
+    ]
+    units[1][slow] = replace(units[1][slow], free_host_late_ns=excess * MS)
+    return [
+        capture(
+            *units[rank], rank=rank, gaps=(late,) if rank else (),
+            collectives=tuple(
+                Collective("tp", 0, "allReduce", (1 + (0 if rank else ms)) * MS, unit=at) for at, ms in enumerate(waits)
+            ),
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+
+
+IN_ONE = "In step 4, the other ranks wait 90.00 ms for rank 1"
+
+
+@pytest.mark.parametrize(
+    ("waits", "excess", "call", "title", "same"),
+    [
+        ((0, 1, 0, 0, 90, 0), 90, "save", f"{IN_ONE}: most of the additional time is spent in save", "slow-rank"),
+        ((0, 1, 0, 0, 90, 0), 90, "", f"{IN_ONE}: most of the additional time is in this part of the step: host-bound", "slow-rank"),
+        ((0, 1, 0, 0, 90, 0), 40, "save", IN_ONE, ""),
+        ((0, 29, 29, 29, 90, 0), 90, "save", "Ranks wait for rank 1", ""),
+    ],
+    ids=["a call", "no call", "little of it", "in other steps, too"],
+)  # fmt: skip
+def test_waiting_in_one_step_is_told_of_this_step(
+    waits: tuple[int, ...], excess: int, call: str, title: str, same: str
+) -> None:
+    found = report(*late_in_step(waits, excess, call))
+    assert found.verdict.title.partition(", mostly while")[0].startswith(title)
+    assert (found.findings[0].step == 4) == title.startswith("In step")
+    assert ("of this waiting is in step 4" in found.findings[0].evidence) == title.startswith("In step")
+    assert [each.same_as for each in found.findings if each.id == "outlier"] == [same]
+
+
+def test_the_host_is_named_beside_a_step_where_no_slow_step_is_known() -> None:
+    """Of two steps, none is typical."""
+    title = report(*late_in_step((0, 90), 90, "save")).verdict.title
+    assert title == "In step 1, the other ranks wait 90.00 ms for rank 1, mostly while its host is in save"
+
+
+@pytest.mark.parametrize(
+    ("waits", "told"),
+    [
+        ((0, 1, 0, 0, 90, 0), ["wait 90.00 ms for rank 1: most", "all 6 steps together", "90.00 ms in all steps together"]),
+        ((0, 29, 29, 29, 90, 0), ["a fix saves at most", "median step", "per step", "also: rank 1: step 4 is late by"]),
+    ],
+    ids=["one step", "several steps"],
+)  # fmt: skip
+def test_the_first_screen_gives_no_mean_of_waiting_in_one_step(waits: tuple[int, ...], told: list[str]) -> None:
+    text = " ".join(" ".join(first_screen(report(*late_in_step(waits, 90, "save")))).split())
+    assert [words for words in told if words not in text] == []
+    assert ("also: " in text, "per step" in text) == ("median step" in told, "median step" in told)
 
 
 def test_savings_are_of_different_times() -> None:

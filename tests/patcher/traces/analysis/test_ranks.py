@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from patcher.traces.analysis import ranks
-from patcher.traces.model import Collective, RankProfile, RecordedUnit
+from patcher.traces.model import Collective, Rank, RankProfile, RecordedUnit
 
 Steps = Mapping[int, Sequence[int]]
 """Step → ns of each of its collectives, in order."""
@@ -30,6 +30,19 @@ def sums(*profiles: RankProfile) -> list[tuple[int | None, ...]]:
         (row.rank, row.collectives, row.waits_ns, row.awaited_ns, row.last, row.at_first_ns)
         for row in ranks.match_collectives(profiles).ranks
     ]
+
+
+@pytest.mark.parametrize(
+    ("awaited", "units", "step"),
+    [
+        ({4: 60, 5: 1}, 5, 4), ({4: 10, 5: 5, 6: 4}, 3, None), ({4: 60}, 2, 4), ({4: 60}, 1, None), ({}, 3, None),
+        ({4: 17, 5: 16}, 2, None), ({4: 21, 5: 20}, 9, 4), ({4: 20, 5: 20}, 9, None),
+    ],
+)  # fmt: skip
+def test_a_rank_is_late_in_one_step_if_that_has_over_half_of_the_waiting(
+    awaited: dict[int, int], units: int, step: int | None
+) -> None:
+    assert Rank(0, "r0", units, 100, 9, 0, sum(awaited.values()), 1, 0, awaited).late_in == step
 
 
 THREE = (

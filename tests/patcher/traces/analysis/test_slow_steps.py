@@ -69,7 +69,7 @@ def test_slow_steps_are_the_verdict_if_they_have_most_of_the_idle_time(
         (SlowSteps((7,), 5 * MS, "why"), 1, "step 7 takes 5.00 ms longer than the median step: why"),
         (
             SlowSteps((7,), 5 * MS, "why", 8), 1,
-            "step 7 takes 5.00 ms longer than the median step (on the host, step 8 is the slow one): why",
+            "step 8 is late by 5.00 ms (on the device, this time counts for step 7): why",
         ),
         (SlowSteps((7, 9), 5 * MS, ""), 1, "steps 7, 9 take up to 5.00 ms longer than the median step"),
         (
@@ -150,7 +150,7 @@ def test_steps_with_a_trend_are_no_single_slow_steps(times: list[int], title: st
     [
         ("attention", "attention", "the kernel attention takes most of the additional time"),
         ("attention", "", "the kernel attention takes most of the additional time"),
-        ("", "", "in this part of the step: computing"),
+        ("", "", "all large kernels take 2.00 times as long, and their number is the same"),
     ],
     ids=["a kernel of all steps", "a kernel of this step", "all kernels"],
 )  # fmt: skip
@@ -174,6 +174,66 @@ def test_the_kernel_with_most_of_the_additional_time_is_named(name: str, usual: 
         "": "takes 40.00 ms in this step, but less than 2.00 ms",
     }
     assert (times[usual] in finding.evidence) == bool(name)
+
+
+@pytest.mark.parametrize(
+    ("slow", "kernels", "shapes", "cause", "advice"),
+    [
+        ({"mm": 30, "norm": 15}, 9, (7, 7), "all large kernels take 1.50 times as long", "clock frequency and power limit, then look"),
+        ({"mm": 30, "norm": 15}, 9, (7, 8), "all large kernels take 1.50 times as long", "whether the inputs of this step are larger"),
+        ({"mm": 30, "norm": 15}, 9, (), "all large kernels take 1.50 times as long", "cannot rule out larger inputs"),
+        ({"mm": 29, "norm": 14}, 9, (7, 7), "all large kernels take 1.43 times as long", "clock frequency and power limit, then look"),
+        ({"mm": 32, "norm": 13}, 9, (7, 7), "the kernel mm takes most of the additional time", "larger inputs, more kernels"),
+        ({"mm": 30, "norm": 15}, 10, (7, 7), "the kernel mm takes most of the additional time", "larger inputs, more kernels"),
+        ({"mm": 30, "norm": 15, "sum": 2.3}, 9, (7, 7), "all large kernels take", "clock frequency and power limit, then look"),
+        ({"mm": 30, "sum": 15}, 9, (7, 7), "the kernel sum takes most of the additional time", "larger inputs, more kernels"),
+    ],
+    ids=["all", "other shapes", "no shapes", "nearly alike", "one kernel", "more kernels", "a kernel large in one step", "another kernel"],
+)  # fmt: skip
+def test_a_step_whose_kernels_are_all_longer_is_told_so(
+    slow: dict[str, float], kernels: int, shapes: tuple[int, ...], cause: str, advice: str
+) -> None:
+    """Step 3 computes for 45 ms instead of 30 ms; in the others, the two kernels take 20 and 10 ms."""
+    units = tuple(
+        RecordedUnit(number=at, host_ns=MS, kernels=kernels if at == 3 else 9, compute_ns=(45 if at == 3 else 30) * MS)
+        for at in range(6)
+    )
+    times = {at: slow if at == 3 else {"mm": 20, "norm": 10} for at in range(6)}
+    profile = RankProfile(
+        "a", "torch", 0, "H100", units,
+        kernels_of_steps={at: {name: round(ms * MS) for name, ms in row.items()} for at, row in times.items()},
+        inputs_of_steps={at: shapes[at == 3] for at in range(6) if shapes},
+    )  # fmt: skip
+    (finding,) = (found for found in analysis.reported([profile]).findings if found.id == "outlier")
+    assert cause in finding.title
+    assert advice in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("slow", "shapes", "equal"),
+    [
+        (("mm", "add"), ("mm", "add", "wide"), {0, 1, 2, 3, 4}), (("add", "mm"), ("mm", "add", "wide"), {0, 1, 2, 3, 4}),
+        (("mm", "wide"), ("mm", "add", "wide"), {0, 1, 2, 4}), (("mm", "add", "add"), ("mm", "add", "wide"), {0, 1, 2, 4}),
+        (("mm", "add", "sum"), ("mm", "add", "wide"), {0, 1, 2, 3, 4}), (("mm", "add"), (), set()),
+    ],
+    ids=["equal", "another order", "another shape", "one more", "one more without shapes", "no shapes"],
+)  # fmt: skip
+def test_steps_with_equal_operators_and_shapes_are_known(
+    slow: tuple[str, ...], shapes: tuple[str, ...], equal: set[int]
+) -> None:
+    """Step 3 of five takes 80 ms instead of 40 ms; ``shapes`` are the operators whose shapes were recorded."""
+    begins = [0, 40, 80, 120, 200, 240]
+    marks = tuple(Range(f"ProfilerStep#{at}", begins[at] * MS, begins[at + 1] * MS) for at in range(5))
+    tasks = tuple(Task(mark.begin, mark.end, launch=mark.begin) for mark in marks)
+    operators = tuple(
+        Range(name, marks[step].begin + index * MS, marks[step].begin + (index + 1) * MS)
+        for step in range(5)
+        for index, name in enumerate(slow if step == 3 else ("mm", "add"))
+    )
+    trace = timeline(Run(tasks, marks, operators))
+    trace.shapes.update({trace.names[name]: (f"[[{len(name)}]]", "") for name in shapes})
+    inputs = analysis.attributed(trace).profile.inputs_of_steps
+    assert {step for step, checksum in inputs.items() if checksum == inputs[0]} == equal
 
 
 @pytest.mark.parametrize(("begin", "named"), [(10, True), (9, False)])
