@@ -164,8 +164,8 @@ def segment(begin: int, end: int, first: int = 0, tasks: int = 1, *, marked: boo
 @pytest.mark.parametrize(
     ("segments", "ok"),
     [
-        ([], True), ([segment(0, 10, 1), segment(10, 20, 2)], True), ([segment(0, 11, 1), segment(10, 20, 2)], False),
-        ([segment(0, 11, 1, marked=False), segment(10, 20, 2)], True), ([segment(0, 10, 5), segment(10, 20, 4)], False),
+        ([], True), ([segment(0, 10, 1), segment(10, 20, 2)], True), ([segment(0, 1_011, 1), segment(10, 20, 2)], False),
+        ([segment(0, 1_011, 1, marked=False), segment(10, 20, 2)], True), ([segment(0, 10, 5), segment(10, 20, 4)], False),
         ([segment(0, 10, 5), segment(10, 20, 5)], True), ([segment(0, 10, 5), segment(10, 20, 4, 0)], True),
         ([segment(0, 10, 5, 0), segment(10, 20, 4)], True),
     ],
