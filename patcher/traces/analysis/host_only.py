@@ -227,7 +227,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         return _excess_by_calls(slow, typical, longer_by_operator, sentence)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
     if not more.evidence and slow.inputs and slow.inputs == typical.inputs:
-        more = _excess_on_same_inputs(profile.host_steps, slow, longer_by_operator)
+        more = _excess_on_same_inputs(profile.host_steps, slow, longer_by_operator, whole)
     if not more.evidence:
         unknown = Text(
             "This step was longer but ran as many operators as the median step: either its inputs were larger, or"
@@ -354,14 +354,14 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
 
 
 def _excess_on_same_inputs(
-    steps: Sequence[model.HostStep], slow: model.HostStep, longer_by_operator: Counter[str]
+    steps: Sequence[model.HostStep], slow: model.HostStep, longer_by_operator: Counter[str], whole: int
 ) -> HostExcess:
     """Explain why a ``slow`` step took longer than others of the ``steps`` with inputs of the same sizes.
 
     An overload of the CPU slows all operators by about the same factor. It is suspected if this is so for the frequent
     operators and for the sum of the others. Otherwise the operators that took longer are the cause, for an unknown
-    reason. ``longer_by_operator`` maps the name of an operator to the ns by which it took longer than in the
-    median step.
+    reason, if they have half of the ``whole`` additional time in ns. ``longer_by_operator`` maps the name of an
+    operator to the ns by which it took longer than in the median step.
     """
     overload = Text(
         "check whether the busy threads of this process (see OMP_NUM_THREADS) and of other processes together"
@@ -394,10 +394,12 @@ def _excess_on_same_inputs(
             joined(COMMA, times),
         )
         evidence = sentences(evidence, unlike)
-    cause = Text(
-        "on inputs of the same sizes, these operators took longer: {operators}; the reason was not recorded",
-        joined(COMMA, longer),
-    )
+    cause: str = ""
+    if 2 * sum(ns for _, ns in longer_by_operator.most_common(len(longer))) >= whole:
+        cause = Text(
+            "on inputs of the same sizes, these operators took longer: {operators}; the reason was not recorded",
+            joined(COMMA, longer),
+        )
     advice = Text(
         "compare what these operators compute in slow and in other steps, for example whether the values are very small"
         " (try torch.set_flush_denormal(True)); also {advice}",

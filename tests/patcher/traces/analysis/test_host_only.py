@@ -520,17 +520,20 @@ def test_an_overload_slows_down_all_operators_alike(
     assert ("denormal" in found.advice) == ("not recorded" in cause)
 
 
-def test_a_single_operator_tells_no_overload(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ms", "named"), [(16, True), (17, False)])
+def test_a_single_operator_tells_no_overload(tmp_path: Path, ms: int, named: bool) -> None:
+    """It is the cause if it has half of the additional time."""
     made = profile(larger, tmp_path)
     steps = [
         replace(
-            step, operators={"aten::mm": (9 if step.number == 5 else 1) * MS}, calls={"aten::mm": 1}, places={},
+            step, ns=(1 + ms * (step.number == 5)) * MS, operators={"aten::mm": (9 if step.number == 5 else 1) * MS}, calls={"aten::mm": 1}, places={},
             inputs={"aten::mm": {SMALL: 1}},
         )
         for step in made.host_steps
     ]  # fmt: skip
     found = host_only.excess(replace(made, host_steps=tuple(steps)), slowest=5, usual=1)
-    assert found.cause.endswith("these operators took longer: aten::mm; the reason was not recorded")
+    assert found.cause.endswith("these operators took longer: aten::mm; the reason was not recorded") == named
+    assert bool(found.cause) == named
     assert "alike" not in found.evidence
 
 
