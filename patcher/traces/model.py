@@ -267,6 +267,8 @@ class HostStep:
     with the number of calls. ``frames`` has for each frame and range that covers half of a stretch the ns of its
     places; those around all operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of
     those that torch records as operators around others, by name; ``small_ranges`` is the part of ``small_ns`` in them.
+    ``functions`` and ``small_functions`` are the same of Python functions of the program, if recorded; those around all
+    operators of the step are left out.
     """
 
     number: int
@@ -280,6 +282,8 @@ class HostStep:
     frames: Mapping[str, Mapping[HostPlace, int]] = field(default_factory=dict)
     ranges: Mapping[str, int] = field(default_factory=dict)
     small_ranges: Mapping[str, int] = field(default_factory=dict)
+    functions: Mapping[str, int] = field(default_factory=dict)
+    small_functions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def idle_ns(self) -> int:

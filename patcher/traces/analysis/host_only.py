@@ -52,6 +52,9 @@ _COMPREHENSION = re.compile(r": <\w+>$")
 _NOT_WHOLE = 0.99
 """Share of a step below which a range is not around all of it."""
 
+_ALIKE = 2
+"""Ratio up to which two factors by which operators slow down are about the same."""
+
 _ALTERNATING = 3
 """Slow steps from which on equal distances between them are no accident."""
 
@@ -223,6 +226,8 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     if sum(slow.calls.values()) != sum(typical.calls.values()):
         return _excess_by_calls(slow, typical, longer_by_operator, sentence)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
+    if not more.evidence and slow.inputs and slow.inputs == typical.inputs:
+        more = _excess_on_same_inputs(profile.host_steps, slow, longer_by_operator, whole)
     if not more.evidence:
         unknown = Text(
             "This step was longer but ran as many operators as the median step: either its inputs were larger, or"
@@ -334,9 +339,8 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
     """Explain by their inputs why a ``slow`` step took longer than the ``typical`` one with as many operators.
 
     Larger inputs are the cause, with the range in which most of the additional time is spent. Other inputs that are not
-    larger are evidence without a cause; with the same inputs, other load on the CPU is suspected. All texts are "" if
-    no sizes are known, or if only the numbers of calls with these sizes differ. ``longer_by_operator`` maps the name of
-    an operator to the ns by which it took longer.
+    larger are evidence without a cause. All texts are "" if no sizes are known, or if no size is new in the slow step.
+    ``longer_by_operator`` maps the name of an operator to the ns by which it took longer.
     """
     if other := _other_inputs(slow, typical, longer_by_operator):
         sizes = Text(
@@ -346,17 +350,77 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
             median_shapes=host_name(other.usual_shapes),
         )
         return _excess_by_larger_inputs(slow, typical, other, sizes) if other.are_larger else HostExcess(sizes)
-    if slow.inputs and slow.inputs == typical.inputs:
+    return HostExcess("")
+
+
+def _excess_on_same_inputs(
+    steps: Sequence[model.HostStep], slow: model.HostStep, longer_by_operator: Counter[str], whole: int
+) -> HostExcess:
+    """Explain why a ``slow`` step took longer than others of the ``steps`` with inputs of the same sizes.
+
+    An overload of the CPU slows all operators by about the same factor. It is suspected if this is so for the frequent
+    operators and for the sum of the others. Otherwise the operators that took longer are the cause, for an unknown
+    reason, if they have half of the ``whole`` additional time in ns. ``longer_by_operator`` maps the name of an
+    operator to the ns by which it took longer than in the median step.
+    """
+    overload = Text(
+        "check whether the busy threads of this process (see OMP_NUM_THREADS) and of other processes together"
+        " outnumber the CPU cores"
+    )
+    factors = _slowdowns([step for step in steps if step.inputs == slow.inputs], slow)
+    if len(factors) > 1 and max(factors.values()) <= _ALIKE * min(factors.values()):
         same = Text(
             "This step ran as many operators as the median step, on inputs of the same sizes:"
             " probably the CPU cores were overloaded, by another process or by more threads than cores."
         )
-        advice = Text(
-            "check whether the busy threads of this process (see OMP_NUM_THREADS) and of other processes together"
-            " outnumber the CPU cores"
+        return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), overload)
+    least = NOTABLE * sum(ns for ns in longer_by_operator.values() if ns > 0)
+    longer = [host_name(name) for name, ns in longer_by_operator.most_common(_NAMED) if ns > 0 and ns >= least]
+    if not longer:
+        return HostExcess("")
+    evidence: str = Text(
+        "This step ran as many operators as the median step, on inputs of the same sizes. Why some took longer was not"
+        " recorded."
+    )
+    if len(factors) > 1:
+        others = Text("the other operators together")
+        times = (
+            Text("{name} {times:.1f}x", name=host_name(name) if name else others, times=times)
+            for name, times in factors.items()
         )
-        return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), advice)
-    return HostExcess("")
+        unlike = Text(
+            "Its operators did not slow down alike, as they usually do on overloaded CPU cores. As multiples of the"
+            " median over the steps, they took: {operators}.",
+            joined(COMMA, times),
+        )
+        evidence = sentences(evidence, unlike)
+    cause: str = ""
+    if 2 * sum(ns for _, ns in longer_by_operator.most_common(len(longer))) >= whole:
+        cause = Text(
+            "on inputs of the same sizes, these operators took longer: {operators}; the reason was not recorded",
+            joined(COMMA, longer),
+        )
+    advice = Text(
+        "compare what these operators compute in slow and in other steps, for example whether the values are very small"
+        " (try torch.set_flush_denormal(True)); also {advice}",
+        overload,
+    )
+    return HostExcess(evidence, cause, advice)
+
+
+def _slowdowns(steps: Sequence[model.HostStep], slow: model.HostStep) -> dict[str, float]:
+    """Return how many times its median over the ``steps`` an operator took in a ``slow`` step, by name.
+
+    Operators with a tenth of the sum of these medians come first, the longest at the front. The name "" stands for the
+    sum of the others.
+    """
+    usual = Counter({name: _median([step.operators.get(name, 0) for step in steps]) for name in slow.operators})
+    least = NOTABLE * usual.total()
+    factors = {name: slow.operators[name] / ns for name, ns in usual.most_common() if ns and ns >= least}
+    others = sum(ns for name, ns in usual.items() if name not in factors)
+    if others:
+        factors[""] = sum(ns for name, ns in slow.operators.items() if name not in factors) / others
+    return factors
 
 
 class OtherInputs(NamedTuple):
@@ -702,8 +766,9 @@ def advice_on(place: model.HostPlace) -> str:
 def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose many small operators if a typical step has at least 100, and takes at most 20 µs for each; else None.
 
-    The saving in ns is the time of the operators and pauses below 0.1 ms in a typical step. If the steps take longer
-    and longer, or less and less time, headline and advice are about that. Raises ValueError without host steps.
+    The saving in ns is the time of the operators and pauses below 0.1 ms in a typical step, or that of the function of
+    the program in which they run. If the steps take longer and longer, or less and less time, headline and advice are
+    about that. Raises ValueError without host steps.
     """
     steps = profile.host_steps
     whole, small, usual_calls = (
@@ -726,17 +791,29 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
     advice: str = Text(
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
+    saving = small
     inside, inside_ns = _range_of_small_operators(steps, whole, small)
-    if inside:
+    function, function_ns = _function_of_small_operators(steps, whole, small)
+    if function and not 0 < inside_ns < function_ns:
+        inside, saving = function, function_ns
+        in_function = Text(
+            "{time} of the step passes in the function {name}.", time=in_ms(function_ns), name=host_name(function)
+        )
+        evidence = sentences(evidence, in_function)
+        advice = Text(
+            "call this function less often, or use fewer and larger operators in it: vectorise the loop, avoid .item()"
+            " in the loop, or use torch.compile"
+        )
+    elif inside:
         in_range = Text("{time} of the step passes in the range {name}.", time=in_ms(inside_ns), name=host_name(inside))
         evidence = sentences(evidence, in_range)
     headline = _trend_headline(steps)
     if headline:
         advice = GROWS
     elif 2 * small >= whole:
-        headline = _small_operators_headline(steps, small / (whole or 1), inside)
+        headline = _small_operators_headline(steps, small / (whole or 1), inside, is_function=inside == function)
     return model.Diagnosis(
-        "host-small", "warning", evidence, small, Text("upper bound of the saving"), advice, profile.source,
+        "host-small", "warning", evidence, saving, Text("upper bound of the saving"), advice, profile.source,
         headline=headline,
     )  # fmt: skip
 
@@ -758,11 +835,29 @@ def _range_of_small_operators(steps: Sequence[model.HostStep], whole: int, small
     return name, ns
 
 
-def _small_operators_headline(steps: Sequence[model.HostStep], share: float, inside: str) -> str:
+def _function_of_small_operators(steps: Sequence[model.HostStep], whole: int, small: int) -> tuple[str, int]:
+    """Return the function of the program that calls most small operators of a typical step, and its median ns.
+
+    The step takes ``whole`` ns, its small operators ``small`` ns. The function has over half of both, and mostly
+    consists of small operators. Of several, the shortest is the inner one. The result is ("", 0) without any.
+    """
+    names = dict.fromkeys(name for step in steps for name in step.small_functions if _is_function(name))
+    times = []
+    for name in names:
+        ns = _median([step.functions.get(name, 0) for step in steps])
+        small_ns = _median([step.small_functions.get(name, 0) for step in steps])
+        if whole < 2 * ns < 2 * _NOT_WHOLE * whole and 2 * small_ns > max(small, ns):
+            times.append((ns, name))
+    ns, name = min(times, default=(0, ""))
+    return name, ns
+
+
+def _small_operators_headline(steps: Sequence[model.HostStep], share: float, inside: str, *, is_function: bool) -> str:
     """Return a headline on small operators that, with the pauses between them, take ``share`` of the time.
 
     It names up to two with the most calls, if these have half of all calls and half of the time of all operators;
-    otherwise the range ``inside``, in which most of them run. Without a range, it is "".
+    otherwise the range ``inside`` in which most of them run, or the function, with ``is_function``. It is "" without
+    either.
     """
     calls = sum((Counter(step.calls) for step in steps), Counter[str]())
     times = sum((Counter(step.operators) for step in steps), Counter[str]())
@@ -770,6 +865,12 @@ def _small_operators_headline(steps: Sequence[model.HostStep], share: float, ins
     if any(2 * sum(sums[name] for name in frequent) < sums.total() for sums in (calls, times)):
         if not inside:
             return ""
+        if is_function:
+            return Text(
+                "No device data; many small operators and the pauses between them take {share} of the time, mostly in"
+                " the function {name}",
+                share=percent(share, 0), name=host_name(inside),
+            )  # fmt: skip
         return Text(
             "No device data; many small operators and the pauses between them take {share} of the time, mostly in the"
             " range {name}",

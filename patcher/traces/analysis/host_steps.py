@@ -126,7 +126,8 @@ def _covering_ranges(
     """Return the ranges that may tell what runs on the thread ``main`` while no operator does, by kind.
 
     Kinds are "ranges", which only surround operators; "frames", all of these with the Python frames and C functions, so
-    that the inner one is found; and "collectives", those on all threads. Marks other than the ``steps`` (begin and end
+    that the inner one is found; "functions", the Python frames of the program's own code; and "collectives", those on
+    all threads. Marks other than the ``steps`` (begin and end
     in ns) are ranges, too, if their name occurs again.
     """
     ranges, frames = RangeColumns(), RangeColumns()
@@ -145,10 +146,18 @@ def _covering_ranges(
     for mark in inner:
         if count[mark.name] > 1:  # a name that numbers the steps tells nothing
             ranges.add(mark.begin, mark.end, trace.names[mark.name])
+    functions = RangeColumns()
+    is_own = {name: _FRAME.search(texts[name]) is not None and not is_library(texts[name]) for name in set(frames.name)}
+    for begin, end, name in zip(frames.begin, frames.end, frames.name, strict=True):
+        if is_own[name]:
+            functions.add(begin, end, name)
     frames.extend(ranges)
     if main in trace.functions:
         frames.extend(trace.functions[main])
-    return {"frames": NestedRanges(frames), "ranges": NestedRanges(ranges), "collectives": _collectives(trace)}
+    return {
+        "frames": NestedRanges(frames), "ranges": NestedRanges(ranges), "functions": NestedRanges(functions),
+        "collectives": _collectives(trace),
+    }  # fmt: skip
 
 
 def _collectives(trace: RankTrace) -> NestedRanges:
@@ -178,8 +187,8 @@ def _host_step(
     """Return where the time of step ``number`` goes on the host: operators, places without any, and torch.compile.
 
     ``window`` is its begin and end in ns, ``within`` has the outermost operators that overlap it, of all threads, by
-    begin. ``covering_ranges`` has the ranges that may tell what runs between operators: "ranges", "frames" and
-    "collectives". ``texts`` are the names by number.
+    begin. ``covering_ranges`` has the ranges that may tell what runs between operators: "ranges", "frames", "functions"
+    and "collectives". ``texts`` are the names by number.
     """
     begin, end = window
     operators, count = Counter[str](), Counter[str]()
@@ -213,19 +222,38 @@ def _host_step(
         if shapes:
             inputs.setdefault(name, Counter())[shapes] += 1
     del count[""], operators[""]  # of the end of the step
-    ranges = covering_ranges["ranges"]
-    compiling = _compiling_ns(ranges, window, texts)
-    ranges_ns, small_ns = Counter[str](), Counter[str]()
-    begins, sums = [at for at, _ in small], [0, *itertools.accumulate(ns for _, ns in small)]
-    for index in range(bisect_left(ranges.begin, begin), bisect_left(ranges.begin, end)):
-        name = texts[ranges.name[index]]
-        ranges_ns[name] += ranges.end[index] - ranges.begin[index]
-        first, last = (bisect_left(begins, edge) for edge in (ranges.begin[index], ranges.end[index]))
-        small_ns[name] += sums[last] - sums[first]
+    compiling = _compiling_ns(covering_ranges["ranges"], window, texts)
+    ranges_ns, small_ranges = _times_within(covering_ranges["ranges"], window, small, texts)
+    functions_ns, small_functions = _times_within(covering_ranges["functions"], window, small, texts)
+    for frame in outermost:
+        functions_ns.pop(texts[frame], None)
+        small_functions.pop(texts[frame], None)
     return HostStep(
-        number=number, ns=end - begin, operators=operators, calls=count, places=places, small_ns=sums[-1],
-        compiling_ns=compiling, inputs=inputs, frames=frames, ranges=ranges_ns, small_ranges=small_ns,
+        number=number, ns=end - begin, operators=operators, calls=count, places=places,
+        small_ns=sum(ns for _, ns in small), compiling_ns=compiling, inputs=inputs, frames=frames,
+        ranges=ranges_ns, small_ranges=small_ranges, functions=functions_ns, small_functions=small_functions,
     )  # fmt: skip
+
+
+def _times_within(
+    ranges: NestedRanges, window: tuple[int, int], small: Sequence[tuple[int, int]], texts: Sequence[str]
+) -> tuple[Counter[str], Counter[str]]:
+    """Return by name the ns of the ranges that begin in a step, and the part of these ns that is ``small``.
+
+    ``window`` is the begin and end of the step in ns. ``small`` has (begin, ns) of its operators and pauses below
+    0.1 ms, in order of time. ``texts`` are the names by number. A range inside another one of its name, such as a
+    recursive call, does not count again.
+    """
+    times, small_times, reach = Counter[str](), Counter[str](), dict[int, int]()
+    begins, sums = [at for at, _ in small], [0, *itertools.accumulate(ns for _, ns in small)]
+    for index in range(bisect_left(ranges.begin, window[0]), bisect_left(ranges.begin, window[1])):
+        begin, end, name = ranges.begin[index], ranges.end[index], ranges.name[index]
+        if begin < reach.get(name, begin):
+            continue
+        reach[name] = end
+        times[texts[name]] += end - begin
+        small_times[texts[name]] += sums[bisect_left(begins, end)] - sums[bisect_left(begins, begin)]
+    return times, small_times
 
 
 def _frames_around(frames: NestedRanges, operators: Sequence[_Stretch]) -> set[int]:

@@ -222,6 +222,27 @@ def test_the_innermost_range_with_over_half_of_the_small_operators_is_named(
 
 
 @pytest.mark.parametrize(
+    ("functions", "small", "name"),
+    [
+        ({"dump": 51}, {"dump": 31}, "dump"), ({"dump": 50}, {"dump": 31}, ""), ({"dump": 51}, {"dump": 30}, ""),
+        ({"dump": 62}, {"dump": 31}, ""), ({"train": 99}, {"train": 60}, ""), ({"train": 98}, {"train": 60}, "train"),
+        ({"train": 98, "dump": 70, "load": 60}, {"train": 60, "dump": 50, "load": 9}, "dump"),
+        ({"<listcomp>": 60, "dump": 70}, {"<listcomp>": 50, "dump": 50}, "dump"),
+        ({"<module>": 70}, {"<module>": 60}, ""),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_innermost_function_with_over_half_of_the_step_and_its_small_operators_is_named(
+    functions: dict[str, int], small: dict[str, int], name: str
+) -> None:
+    """The step takes 100 ns, its small operators 60 ns."""
+    times, small_times = ({f"a.py(1): {key}": ns for key, ns in part.items()} for part in (functions, small))
+    made = [replace(step(at, MATMULS, {}), functions=times, small_functions=small_times) for at in range(3)]
+    expected = (f"a.py(1): {name}", functions[name]) if name else ("", 0)
+    assert host_only._function_of_small_operators(made, 100, 60) == expected
+
+
+@pytest.mark.parametrize(
     ("operators", "spread", "steady"),
     [
         ([100] * 5, 1000, True), ([100] * 6, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),

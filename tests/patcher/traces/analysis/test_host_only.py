@@ -456,7 +456,11 @@ SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
             "",
             "have the shapes [[65, 256], [256, 256]]; in the median step, they have [[64,",
         ),
-        ((SMALL, SMALL), "same operators on inputs of the same sizes", "the CPU cores were overloaded"),
+        (
+            (SMALL, SMALL),
+            "on inputs of the same sizes, these operators took longer: aten::linear;",
+            "did not slow down alike",
+        ),
         (("", ""), "", "--contents npu,cpu,shapes"),
     ],
 )
@@ -472,7 +476,65 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
     assert says in first.evidence
     assert title in first.title
     assert (":" in first.title) == bool(title)
-    assert ("OMP_NUM_THREADS" in first.advice) == title.startswith("same operators")
+    assert ("OMP_NUM_THREADS" in first.advice) == title.startswith("on inputs of the same sizes")
+
+
+@pytest.mark.parametrize(
+    ("linear", "mul", "others", "cause", "says"),
+    [
+        (40, 40, 40, "the same operators on inputs of the same sizes took longer", "the CPU cores were overloaded"),
+        (40, 20, 30, "the same operators on inputs of the same sizes took longer", "the CPU cores were overloaded"),
+        (
+            40, 19, 30, "on inputs of the same sizes, these operators took longer: aten::linear, aten::mul; the reason was not recorded",
+            "aten::linear 40.0x, aten::mul 19.0x, the other operators together 30.0x.",
+        ),
+        (
+            40, 40, 2, "on inputs of the same sizes, these operators took longer: aten::linear, aten::mul; the reason was not recorded",
+            "aten::linear 40.0x, aten::mul 40.0x, the other operators together 2.0x.",
+        ),
+        (
+            40, 1, 1, "on inputs of the same sizes, these operators took longer: aten::linear; the reason was not recorded",
+            "aten::linear 40.0x, aten::mul 1.0x, the other operators together 1.0x.",
+        ),
+    ],
+    ids=["alike", "about alike", "unlike", "the others less", "one operator"],
+)  # fmt: skip
+def test_an_overload_slows_down_all_operators_alike(
+    tmp_path: Path, linear: int, mul: int, others: int, cause: str, says: str
+) -> None:
+    """In the median step, an operator takes longer than in the typical one by chance."""
+    made = profile(larger, tmp_path)
+    slow = {"aten::linear": 600 * linear, "aten::mul": 300 * mul, "aten::sum": 50 * others}
+    usual = {"aten::linear": 600, "aten::mul": 300, "aten::sum": 50}
+    steps = []
+    for step, delay in zip(made.host_steps, (0, 200, 1, 2, 400, 0, 500, 600), strict=True):
+        operators = {name: us * US for name, us in (slow if step.number == 5 else usual).items()}
+        ns = sum(operators.values()) + delay * US
+        operators["aten::linear"] += (delay if step.number == 1 else 0) * US
+        inputs = {"aten::linear": {SMALL: 1}}
+        steps.append(replace(step, ns=ns, operators=operators, calls=dict.fromkeys(usual, 1), places={}, inputs=inputs))
+    found = host_only.excess(replace(made, host_steps=tuple(steps)), slowest=5, usual=1)
+    assert found.cause == cause
+    assert says in found.evidence
+    assert "OMP_NUM_THREADS" in found.advice
+    assert ("denormal" in found.advice) == ("not recorded" in cause)
+
+
+@pytest.mark.parametrize(("ms", "named"), [(16, True), (17, False)])
+def test_a_single_operator_tells_no_overload(tmp_path: Path, ms: int, named: bool) -> None:
+    """It is the cause if it has half of the additional time."""
+    made = profile(larger, tmp_path)
+    steps = [
+        replace(
+            step, ns=(1 + ms * (step.number == 5)) * MS, operators={"aten::mm": (9 if step.number == 5 else 1) * MS}, calls={"aten::mm": 1}, places={},
+            inputs={"aten::mm": {SMALL: 1}},
+        )
+        for step in made.host_steps
+    ]  # fmt: skip
+    found = host_only.excess(replace(made, host_steps=tuple(steps)), slowest=5, usual=1)
+    assert found.cause.endswith("these operators took longer: aten::mm; the reason was not recorded") == named
+    assert bool(found.cause) == named
+    assert "alike" not in found.evidence
 
 
 LONG, WIDE = "[[448, 256], [256, 256]]", "[[64, 1024], [1024, 1024]]"
@@ -489,7 +551,12 @@ LONG, WIDE = "[[448, 256], [256, 256]]", "[[64, 1024], [1024, 1024]]"
             "another model",
         ),
         ({SMALL: 1, LONG: 3}, {SMALL: 3, LONG: 1}, "", "special about this step"),
-        ({SMALL: 4}, {SMALL: 4}, "the same operators on inputs of the same sizes took longer", "OMP_NUM_THREADS"),
+        (
+            {SMALL: 4},
+            {SMALL: 4},
+            "on inputs of the same sizes, these operators took longer: aten::linear; the reason was not recorded",
+            "OMP_NUM_THREADS",
+        ),
     ],
     ids=["one longer micro-batch", "another model", "the same sizes more often", "the same"],
 )
@@ -671,6 +738,63 @@ def test_many_small_operators_in_one_range_name_it(tmp_path: Path, outside: int,
     assert first.id == "host-small"
     assert first.title.endswith("mostly in the range Optimizer.step#Adam.step") == named
     assert ("15.00 ms of the step passes in the range Optimizer.step#Adam.step" in first.evidence) == named
+
+
+@pytest.mark.parametrize(
+    ("outside", "longer", "inside", "saving"),
+    [
+        (0, 0, 0, "15.00 ms"), (60, 0, 0, "15.00 ms"), (3000, 0, 0, ""), (0, 20, 0, ""), (0, 0, 20, ""),
+    ],
+    ids=["alone", "a few others", "as many others", "a third of the step", "mostly a long operator"],
+)  # fmt: skip
+def test_many_small_operators_in_one_function_name_it(
+    tmp_path: Path, outside: int, longer: int, inside: int, saving: str
+) -> None:
+    """A function of a library within it is not named."""
+
+    def render(loop: Loop) -> None:
+        for _ in range(500):
+            for name in ("select", "lt", "abs", "ne", "div"):
+                loop.run(f"aten::{name}", 4 * US)
+
+    def dump(loop: Loop) -> None:
+        loop.within(loop.functions, "torch/_tensor_str.py(1): _str", lambda: render(loop))
+        if inside:
+            loop.run("aten::mm", inside * MS)
+
+    def inject(loop: Loop, _: int) -> None:
+        loop.within(loop.functions, "train.py(9): dump", lambda: dump(loop))
+        for at in range(outside):
+            loop.run(f"aten::op{at}", 4 * US)
+        if longer:
+            loop.run("aten::mm", longer * MS)
+
+    first = headline(analysis.reported([profile(inject, tmp_path)]))
+    small = next(
+        finding for finding in analysis.reported([profile(inject, tmp_path)]).findings if finding.id == "host-small"
+    )
+    assert first.title.endswith("mostly in the function train.py(9): dump") == bool(saving)
+    assert (f"{saving} of the step passes in the function train.py(9): dump" in small.evidence) == bool(saving)
+    assert ("call this function less often" in small.advice) == bool(saving)
+    assert not saving or small.saving_ns == pytest.approx(15 * MS, rel=0.001)
+
+
+def test_a_recursive_function_counts_once_and_one_around_the_step_not_at_all(tmp_path: Path) -> None:
+    def render(loop: Loop, depth: int) -> None:
+        if depth:
+            loop.within(loop.functions, "train.py(9): show", lambda: render(loop, depth - 1))
+        for _ in range(10):
+            loop.run("aten::select", 4 * US)
+
+    def inject(loop: Loop, number: int) -> None:
+        if number == 0:
+            loop.functions.append(Range("train.py(1): run", 0, 999 * MS, loop.thread))
+        render(loop, 3)
+
+    made = profile(inject, tmp_path)
+    assert [set(step.functions) for step in made.host_steps] == [{"train.py(9): show"}] * 8
+    assert {step.functions["train.py(9): show"] for step in made.host_steps} == {30 * 6 * US}
+    assert {step.small_functions["train.py(9): show"] for step in made.host_steps} == {30 * 6 * US}
 
 
 def test_the_time_of_a_step_is_that_of_its_operators_and_of_places_without_one(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ SMALL: dict[str, tuple[list[tuple[int, int]], int, list[int]]] = {
 def test_short_operators_and_pauses_before_one_are_small(
     operators: list[tuple[int, int]], small: int, places: list[int]
 ) -> None:
-    ranges = {name: NestedRanges(RangeColumns()) for name in ("collectives", "frames", "ranges")}
+    ranges = {name: NestedRanges(RangeColumns()) for name in ("collectives", "frames", "functions", "ranges")}
     within = [(begin, end, f"op {at}", "") for at, (begin, end) in enumerate(operators)]
     step = host_steps._host_step(7, (0, 1_000_000), within, ranges, [])
     assert (step.number, step.ns, step.small_ns, list(step.places.values())) == (7, 1_000_000, small, places)
@@ -144,7 +144,7 @@ def test_short_operators_and_pauses_before_one_are_small(
 
 
 def test_of_operators_that_end_together_the_first_is_the_one_before_a_pause() -> None:
-    ranges = {name: NestedRanges(RangeColumns()) for name in ("collectives", "frames", "ranges")}
+    ranges = {name: NestedRanges(RangeColumns()) for name in ("collectives", "frames", "functions", "ranges")}
     within = [(0, 500_000, "aten::mm", ""), (100_000, 500_000, "aten::add", "")]
     step = host_steps._host_step(7, (0, 1_000_000), within, ranges, [])
     assert (dict(step.operators), [place.before for place in step.places]) == ({"aten::mm": 500_000}, ["aten::mm"])
