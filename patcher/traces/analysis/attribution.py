@@ -110,7 +110,7 @@ def attributed(
         rates=rates_by_operator(sums_by_inputs, trace.device),
         kernel_uses=trace.kernel_uses(cuts.owner, {segment: unit.number for segment, unit in units.items()}),
         replays=replays.result, graph_share=_graph_share(by_graph),
-        graph_shares={units[at].number: together / every for at, (together, every) in (by_graph or {}).items()},
+        graph_shares=_graph_shares(by_graph, units),
         memory=tuple(device_allocations(trace, cuts, chosen, threads)),
         has_shapes=trace.has_shapes, has_stacks=trace.has_stacks,
     )  # fmt: skip
@@ -328,6 +328,16 @@ def _graph_share(launches: Mapping[int, tuple[int, int]] | None) -> float | None
     if launches is None:
         return None
     return sum(together for together, _ in launches.values()) / sum(every for _, every in launches.values())
+
+
+def _graph_shares(
+    launches: Mapping[int, tuple[int, int]] | None, units: Mapping[int, model.RecordedUnit]
+) -> dict[int, float]:
+    """Return number of a step → the share (0 to 1) of its tasks that graphs launched; empty if nothing is known.
+
+    ``units`` maps segments to steps.
+    """
+    return {units[at].number: together / every for at, (together, every) in (launches or {}).items()}
 
 
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:

@@ -427,14 +427,18 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
             most,
             Text("On the host, step {number} is the slow one: it took {time}.", number=delayed.number, time=host_time),
         )
-    if slowest.kernels != usual.kernels:
-        kernels = Text(
-            "The slow step launched {count:,} kernels, the median step {median:,}.",
-            count=slowest.kernels,
-            median=usual.kernels,
-        )
-        most = sentences(most, kernels)
-    return most, cause
+    return sentences(most, _kernel_counts(slowest, usual)), cause
+
+
+def _kernel_counts(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
+    """Return the sentence on how many kernels the slow and the median step launched; "" if they are as many."""
+    if slowest.kernels == usual.kernels:
+        return ""
+    return Text(
+        "The slow step launched {count:,} kernels, the median step {median:,}.",
+        count=slowest.kernels,
+        median=usual.kernels,
+    )
 
 
 class LongerKernel(NamedTuple):

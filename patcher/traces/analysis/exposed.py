@@ -294,6 +294,30 @@ def straggler(meetings: Meetings) -> model.Rank | None:
     return slow if slow.awaited_ns and slow.awaited_ns >= BLAMED * second.awaited_ns else None
 
 
+def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingText:
+    """Return evidence and advice where no single rank is the straggler: up to two for which the others wait most."""
+    awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
+    advice = Text("check what differs between ranks: sequence lengths, experts, pipeline stages")
+    if not awaited:
+        return FindingText(
+            Text("No single straggler: several ranks together arrive last at the collectives."),
+            advice,
+            certainty,
+        )
+    times = joined(
+        COMMA,
+        (
+            Text("{time} waiting for {rank}", time=in_ms(rank.awaited_per_unit), rank=rank_words(rank))
+            for rank in awaited
+        ),
+    )
+    return FindingText(
+        Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
+        advice,
+        certainty,
+    )
+
+
 def _straggler_text(
     profile: model.RankProfile, profiles: Sequence[model.RankProfile], meetings: Meetings
 ) -> FindingText:
@@ -306,26 +330,7 @@ def _straggler_text(
     )
     slow = straggler(meetings)
     if slow is None:
-        awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
-        advice = Text("check what differs between ranks: sequence lengths, experts, pipeline stages")
-        if not awaited:
-            return FindingText(
-                Text("No single straggler: several ranks together arrive last at the collectives."),
-                advice,
-                certainty,
-            )
-        times = joined(
-            COMMA,
-            (
-                Text("{time} waiting for {rank}", time=in_ms(rank.awaited_per_unit), rank=rank_words(rank))
-                for rank in awaited
-            ),
-        )
-        return FindingText(
-            Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
-            advice,
-            certainty,
-        )
+        return _text_on_several_stragglers(meetings, certainty)
     last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
         "{rank} arrives last in {count} of {total} collectives; on average, each of the other ranks waits {time} per"

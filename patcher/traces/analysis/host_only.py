@@ -217,12 +217,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     longer_by_operator = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
-    named = [
-        Text("{name} {time}", name=name, time=in_ms(ns))
-        for name, ns in most.most_common(_NAMED)
-        if ns >= NOTABLE * whole
-    ]
-    sentence = Text("Largest parts of the slow step's additional time: {names}.", joined(COMMA, named)) if named else ""
+    sentence = _largest_parts(most, whole)
     if sum(slow.calls.values()) != sum(typical.calls.values()):
         return _excess_by_calls(slow, typical, longer_by_operator, sentence)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
@@ -236,6 +231,19 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         see = Text("{command} also records the shapes of the operators' inputs.", _SHAPES)
         more = HostExcess(sentences(unknown, "" if slow.inputs or _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
+
+
+def _largest_parts(longer: Counter[str], whole: int) -> str:
+    """Return the sentence on what takes most of the ``whole`` ns that a slow step takes longer; "" below a tenth each.
+
+    ``longer`` maps the name of an operator or place to how many ns it takes longer.
+    """
+    named = [
+        Text("{name} {time}", name=name, time=in_ms(ns))
+        for name, ns in longer.most_common(_NAMED)
+        if ns >= NOTABLE * whole
+    ]
+    return Text("Largest parts of the slow step's additional time: {names}.", joined(COMMA, named)) if named else ""
 
 
 def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> bool:

@@ -133,9 +133,7 @@ def test_every_command_of_the_bundle_page_runs(tmp_path: Path) -> None:
     lab.run(patch)
     assert lab.patched(lab.site)
     status = lab.run("rlpatch status; python3 patch.pyz status; python3 patch.pyz revert")
-    assert (
-        status.count("recognized only by rlpatch's marker comments in the files (was the folder .rlpatch removed?") == 2
-    )
+    assert status.count("patch found only by the marker comments in the files (was the folder .rlpatch removed?") == 2
     assert not lab.patched(lab.site)
     assert lab.run("cd /opt/venv/lib/python3.11/site-packages; git apply /shared/p.patch") == ""
     assert not lab.patched(lab.site)  # which is why the page says so
