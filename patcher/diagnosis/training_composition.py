@@ -207,7 +207,7 @@ def shortened_to_others(measured: Floats, places: NDArray[np.int64]) -> Floats:
     each would have taken. If it was smaller before, or if there are no others, nothing changes.
     """
     others = np.delete(measured, places)
-    if not len(others):
+    if not len(others) or not len(places):
         return measured
     seconds = measured.copy()
     seconds[places] *= min(1.0, float(np.median(others)) / max(float(np.median(measured[places])), 1e-12))
