@@ -13,12 +13,12 @@ from patcher.diagnosis.training import stage_name
 from patcher.messages import Text
 from patcher.timeline import shares
 from patcher.timeline.model import PathSegment, RunTimeline, TrainingStep, doing, label
-from patcher.timeline.path import GENERATING as ROLLOUT_PHASES
+from patcher.timeline.path import GENERATING
 from patcher.timeline.windows import STAGES
 
 OTHER = "other"
 
-GENERATING = frozenset({"engine", "server", "agent", "balancer"})
+GENERATING_ROLES = frozenset({"engine", "server", "agent", "balancer"})
 """Roles whose work is the rollout, unless it is a weight sync."""
 
 NEIGHBOURS = 64
@@ -143,7 +143,7 @@ def _main_stage(segments: Sequence[PathSegment], call_times: Mapping[str, Sequen
     for segment in segments:
         if segment.kind == "sync" or segment.phase in shares.SYNC:
             seconds[sync.STAGE] += segment.seconds
-        elif segment.role in GENERATING:
+        elif segment.role in GENERATING_ROLES:
             seconds[rollout.STAGE] += segment.seconds
     most = max(seconds, key=lambda stage: seconds[stage], default="")
     return most if seconds[most] > 0.5 * sum(segment.seconds for segment in segments) else ""
@@ -164,7 +164,7 @@ def _stage_of_segment(segment: PathSegment) -> str:
     """Return the stage of a path segment that lies in no phase of the driver, by its activity; else ``other``."""
     if segment.kind == "sync":
         return sync.STAGE
-    if segment.role in GENERATING:
+    if segment.role in GENERATING_ROLES:
         return rollout.STAGE
     return stage_name(*STAGES[segment.what]) if segment.what in STAGES else OTHER
 
@@ -200,7 +200,7 @@ def _stage_without_windows(name: str, seconds: float, steps: int) -> StageDiagno
     why = Text("rlpatch cannot record windows of this stage")
     if name == sync.STAGE:
         why = Text("the weight sync was not recorded")
-    elif name in (rollout.STAGE, *ROLLOUT_PHASES):
+    elif name in (rollout.STAGE, *GENERATING):
         why = Text("no engine wrote a timeline file")
     return StageDiagnosis(
         stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0, recorded=0,
