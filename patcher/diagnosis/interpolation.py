@@ -20,22 +20,28 @@ from patcher.diagnosis.loads import LONG, MEDIUM, NEAR, SHORT, LoadCheck
 FEW = 4
 """Recorded micro-batches below which an interval is wider: nothing tells how much equal ones differ."""
 
+ALIKE = 1.1
+"""Longest over shortest length up to which recorded micro-batches count as equally long."""
+
+STUDENT = (12.7, 4.3, 3.2, 2.8, 2.6, 2.4, 2.4, 2.3)
+"""Standard errors in the half of a 95 % interval, for 1 to 8 degrees of freedom (Student's t distribution)."""
+
 
 @dataclass(frozen=True)
 class Interpolation:
     """Seconds of each class by the length of a micro-batch.
 
-    They are a constant, a part that grows with the length, and one with its square (attention), none of them below 0.
-    ``length`` has the seconds that the recorded micro-batches take without a profiler, ``class_seconds`` the shape
-    (micro-batches, classes). ``stretched`` is a mask of the classes that a profiler makes longer. ``sized`` tells that
-    the lengths are known from the sizes; else they are guessed from those of other micro-batches. ``noise`` is the
-    relative standard deviation of micro-batches of about the same size.
+    They are a constant and parts that grow with the length, with its square (attention) and with its cube (what hardly
+    any but long ones have), none of them below 0. ``length`` has the seconds that the recorded micro-batches
+    take without a profiler, ``class_seconds`` the shape (micro-batches, classes). ``stretched`` is a mask of the
+    classes that a profiler makes longer. ``expected`` tells that a length is what others of the same size or number in
+    the call take; else it was measured. ``noise`` is the relative standard deviation of the seconds of such others.
     """
 
     length: Floats
     class_seconds: Floats
     stretched: NDArray[np.bool_]
-    sized: bool
+    expected: bool
     noise: float = 0.0
 
     def predict_class_seconds(self, length: Floats) -> Floats:
@@ -60,27 +66,34 @@ class Interpolation:
         """Return the half-width of the 95 % interval of each class's share of the time of all these micro-batches.
 
         A class is a kind of work, such as attention. ``length`` has the seconds of each micro-batch. The half-width is
-        at least 0.01, or 0.02 if few micro-batches were recorded or their sizes are unknown. It is also at least twice
-        the standard error of the recorded shares around the fit. Two more lower limits are the change if shares instead
-        of seconds are fitted, and the effect of noise.
+        at least 0.01, or 0.02 if few micro-batches were recorded or no others tell their length. It is also at least
+        the change if shares instead of seconds are fitted, and what the recorded shares scatter around the fit. Where
+        too few were recorded to scatter, it is the worst effect of noise: that all of it is time of one class.
         """
-        few = len(self.length) < FEW or not self.sized
+        few = len(self.length) < FEW or not self.expected
         recorded = shares_without_profiler(self.class_seconds, self.length, self.stretched)
         shares = replace(self, class_seconds=recorded * self.length[:, None]).shares_of(length)
         whole = weighted(self.shares_of(length), length)
         bend = np.abs(weighted(shares, length) - whole)
-        noise = self.noise * np.sqrt(whole * (1 - whole) / len(self.length))
+        count, alike = len(self.length), float(self.length.max()) <= ALIKE * float(self.length.min())
+        free = count - (1 if alike else 2)  # degrees of freedom
         squares = ((recorded - self.shares_of(self.length)) ** 2).sum(axis=0)
-        spread = 2 * np.sqrt(squares / max(len(recorded) - 2, 1) / len(recorded))
+        error = np.sqrt(squares / max(free, 1) / count)
+        if free > 1:
+            scatter = STUDENT[min(free, len(STUDENT)) - 1] * error
+        else:
+            scatter = 2 * np.maximum(error, self.noise * np.maximum(whole, 1 - whole) / np.sqrt(count))
+        noise = self.noise * np.sqrt(whole * (1 - whole) / count)
         least = np.full(len(whole), ONE_WINDOW_HALF_WIDTH if few else LEAST_HALF_WIDTH)
-        return np.asarray(np.max([least, bend, spread, noise], axis=0))
+        return np.asarray(np.max([least, bend, scatter, noise], axis=0))
 
     def check(self, length: Floats) -> list[tuple[LoadCheck, NDArray[np.bool_]]]:
         """Check the predicted against the measured seconds of micro-batches; return a check and a mask for each third.
 
         The thirds, of the range of lengths, are short, medium and long micro-batches; an empty one is left out.
         ``length`` has the seconds of all micro-batches. The predictions are scaled to the same sum, because the
-        profiler slows all of them down. If all recorded micro-batches are equally long, so are all predictions.
+        profiler slows all of them down. If all recorded micro-batches are equally long, so are all predictions. An
+        error counts by as much as it exceeds what noise explains.
         """
         total = max(float(length.sum()), 1e-12)
         several = np.ptp(self.length) > 0
@@ -91,6 +104,8 @@ class Interpolation:
         for load, mask in by_length(length).items():
             measured = float(length[mask].sum())
             error = float(predicted[mask].sum()) - measured
+            by_chance = 2 * self.noise * measured / np.sqrt(len(self.length)) if self.expected else 0.0
+            error = float(np.copysign(max(abs(error) - by_chance, 0.0), error))
             unlike = float(length[mask & far].sum()) / total
             checks.append((LoadCheck(load, error / max(measured, 1e-12), error / total, unlike, unknown=0.0), mask))
         return checks
@@ -110,5 +125,5 @@ def by_length(length: Floats) -> dict[str, NDArray[np.bool_]]:
 
 
 def _powers(length: Floats) -> Floats:
-    """Return 1, length and its square: shape (micro-batches, 3)."""
-    return np.stack([np.ones(len(length)), length, length**2], axis=1)
+    """Return 1, length, its square and its cube: shape (micro-batches, 4)."""
+    return np.stack([np.ones(len(length)), length, length**2, length**3], axis=1)

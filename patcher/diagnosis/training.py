@@ -200,19 +200,21 @@ def correlation(sizes: Floats, seconds: Floats) -> float:
 def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, int]]:
     """Choose the micro-batches of a call to record: half-open ranges around the shortest and the longest; [] if empty.
 
-    A range has two micro-batches if there is room, and adjacent ones become a single range. Before each range, one is
-    left in which the profiler warms up. So the first of the call is chosen only if it is alone. Short and long are by
-    tokens if ``sized``, else by duration.
+    A range has two micro-batches. Where the two would touch, a single one has all between the two, and four if there
+    is room. Before each range, one is left in which the profiler warms up. So the first of the call is chosen only if
+    it is alone. Short and long are by tokens if ``sized``, else by duration.
     """
     if not len(call):
         return []
-    candidates = call.chosen(call.number > 0) if len(call) > 1 else call
+    if len(call) == 1:
+        return [(0, 1)]
+    candidates = call.chosen(call.number > 0)
     order = np.lexsort((candidates.length, candidates.size)) if sized else np.argsort(candidates.length)
     first, last = sorted((int(candidates.number[order[0]]), int(candidates.number[order[-1]])))
-    if last - first <= 1:
-        return [(first, last + 1)]
-    length = LENGTH if last - first > LENGTH + 1 else 1
-    return [(first, first + length), (last + 1 - length, last + 1)]
+    if last - first > LENGTH + 1:
+        return [(first, first + LENGTH), (last + 1 - LENGTH, last + 1)]
+    end = min(max(last + 1, first + 2 * LENGTH), len(call))
+    return [(max(min(first, end - 2 * LENGTH), 1), end)]
 
 
 def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:

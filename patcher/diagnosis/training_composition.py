@@ -12,18 +12,22 @@ from numpy.typing import NDArray
 
 from patcher.diagnosis import loads
 from patcher.diagnosis.composition import weighted
+from patcher.diagnosis.expected import expected_seconds
 from patcher.diagnosis.interpolation import Interpolation
 from patcher.diagnosis.iterations import Floats
-from patcher.diagnosis.model import DiagnosedWindow, LoadPart, PlannedWindows, StageDiagnosis
+from patcher.diagnosis.model import CLASSES, ClassShare, DiagnosedWindow, LoadPart, PlannedWindows, StageDiagnosis
 from patcher.diagnosis.rollout import class_shares, reason, unsupported_reason
-from patcher.diagnosis.training import SIZED, MicroBatches, TrainerStage, correlation, next_micro_batches
+from patcher.diagnosis.training import MicroBatches, TrainerStage, next_micro_batches
 from patcher.diagnosis.windows import FARTHEST_S, Joined, join_units
 from patcher.messages import CommandLine, Text
 from patcher.traces.model import RankProfile
 from patcher.workers.life import plain_host
 
 ALIKE = 8
-"""Micro-batches of about the same size by which the length of a recorded one is expected."""
+"""Micro-batches of about the same size among which their seconds are compared."""
+
+MOST_HALF_WIDTH = 0.15
+"""Half-width of an interval above which a share says too little for the stage to be supported."""
 
 
 @dataclass(frozen=True)
@@ -120,21 +124,22 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
     stretched = np.all([part.stretched for part in joined], axis=0)
     if not stretched.all():
         length = measured  # a device is busy in a part of these seconds, not of the host's CPU time
-    sized = correlation(sizes, length) >= SIZED
-    seconds, length = (
-        without_recording_cost(column, sizes, places) if sized else shortened_to_others(column, places)
-        for column in (measured, length)
-    )
-    cost, waits = measured - seconds, np.zeros(len(measured))
-    if sized:  # else long ones may be large
-        waits = excess_of_size(seconds, sizes)
-        seconds, length = seconds - waits, length - excess_of_size(length, sizes)
+    numbers = np.concatenate([part.number for part in every])
+    undisturbed = undisturbed_by_recording(places, len(measured))
+    expected = expected_seconds(measured, sizes, numbers, undisturbed)
+    if expected is None:
+        seconds, length = (shortened_to_others(column, places) for column in (measured, length))
+        cost, waits, spread = measured - seconds, np.zeros(len(measured)), noise(measured[counted], sizes[counted])
+    else:
+        seconds = np.where(undisturbed, measured, np.minimum(measured, expected))
+        cost, waits = measured - seconds, loads.excess(seconds, expected, loads.WAIT)
+        seconds = seconds - waits
+        among = counted & undisturbed if (counted & undisturbed).any() else counted
+        spread = float(np.sqrt(np.mean((seconds[among] / expected[among] - 1) ** 2)))
+        of_length = expected_seconds(length, sizes, numbers, undisturbed)
+        length = expected if of_length is None else of_length
     recorded = Interpolation(
-        length[places],
-        np.concatenate([part.class_seconds for part in joined]),
-        stretched,
-        sized,
-        noise(measured[counted], sizes[counted]),
+        length[places], np.concatenate([part.class_seconds for part in joined]), stretched, expected is not None, spread
     )
     stage = replace(
         stage, seconds=float(seconds[counted].sum()) / processes, recorded=int(counted[places].sum()),
@@ -142,12 +147,6 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
         waiting_seconds=float(waits[counted].sum()) / processes,
     )  # fmt: skip
     return _with_classes(stage, recorded, length[counted], seconds[counted])
-
-
-def excess_of_size(seconds: Floats, sizes: Floats) -> Floats:
-    """Return by how many seconds micro-batches exceed those of about their size, 0 below three times as long."""
-    expected = expected_seconds(seconds, sizes, np.ones(len(seconds), dtype=bool))
-    return loads.excess(seconds, expected, loads.WAIT)
 
 
 def noise(seconds: Floats, sizes: Floats) -> float:
@@ -180,7 +179,8 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
     """
     shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
     checks = recorded.check(length)
-    why = unsupported_reason([check for check, _ in checks])
+    of_stage = class_shares(weighted(shares, seconds), half_widths, stage.seconds)
+    why = unsupported_reason([check for check, _ in checks]) or _imprecise_reason(of_stage)
     parts, total = [], max(float(seconds.sum()), 1e-12)
     for check, mask in checks:
         of_load, count = float(seconds[mask].sum()), int(mask.sum())
@@ -193,11 +193,22 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
                 why="" if check.supported else reason(check),
             )
         )  # fmt: skip
-    of_stage = class_shares(weighted(shares, seconds), half_widths, stage.seconds)
     return replace(
         stage, supported=not why, why=why, classes=() if why else of_stage, by_load=tuple(parts),
         record=stage.record if why else "",
     )  # fmt: skip
+
+
+def _imprecise_reason(classes: Sequence[ClassShare]) -> str:
+    """Return why the shares of a stage say too little: the widest interval, if it is wide; else ""."""
+    widest = max(classes, key=lambda row: row.interval)
+    if widest.interval <= MOST_HALF_WIDTH:
+        return ""
+    return Text(
+        "the recorded micro-batches differ so much that the share of {name} is only known within ± {points:.0f} points",
+        name=CLASSES[widest.name],
+        points=100 * widest.interval,
+    )
 
 
 def shortened_to_others(measured: Floats, places: NDArray[np.int64]) -> Floats:
@@ -214,30 +225,12 @@ def shortened_to_others(measured: Floats, places: NDArray[np.int64]) -> Floats:
     return seconds
 
 
-def without_recording_cost(measured: Floats, sizes: Floats, places: NDArray[np.int64]) -> Floats:
-    """Return the ``measured`` seconds of micro-batches without what recording added to those at the indices ``places``.
+def undisturbed_by_recording(places: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """Return a mask of ``count`` micro-batches, False at the recorded ones, with indices ``places``, and beside these.
 
-    A recorded micro-batch, and those beside it, count at most as other micro-batches of about their size. If all are
-    recorded or beside recorded ones, nothing changes.
+    If that leaves none, all are True.
     """
-    disturbed = np.zeros(len(measured), dtype=bool)
+    mask = np.ones(count, dtype=bool)
     for place in places:
-        disturbed[max(place - 1, 0) : place + 2] = True
-    if disturbed.all():
-        return measured
-    expected = expected_seconds(measured, sizes, ~disturbed)
-    return np.where(disturbed, np.minimum(measured, expected), measured)
-
-
-def expected_seconds(measured: Floats, sizes: Floats, among: NDArray[np.bool_]) -> Floats:
-    """Return the seconds that each micro-batch would take by those of about its size where ``among`` is True.
-
-    They are the median of the ``measured`` seconds of eight of these, scaled to its own size.
-    """
-    order = np.argsort(sizes[among], kind="stable")
-    ordered_sizes, ordered_seconds = sizes[among][order], measured[among][order]
-    expected = np.empty(len(measured))
-    for place, at in enumerate(np.searchsorted(ordered_sizes, sizes)):
-        near = slice(max(int(at) - ALIKE // 2, 0), int(at) + ALIKE // 2)
-        expected[place] = np.median(ordered_seconds[near]) * sizes[place] / np.median(ordered_sizes[near])
-    return expected
+        mask[max(place - 1, 0) : place + 2] = False
+    return mask if mask.any() else np.ones(count, dtype=bool)

@@ -92,8 +92,7 @@ def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
         )
     if stage.waiting_seconds >= LEAST_SHOWN_S:
         yield Detail(
-            "  not included: {seconds:.1f} s of micro-batches that took over three times as long as others of their"
-            " size",
+            "  not included: {seconds:.1f} s of micro-batches that took over three times as long as others like them",
             stage.waiting_seconds,
         )
     for part in stage.by_load:

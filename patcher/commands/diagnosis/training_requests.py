@@ -80,8 +80,7 @@ class TrainingRequests:
         """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
 
         ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows. It gets none either
-        after `rounds` requests, without a live worker, and if it has windows, but no size tells how long a micro-batch
-        takes. Sets `pending` if the stage may still be recorded, and
+        after `rounds` requests and without a live worker. Sets `pending` if the stage may still be recorded, and
         `has_new_windows` if windows were saved that the diagnosis has not read.
         """
         asked = self.asked.setdefault(name, _Asked())
@@ -92,9 +91,7 @@ class TrainingRequests:
             return
         if not asked.read and any(row.outcome == DONE for row in rows):
             asked.read = self.has_new_windows = True
-        # What decides how long a micro-batch takes is unknown: the windows after the first would tell no more of it.
-        is_known = any(stage.micro_batches.sized for stage in stages)
-        if living and not done and asked.count < self.rounds and (is_known or not asked.read):
+        if living and not done and asked.count < self.rounds:
             self.pending = True
             if not self.has_new_windows:  # else the diagnosis says first whether that was enough
                 self._request_micro_batches(name, stages, living)

@@ -27,10 +27,10 @@ from patcher.diagnosis.training_composition import (
     _diagnose_stage,
     _record_command,
     shortened_to_others,
-    without_recording_cost,
+    undisturbed_by_recording,
 )
 from patcher.diagnosis.windows import NAMES, Joined
-from patcher.messages import CommandResult
+from patcher.messages import CommandResult, Text
 from patcher.progress import silent
 from patcher.timeline import files, runs
 from patcher.timeline.files import KeptSpan
@@ -152,18 +152,13 @@ def test_what_the_recording_costs_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "changed"),
-    [([5], {5: 57, 6: 57 * 7 / 6}), ([0], {0: 20.5 / 4.5}), ([1, 4, 7, 10], {}), ([], {})],
-    ids=str,
+    ("recorded", "disturbed"),
+    [([5], [4, 5, 6]), ([0, 11], [0, 1, 10, 11]), ([], []), ([1, 4, 7, 10], [])],
+    ids=["one", "first and last", "none", "all are disturbed"],
 )
-def test_a_recorded_micro_batch_and_its_neighbors_count_at_most_as_others_of_their_size(
-    recorded: list[int], changed: dict[int, float]
-) -> None:
-    sizes = np.arange(1.0, 13)
-    measured = np.array([50, 4, 9, 16, 25, 100, 200, 64, 81, 100, 121, 144.0])
-    seconds = without_recording_cost(measured, sizes, np.array(recorded, dtype=np.int64))
-    expected = [changed.get(place, each) for place, each in enumerate(measured)]
-    assert seconds == pytest.approx(np.array(expected))
+def test_a_recorded_micro_batch_and_its_neighbors_are_disturbed(recorded: list[int], disturbed: list[int]) -> None:
+    undisturbed = undisturbed_by_recording(np.array(recorded, dtype=np.int64), 12)
+    assert np.flatnonzero(~undisturbed).tolist() == disturbed
 
 
 @pytest.mark.parametrize(
@@ -174,6 +169,56 @@ def test_recorded_micro_batches_without_sizes_are_shortened_to_the_others(record
     seconds = shortened_to_others(measured, np.array(recorded, dtype=np.int64))
     expected = [each * factor if place in recorded else each for place, each in enumerate(measured)]
     assert seconds == pytest.approx(np.array(expected))
+
+
+def lengthened(simulation: SimulatedTrainer, factors: list[list[float]], name: str = "") -> None:
+    """Let each micro-batch take a multiple of its time, of all classes or in the one with this name."""
+    for call, of_call in zip(simulation.calls, factors, strict=True):
+        for row, factor in zip(call.classes, of_call, strict=True):
+            added = (factor - 1) * sum(row.values())
+            if name:
+                row[name] += round(added)
+            else:
+                row.update({each: round(us * factor) for each, us in row.items()})
+
+
+NOISY = np.random.default_rng(5).uniform(0.7, 1.5, (5, 10)).tolist()
+LAST = [[1.0] * 9 + [2.0]] * 5
+SOME = [[1.0] * 10, [1.0] * 4 + [2.5] + [1.0] * 5, [1.0] * 10, [1.0] * 10, [1.0, 2.5] + [1.0] * 8]
+
+
+@pytest.mark.parametrize(
+    ("factors", "name", "widest", "sizes"),
+    [(NOISY, "", 0.1, True), (LAST, "gemm", 0.02, True), (LAST, "gemm", 0.02, False), (SOME, "gemm", 0.15, True)],
+    ids=["a busy host", "the last of each call", "the last, without sizes", "some took more of one class"],
+)
+def test_equal_micro_batches_that_take_different_times_are_covered(
+    factors: list[list[float]], name: str, widest: float, sizes: bool, tmp_path: Path
+) -> None:
+    simulation = SimulatedTrainer(1)
+    for _ in range(5):
+        simulation.call([400] * 10)
+    lengthened(simulation, factors, name)
+    simulation.write_timeline(tmp_path, sizes=sizes)
+    record_chosen(tmp_path, simulation)
+    stage = stage_of(tmp_path)
+    assert stage.supported
+    intervals = {part.name: part.interval for part in stage.classes}
+    assert all(error <= intervals[part] for part, error in errors(stage, simulation).items())
+    assert max(intervals.values()) <= widest
+
+
+@pytest.mark.parametrize(("count", "supported"), [(10, True), (2, False)])
+def test_few_micro_batches_that_differ_much_do_not_support_a_stage(count: int, supported: bool, tmp_path: Path) -> None:
+    simulation = SimulatedTrainer(1)
+    for _ in range(5):
+        simulation.call([400] * count)
+    lengthened(simulation, [row[:count] for row in NOISY])
+    simulation.write_timeline(tmp_path)
+    record_chosen(tmp_path, simulation)
+    stage = stage_of(tmp_path)
+    assert (stage.supported, bool(stage.classes), bool(stage.record)) == (supported, supported, not supported)
+    assert isinstance(stage.why, Text) != supported
 
 
 @pytest.mark.parametrize("sizes", [True, False])
@@ -375,9 +420,9 @@ def test_windows_of_another_process_or_stage_are_left_out(changed: dict[str, Any
 @pytest.mark.parametrize(
     ("sizes", "chosen"),
     [
-        ([5], [(0, 1)]), ([1, 5], [(1, 2)]), ([1, 5, 7], [(1, 3)]), ([1, 9, 5, 7], [(1, 3)]),
-        ([1, 2, 5, 7, 8, 9], [(1, 3), (4, 6)]), ([1, 9, 5, 3, 2], [(1, 2), (4, 5)]), ([1, 5, 4, 3, 6, 2], [(4, 6)]),
-        ([9, 5, 8, 6], [(1, 3)]), ([9, 5, 6, 8], [(1, 2), (3, 4)]),
+        ([5], [(0, 1)]), ([1, 5], [(1, 2)]), ([1, 5, 7], [(1, 3)]), ([1, 9, 5, 7], [(1, 4)]),
+        ([1, 2, 5, 7, 8, 9], [(1, 3), (4, 6)]), ([1, 9, 5, 3, 2], [(1, 5)]), ([1, 5, 4, 3, 6, 2], [(2, 6)]),
+        ([1, 4, 4, 9, 2, 4, 4], [(3, 7)]), ([9, 5, 8, 6], [(1, 4)]), ([9, 5, 6, 8], [(1, 4)]),
     ],
 )  # fmt: skip
 def test_windows_hold_the_extremes_and_leave_room_to_warm_up(

@@ -101,7 +101,7 @@ def test_it_asks_again_where_they_do_not_and_gives_up_after_some_rounds(live: Li
     assert live.asked()["RLPATCH_TRAINING_STEPS"] == "100"
 
 
-def test_it_does_not_ask_again_where_no_size_tells_how_long_a_micro_batch_takes(live: LiveTrainer) -> None:
+def test_it_asks_again_where_no_size_tells_how_long_a_micro_batch_takes(live: LiveTrainer) -> None:
     live.sizes = False
     for _ in range(2):
         live.call()
@@ -113,7 +113,7 @@ def test_it_does_not_ask_again_where_no_size_tells_how_long_a_micro_batch_takes(
         live.follower.look()
     assert live.follower.diagnosis is not None
     assert not live.follower.diagnosis.supported
-    assert (len(live.said), live.follower.training.pending) == (1, False)
+    assert (len(live.said), live.follower.training.pending) == (2, True)
 
 
 def test_a_stage_without_workers_on_demand_is_not_waited_for(live: LiveTrainer) -> None:
