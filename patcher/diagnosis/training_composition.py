@@ -175,12 +175,14 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
 
     ``recorded`` predicts the classes of a micro-batch from its ``length``; ``seconds`` has the weights. Both are in
     seconds, one for each counted micro-batch; ``length`` may be CPU time instead, see `MicroBatches`. Classes that are
-    not supported are left out. Only a stage that is not supported keeps its command to record more.
+    not supported are left out, and so are the parts by length where an interval is too wide. Only a stage that is not
+    supported keeps its command to record more.
     """
     shares, half_widths = recorded.shares_of(length), recorded.half_widths(length)
     checks = recorded.check(length)
     of_stage = class_shares(weighted(shares, seconds), half_widths, stage.seconds)
-    why = unsupported_reason([check for check, _ in checks]) or _imprecise_reason(of_stage)
+    imprecise = _imprecise_reason(of_stage)
+    why = unsupported_reason([check for check, _ in checks]) or imprecise
     parts, total = [], max(float(seconds.sum()), 1e-12)
     for check, mask in checks:
         of_load, count = float(seconds[mask].sum()), int(mask.sum())
@@ -194,15 +196,15 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
             )
         )  # fmt: skip
     return replace(
-        stage, supported=not why, why=why, classes=() if why else of_stage, by_load=tuple(parts),
+        stage, supported=not why, why=why, classes=() if why else of_stage, by_load=() if imprecise else tuple(parts),
         record=stage.record if why else "",
     )  # fmt: skip
 
 
 def _imprecise_reason(classes: Sequence[ClassShare]) -> str:
     """Return why the shares of a stage say too little: the widest interval, if it is wide; else ""."""
-    widest = max(classes, key=lambda row: row.interval)
-    if widest.interval <= MOST_HALF_WIDTH:
+    widest = max(classes, key=lambda row: row.interval, default=None)
+    if widest is None or widest.interval <= MOST_HALF_WIDTH:
         return ""
     return Text(
         "the recorded micro-batches differ so much that the share of {name} is only known within ± {points:.0f} points",

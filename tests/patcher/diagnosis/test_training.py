@@ -217,7 +217,8 @@ def test_few_micro_batches_that_differ_much_do_not_support_a_stage(count: int, s
     simulation.write_timeline(tmp_path)
     record_chosen(tmp_path, simulation)
     stage = stage_of(tmp_path)
-    assert (stage.supported, bool(stage.classes), bool(stage.record)) == (supported, supported, not supported)
+    assert (stage.supported, bool(stage.classes), bool(stage.by_load)) == (supported, supported, supported)
+    assert bool(stage.record) != supported
     assert isinstance(stage.why, Text) != supported
 
 
@@ -389,6 +390,13 @@ def test_the_command_for_missing_windows_names_the_role(name: str, options: str,
         simulation.call(dynamic(number), name)
     simulation.write_timeline(tmp_path)
     assert options in stage_of(tmp_path, name).record
+
+
+def test_recorded_micro_batches_without_time_have_no_classes(tmp_path: Path) -> None:
+    simulated(tmp_path)
+    nothing = np.zeros((2, len(NAMES)))
+    joined = Joined(np.array([15, 25]), nothing, np.zeros(2, dtype=np.int64), (), on_device=False)
+    assert _diagnose_stage(stages(tmp_path), [joined]).classes == ()
 
 
 def test_ranks_are_told_together_and_stages_apart(tmp_path: Path) -> None:
