@@ -39,11 +39,20 @@ SPREADS = 4
 STEP_SPREADS = 3
 """Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
-CLEAR = ((12, 0.3), (100, 0.2))
-"""Multiples of an activity's usual spread, each with a share of the step.
 
-An activity that exceeds the typical step by both stands out even if steps vary much.
-"""
+class Clear(NamedTuple):
+    """Multiple of an activity's usual spread, a share of the step, and how many other steps the spread must come from.
+
+    An activity that exceeds the typical step by both stands out even if whole steps vary much.
+    """
+
+    spreads: float
+    share: float
+    others: int = 0
+
+
+CLEAR = (Clear(12, 0.3), Clear(100, 0.2), Clear(25, 0.2, 12), Clear(50, 0.1, 12))
+"""The spread of few steps may be small by chance, so the last two need twelve of them."""
 
 SHARE = 0.05
 """Share of the typical step that an excess must have to stand out."""
@@ -201,6 +210,7 @@ def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> li
     process, by its index.
     """
     neighbours = [_steps_to_compare(len(steps), at) for at in range(len(steps))]
+    steps = [_with_waits_of_validation(step) for step in steps]
     steps = [
         _with_waits_of_decode_steps(step, [(other - at, steps[other]) for other in neighbours[at]])
         for at, step in enumerate(steps)
@@ -243,14 +253,34 @@ def _with_waits_of_decode_steps(step: StepTimes, others: Sequence[tuple[int, Ste
     usual = _usual_decode_steps(step, others)
     if usual is None:
         return step
+    share = 1 - usual / step.amounts.decode_steps
+    return _with_waits_as_work(
+        step,
+        {
+            activity: {process: round(share * us) for process, us in waits.items()}
+            for activity, waits in step.cpu_waits.items()
+            if _is_decode(activity)
+        },
+    )
+
+
+def _with_waits_of_validation(step: StepTimes) -> StepTimes:
+    """Return ``step`` with the waits for a CPU during validation as parts of it: nothing there is compared."""
+    waits = {activity: waits for activity, waits in step.cpu_waits.items() if activity.phase in VALIDATING}
+    others = {activity: waits for activity, waits in step.cpu_waits.items() if activity not in waits}
+    return replace(_with_waits_as_work(step, waits), cpu_waits=others)
+
+
+def _with_waits_as_work(step: StepTimes, waits: Mapping[Activity, Mapping[int | None, int]]) -> StepTimes:
+    """Return ``step`` with some of its waits for a CPU as times of the activities that waited.
+
+    ``waits`` has the microseconds by activity and process.
+    """
     us = dict(step.us)
     by_process = {activity: dict(shares) for activity, shares in step.by_process.items()}
-    for activity, waits in step.cpu_waits.items():
-        if not _is_decode(activity):
-            continue
-        for process, waited in waits.items():
-            moved = round((1 - usual / step.amounts.decode_steps) * waited)
-            for changed, change in ((activity, moved), (CPU_WAIT, -moved)):
+    for activity, by_waiting in waits.items():
+        for process, waited in by_waiting.items():
+            for changed, change in ((activity, waited), (CPU_WAIT, -waited)):
                 us[changed] += change
                 by_process[changed][process] += change
     return replace(step, us=us, by_process=by_process)
@@ -426,22 +456,24 @@ class _Comparison:
         return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
     def _is_clear(self, activity: Activity) -> bool:
-        """Tell whether an activity's excess is no chance: over 12 standard deviations, and over 30 % of the step.
-
-        Over 100 standard deviations, 20 % of the step suffice.
-        """
+        """Tell whether an activity's excess is no chance, by one of the rows of `CLEAR`."""
         excess, spread = self.excesses[activity], self.usual_times[activity][1]
-        return any(excess > max(spreads * spread, share * self.step.total) for spreads, share in CLEAR)
+        return any(
+            excess > max(clear.spreads * spread, clear.share * self.step.total)
+            for clear in CLEAR
+            if len(self.others) >= clear.others
+        )
 
     def _slower_together(self, activity: Activity) -> Sequence[str]:
         """Return names of roles that took clearly longer than usual in the phase of ``activity``, largest excess first.
 
         () if they are fewer than three, or if the roles other than the activity's own have less than a quarter of its
-        excess.
+        excess. Decoding that took longer because of more decode steps was not slower, so it does not count.
         """
         excesses = Counter[str]()
         for other, excess in self.excesses.items():
-            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch"):
+            is_more_work = bool(self._explain_by_decode_steps(other))
+            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch") and not is_more_work:
                 excesses[other.role] += round(excess)
         beside = excesses.total() - excesses[activity.role]
         if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[activity]:
