@@ -51,8 +51,17 @@ class Clear(NamedTuple):
     others: int = 0
 
 
-CLEAR = (Clear(12, 0.3), Clear(100, 0.2), Clear(25, 0.2, 12), Clear(50, 0.1, 12))
+CLEAR = (Clear(12, 0.3), Clear(100, 0.2), Clear(25, 0.2, 12), Clear(50, 0.12, 12))
 """The spread of few steps may be small by chance, so the last two need twelve of them."""
+
+FEWEST_FOR_DELAYS = 12
+"""Steps to compare with, below which the usual delays of a rank are not known."""
+
+LATE_SPREADS, LATE_SHARE = 4, 0.15
+"""Multiple of a rank's usual delay, which nine tenths of the other steps stay below, and share of the step.
+
+A rank that is later than the other ranks by both stands out even if whole steps vary much.
+"""
 
 SHARE = 0.05
 """Share of the typical step that an excess must have to stand out."""
@@ -456,12 +465,32 @@ class _Comparison:
         return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
     def _is_clear(self, activity: Activity) -> bool:
-        """Tell whether an activity's excess is no chance, by one of the rows of `CLEAR`."""
+        """Tell whether an activity's excess is no chance, by one of the rows of `CLEAR` or the delay of one rank.
+
+        Its share is that of the step without waits for a CPU, or of the expected step if that is longer.
+        """
         excess, spread = self.excesses[activity], self.usual_times[activity][1]
-        return any(
-            excess > max(clear.spreads * spread, clear.share * self.step.total)
+        expected = sum(middle for activity, (middle, _) in self.usual_times.items() if activity != CPU_WAIT)
+        worked = max(self.step.total - self.step.us.get(CPU_WAIT, 0), expected)
+        return self._is_delay_of_one_rank(activity, worked) or any(
+            excess > max(clear.spreads * spread, clear.share * worked)
             for clear in CLEAR
             if len(self.others) >= clear.others
+        )
+
+    def _is_delay_of_one_rank(self, activity: Activity, worked: float) -> bool:
+        """Tell whether one trainer rank alone was much later than usual during ``activity``, which took longer by that.
+
+        Ranks do the same at the same time, so more work or a busy machine makes them later than each other by little.
+        ``worked`` is the length of the step without waits for a CPU, in microseconds.
+        """
+        late = self.step.late.get(activity, {})
+        last = max(late, key=lambda process: late[process], default=None)
+        if activity.role != "trainer" or last is None or len(self.others) < FEWEST_FOR_DELAYS:
+            return False
+        usual = sorted(other.late.get(activity, {}).get(last, 0) for _, other in self.others)
+        return min(late[last], self.excesses[activity]) > max(
+            LATE_SPREADS * usual[len(usual) * 9 // 10], LATE_SHARE * worked
         )
 
     def _slower_together(self, activity: Activity) -> Sequence[str]:

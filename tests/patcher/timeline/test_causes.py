@@ -473,7 +473,7 @@ def test_roles_that_are_slower_in_other_phases_are_not_slower_together() -> None
         (12, 1, 30, 0, False), (13, 1, 30, 0, True), (9, 0.1, 30, 0, False), (9.1, 0.1, 30, 0, True), (31, 2.6, 30, 0, False),
         (6, 0, 30, 0, False), (6.1, 0.06, 30, 0, True), (6.1, 0.07, 30, 0, False),
         (6.1, 0.24, 30, 12, True), (6.1, 0.25, 30, 12, False), (6.1, 0.24, 30, 11, False), (5.9, 0.13, 30, 12, False),
-        (3.1, 0.06, 30, 12, True), (3.1, 0.07, 30, 12, False), (2.9, 0, 30, 12, False), (3.1, 0.06, 30, 11, False),
+        (3.7, 0.07, 30, 12, True), (3.7, 0.08, 30, 12, False), (3.5, 0, 30, 12, False), (3.7, 0.07, 30, 11, False),
     ],
 )  # fmt: skip
 def test_an_excess_of_many_spreads_and_a_share_of_the_step_is_clear(
@@ -483,6 +483,39 @@ def test_an_excess_of_many_spreads_and_a_share_of_the_step_is_clear(
     comparison = causes._Comparison(StepTimes(total, {ADV: total}, {}, {}), neighbours, WHO)
     vars(comparison).update(usual_times={ADV: (total - excess, spread)}, excesses={ADV: excess})
     assert comparison._is_clear(ADV) is clear
+
+
+@pytest.mark.parametrize(
+    ("waits", "usual", "clear"), [(0, 20, False), (10, 20, True), (10, 25, False)],
+    ids=["of the step", "without waits for a CPU", "of the expected step"],
+)  # fmt: skip
+def test_a_clear_excess_is_a_share_of_the_work_of_a_step(waits: int, usual: float, clear: bool) -> None:
+    """An excess of 7 in a step of 30."""
+    times = StepTimes(30, {ADV: 7, UPDATE: 23 - waits, CPU_WAIT: waits}, {}, {})
+    comparison = causes._Comparison(times, (), WHO)
+    middles = {ADV: (0, 0.5), UPDATE: (usual, 1), CPU_WAIT: (90, 1)}
+    vars(comparison).update(usual_times=middles, excesses={ADV: 7})
+    assert comparison._is_clear(ADV) is clear
+
+
+@pytest.mark.parametrize(
+    ("late", "usual", "others", "role", "clear"),
+    [
+        (4.6, 1.1, 12, "trainer", True), (4.4, 0, 12, "trainer", False), (4.6, 1.2, 12, "trainer", False),
+        (4.6, 0, 11, "trainer", False), (4.6, 0, 12, "engine", False), (None, 0, 12, "trainer", False),
+    ],
+    ids=["late", "too short", "always late", "few other steps", "no trainer", "none is late"],
+)  # fmt: skip
+def test_the_delay_of_one_rank_is_clear(late: float | None, usual: float, others: int, role: str, clear: bool) -> None:
+    """All ranks take longer by 9 of 30, which they vary by; one rank in ten steps is later than the usual delay."""
+    activity = UPDATE._replace(role=role)
+    delays: Mapping[Activity, Mapping[int, int]] = {activity: {1: 1, 2: round(late * S)}} if late else {}
+    neighbours = [(at, StepTimes(1, {}, {activity: {2: round((usual if at else 4) * S)}}, {})) for at in range(others)]
+    comparison = causes._Comparison(StepTimes(30 * S, {activity: 30 * S}, delays, {}), neighbours, WHO)
+    vars(comparison).update(usual_times={activity: (21 * S, 8 * S)}, excesses={activity: 9 * S})
+    assert comparison._is_clear(activity) is clear
+    vars(comparison).update(excesses={activity: 4.4 * S})
+    assert not comparison._is_clear(activity)
 
 
 @pytest.mark.parametrize(
