@@ -61,7 +61,18 @@ def staleness(run: RunTimeline) -> float | None:
 
 
 def trend(change: Trend) -> Text:
-    """Return a text with the median seconds of the first third of the steps and of the last third."""
+    """Return a text with the median seconds of the first third of the steps and of the last third.
+
+    Of a change at once, these are the steps before and after it.
+    """
+    if change.since is not None:
+        return Text(
+            "trend: from step {since} on, a step takes {after} s instead of {before} s (medians): one lasting change,"
+            " not single slow steps",
+            since=change.since,
+            before=brief(change.before_seconds),
+            after=brief(change.after_seconds),
+        )
     return Text(
         "trend: {before} s in steps {first} to {before_last}, {after} s in steps {after_first} to {last} (medians;"
         " single slow steps left out)",
