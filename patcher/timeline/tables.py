@@ -11,7 +11,7 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.table import COUNT, LABEL, Column, Shown, Table, Unit
 from patcher.timeline import memory_tables
 from patcher.timeline.lengths import brief, seconds, share
-from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep, Trend
+from patcher.timeline.model import OVERLAP, ROLES, Cause, RunTimeline, TrainingStep, Trend
 
 SHARED = ("driver", "trainer", "engine")
 """Roles whose busy shares the terminal shows; the page and CSV show all."""
@@ -41,17 +41,24 @@ def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
 def verdict(step: TrainingStep) -> str:
     """Return a short text on what limited a step: the cause with its excess, or the verdict if there is no cause.
 
-    The warm-up, and phases that are not compared with other steps, are named, too.
+    A lack of CPUs accuses no process, so the next cause follows it. The warm-up, and phases that are not compared with
+    other steps, are named, too.
     """
     cause = step.limited_by
     limit = step.verdict
     if cause is not None:
-        limit = Text("{cause} +{excess} s", cause=cause.label, excess=brief(cause.excess_seconds))
+        limit = _excess(cause)
+        if cause.role == "host" and step.also:
+            limit = Text("{cause}; also {other}", cause=limit, other=_excess(step.also[0]))
     for phase in step.beside:
         limit = Text(
             "{cause}; {phase} ({seconds} s) not compared", cause=limit, phase=phase.name, seconds=brief(phase.seconds)
         )
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
+
+
+def _excess(cause: Cause) -> Text:
+    return Text("{cause} +{excess} s", cause=cause.label, excess=brief(cause.excess_seconds))
 
 
 def staleness(run: RunTimeline) -> float | None:
