@@ -438,7 +438,7 @@ class _Comparison:
         if not standing or longer < LEAST * self.excesses[standing[0]]:
             return TYPICAL, Text("the step took no longer than the others"), ()
         activity, excess = standing[0], self.excesses[standing[0]]
-        if excess < SINGLE * longer:
+        if excess < SINGLE * (longer - self._additional_wait(activity)):
             why = Text(
                 "no single cause: {activity} accounts for only {seconds:.2f} s of the {excess:.2f} s by which this step"
                 " took longer than expected",
@@ -464,14 +464,24 @@ class _Comparison:
         is_hidden = longer < MOSTLY * excess and excess - longer > least
         return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
+    def _additional_wait(self, activity: Activity) -> float:
+        """Return by how many microseconds the step waited longer for a CPU than usual, 0 if ``activity`` is that wait.
+
+        Such waits are known, so they do not count as time that nobody can explain.
+        """
+        usual = self.usual_times.get(CPU_WAIT)
+        return max(self.step.us[CPU_WAIT] - usual[0], 0) if usual and activity != CPU_WAIT else 0
+
     def _is_clear(self, activity: Activity) -> bool:
         """Tell whether an activity's excess is no chance, by one of the rows of `CLEAR` or the delay of one rank.
 
-        Its share is that of the step without waits for a CPU, or of the expected step if that is longer.
+        Its share is that of the step without waits for a CPU and phases that cannot be compared, or of the expected
+        step if that is longer.
         """
         excess, spread = self.excesses[activity], self.usual_times[activity][1]
-        expected = sum(middle for activity, (middle, _) in self.usual_times.items() if activity != CPU_WAIT)
-        worked = max(self.step.total - self.step.us.get(CPU_WAIT, 0), expected)
+        compared = [other for other in self.usual_times if other != CPU_WAIT and other.phase not in self.incomparable]
+        expected = sum(self.usual_times[other][0] for other in compared)
+        worked = max(sum(self.step.us[other] for other in compared), expected)
         return self._is_delay_of_one_rank(activity, worked) or any(
             excess > max(clear.spreads * spread, clear.share * worked)
             for clear in CLEAR

@@ -246,6 +246,20 @@ def test_waits_for_a_cpu_during_validation_are_no_cause(phase: str, cause: str) 
     )
 
 
+@pytest.mark.parametrize(
+    ("waits", "lost", "verdict"), [(6, 0, "limited"), (1, 0.2, "several"), (6, 0.2, "several"), (6, 0.1, "limited")]
+)
+def test_a_cause_need_not_explain_waits_for_a_cpu(waits: float, lost: float, verdict: str) -> None:
+    """The waits vary by seconds, so they are no cause; nor are twenty parts that each take a little longer."""
+    parts = [Activity("driver", "phase", str(number), "gen") for number in range(20)]
+    usual = [step(more={ADV: 1, CPU_WAIT: at * 7 % 5, **dict.fromkeys(parts, 0)}) for at in range(20)]
+    slow = verdicts([*usual, step(more={ADV: 2, CPU_WAIT: waits, **dict.fromkeys(parts, lost)})], WHO)[-1]
+    assert (slow.verdict, slow.limited_by and slow.limited_by.what) == (
+        verdict,
+        "adv" if verdict == "limited" else None,
+    )
+
+
 def test_waits_for_a_cpu_are_summed_by_activity_and_process() -> None:
     path = [PathPiece(0, 5, *DECODE, 3), PathPiece(5, 9, *UPDATE, 1), PathPiece(9, 15, *DECODE, 3)]
     waits = [ProcessWait(3, 2), ProcessWait(None, 0), ProcessWait(3, 4)]
@@ -481,20 +495,23 @@ def test_an_excess_of_many_spreads_and_a_share_of_the_step_is_clear(
 ) -> None:
     neighbours = [(at, step()) for at in range(others)]
     comparison = causes._Comparison(StepTimes(total, {ADV: total}, {}, {}), neighbours, WHO)
-    vars(comparison).update(usual_times={ADV: (total - excess, spread)}, excesses={ADV: excess})
+    vars(comparison).update(
+        usual_times={ADV: (total - excess, spread)}, excesses={ADV: excess}, incomparable=frozenset()
+    )
     assert comparison._is_clear(ADV) is clear
 
 
 @pytest.mark.parametrize(
-    ("waits", "usual", "clear"), [(0, 20, False), (10, 20, True), (10, 25, False)],
-    ids=["of the step", "without waits for a CPU", "of the expected step"],
+    ("waits", "tests", "usual", "clear"),
+    [(0, 0, 20, False), (10, 0, 20, True), (0, 10, 20, True), (10, 0, 25, False)],
+    ids=["of the step", "without waits for a CPU", "without validation", "of the expected step"],
 )  # fmt: skip
-def test_a_clear_excess_is_a_share_of_the_work_of_a_step(waits: int, usual: float, clear: bool) -> None:
+def test_a_clear_excess_is_a_share_of_the_work_of_a_step(waits: int, tests: int, usual: float, clear: bool) -> None:
     """An excess of 7 in a step of 30."""
-    times = StepTimes(30, {ADV: 7, UPDATE: 23 - waits, CPU_WAIT: waits}, {}, {})
+    times = StepTimes(30, {ADV: 7, UPDATE: 23 - waits - tests, CPU_WAIT: waits, TEST: tests}, {}, {})
     comparison = causes._Comparison(times, (), WHO)
-    middles = {ADV: (0, 0.5), UPDATE: (usual, 1), CPU_WAIT: (90, 1)}
-    vars(comparison).update(usual_times=middles, excesses={ADV: 7})
+    middles = {ADV: (0, 0.5), UPDATE: (usual, 1), CPU_WAIT: (90, 1), TEST: (90, 1)}
+    vars(comparison).update(usual_times=middles, excesses={ADV: 7}, incomparable={"testing"})
     assert comparison._is_clear(ADV) is clear
 
 
@@ -512,7 +529,8 @@ def test_the_delay_of_one_rank_is_clear(late: float | None, usual: float, others
     delays: Mapping[Activity, Mapping[int, int]] = {activity: {1: 1, 2: round(late * S)}} if late else {}
     neighbours = [(at, StepTimes(1, {}, {activity: {2: round((usual if at else 4) * S)}}, {})) for at in range(others)]
     comparison = causes._Comparison(StepTimes(30 * S, {activity: 30 * S}, delays, {}), neighbours, WHO)
-    vars(comparison).update(usual_times={activity: (21 * S, 8 * S)}, excesses={activity: 9 * S})
+    times = {activity: (21 * S, 8 * S)}
+    vars(comparison).update(usual_times=times, excesses={activity: 9 * S}, incomparable=frozenset())
     assert comparison._is_clear(activity) is clear
     vars(comparison).update(excesses={activity: 4.4 * S})
     assert not comparison._is_clear(activity)
