@@ -275,9 +275,11 @@ def _with_waits_of_decode_steps(step: StepTimes, others: Sequence[tuple[int, Ste
 
 def _with_waits_of_validation(step: StepTimes) -> StepTimes:
     """Return ``step`` with the waits for a CPU during validation as parts of it: nothing there is compared."""
-    waits = {activity: waits for activity, waits in step.cpu_waits.items() if activity.phase in VALIDATING}
-    others = {activity: waits for activity, waits in step.cpu_waits.items() if activity not in waits}
-    return replace(_with_waits_as_work(step, waits), cpu_waits=others)
+    validating, others = (
+        {activity: waits for activity, waits in step.cpu_waits.items() if (activity.phase in VALIDATING) is during}
+        for during in (True, False)
+    )
+    return replace(_with_waits_as_work(step, validating), cpu_waits=others)
 
 
 def _with_waits_as_work(step: StepTimes, waits: Mapping[Activity, Mapping[int | None, int]]) -> StepTimes:

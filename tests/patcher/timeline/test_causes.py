@@ -227,6 +227,22 @@ def test_additional_decode_steps_bring_their_waits_for_a_cpu(count: int, cause: 
     assert (limits.what, round(limits.excess_seconds, 1)) == cause
 
 
+@pytest.mark.parametrize("count", [100, 300])
+def test_additional_decode_steps_do_not_bring_waits_of_validation(count: int) -> None:
+    """The last step validates, and waits for 3 s meanwhile and for 1 s in its rollout."""
+    validated = DECODE._replace(phase="testing")
+    usual = [replace(step(more={CPU_WAIT: 1, ADV: 1}), amounts=Amounts(100 + at % 3, 1)) for at in range(12)]
+    slow = replace(
+        step(more={CPU_WAIT: 4, validated: 1, ADV: 3}), cpu_waits={validated: {3: 3 * S}}, amounts=Amounts(count, 1)
+    )
+    slow = replace(slow, by_process={**slow.by_process, CPU_WAIT: {3: 4 * S}, validated: {3: S}})
+    found = verdicts([step(), *usual, slow], WHO)[-1]
+    assert [part.seconds for part in found.beside] == [4.0]
+    assert found.limited_by is not None
+    assert found.limited_by.what == "adv"
+    assert not any(cause.what == CPU_WAIT.what for cause in found.also)
+
+
 @pytest.mark.parametrize(("phase", "cause"), [("testing", ADV.what), ("gen", CPU_WAIT.what)])
 def test_waits_for_a_cpu_during_validation_are_no_cause(phase: str, cause: str) -> None:
     """Only the last step validates, and waits for 3 s while it does."""
