@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
@@ -91,7 +92,31 @@ def _lasting_change(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -
 
 def _change_point(values: Sequence[float]) -> int:
     """Return the index from which on ``values`` differ most clearly from those before."""
-    return min(range(1, len(values)), key=lambda at: _deviations(values[:at]) + _deviations(values[at:]))
+    before, after = _running_deviations(values), _running_deviations(values[::-1])[::-1]
+    return min(range(1, len(values)), key=lambda at: before[at - 1] + after[at])
+
+
+def _running_deviations(values: Sequence[float]) -> list[float]:
+    """Return the sum of the absolute deviations from their median of the values up to each of ``values``.
+
+    The lower half is a heap of negative values, so both medians are at the front; sorting each time takes too long.
+    """
+    lower, upper = list[float](), list[float]()
+    of_lower = of_upper = 0.0
+    sums = list[float]()
+    for value in values:
+        largest = -heapq.heappushpop(lower, -value)
+        of_lower += value - largest
+        heapq.heappush(upper, largest)
+        of_upper += largest
+        if len(upper) > len(lower):
+            smallest = heapq.heappop(upper)
+            heapq.heappush(lower, -smallest)
+            of_lower += smallest
+            of_upper -= smallest
+        odd = len(lower) - len(upper)
+        sums.append(of_upper - of_lower - odd * lower[0])
+    return sums
 
 
 def _is_at_once(values: Sequence[float], at: int) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from patcher.timeline import trends
 from patcher.timeline.causes import Activity, StepTimes
 from patcher.timeline.model import Cause, Driver, Part, TrainingStep, Trend
 from patcher.timeline.shares import Amounts
@@ -176,3 +177,9 @@ def test_a_lasting_change_is_told_with_its_first_step(lost: Sequence[float], sin
 def test_a_change_that_other_parts_make_up_for_is_not_told(made_up: float, since: int | None) -> None:
     found = changed([0.0] * 20 + [1.2] * 21, made_up)
     assert (found and found.since) == since
+
+
+@pytest.mark.parametrize("values", [[3.0], [3, 1, 2], [5, 5, 1, 9], [-1, 4, 4, 0, 2.5, 7, -3], [*range(9, 0, -1)]])
+def test_deviations_from_the_median_are_summed_value_by_value(values: list[float]) -> None:
+    expected = [trends._deviations(values[: at + 1]) for at in range(len(values))]
+    assert trends._running_deviations(values) == pytest.approx(expected)
