@@ -39,10 +39,28 @@ SPREADS = 4
 STEP_SPREADS = 3
 """Multiple of the usual spread of whole steps by which a step and a cause must exceed the typical step."""
 
-CLEAR = ((12, 0.3), (100, 0.2))
-"""Multiples of an activity's usual spread, each with a share of the step.
 
-An activity that exceeds the typical step by both stands out even if steps vary much.
+class Clear(NamedTuple):
+    """Multiple of an activity's usual spread, a share of the step, and how many other steps the spread must come from.
+
+    An activity that exceeds the typical step by both stands out even if whole steps vary much.
+    """
+
+    spreads: float
+    share: float
+    others: int = 0
+
+
+CLEAR = (Clear(12, 0.3), Clear(100, 0.2), Clear(25, 0.2, 12), Clear(50, 0.12, 12))
+"""The spread of few steps may be small by chance, so the last two need twelve of them."""
+
+FEWEST_FOR_DELAYS = 12
+"""Steps to compare with, below which the usual delays of a rank are not known."""
+
+LATE_SPREADS, LATE_SHARE = 4, 0.15
+"""Multiple of a rank's usual delay, which nine tenths of the other steps stay below, and share of the step.
+
+A rank that is later than the other ranks by both stands out even if whole steps vary much.
 """
 
 SHARE = 0.05
@@ -201,6 +219,7 @@ def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> li
     process, by its index.
     """
     neighbours = [_steps_to_compare(len(steps), at) for at in range(len(steps))]
+    steps = [_with_waits_of_validation(step) for step in steps]
     steps = [
         _with_waits_of_decode_steps(step, [(other - at, steps[other]) for other in neighbours[at]])
         for at, step in enumerate(steps)
@@ -243,14 +262,36 @@ def _with_waits_of_decode_steps(step: StepTimes, others: Sequence[tuple[int, Ste
     usual = _usual_decode_steps(step, others)
     if usual is None:
         return step
+    share = 1 - usual / step.amounts.decode_steps
+    return _with_waits_as_work(
+        step,
+        {
+            activity: {process: round(share * us) for process, us in waits.items()}
+            for activity, waits in step.cpu_waits.items()
+            if _is_decode(activity)
+        },
+    )
+
+
+def _with_waits_of_validation(step: StepTimes) -> StepTimes:
+    """Return ``step`` with the waits for a CPU during validation as parts of it: nothing there is compared."""
+    validating, others = (
+        {activity: waits for activity, waits in step.cpu_waits.items() if (activity.phase in VALIDATING) is during}
+        for during in (True, False)
+    )
+    return replace(_with_waits_as_work(step, validating), cpu_waits=others)
+
+
+def _with_waits_as_work(step: StepTimes, waits: Mapping[Activity, Mapping[int | None, int]]) -> StepTimes:
+    """Return ``step`` with some of its waits for a CPU as times of the activities that waited.
+
+    ``waits`` has the microseconds by activity and process.
+    """
     us = dict(step.us)
     by_process = {activity: dict(shares) for activity, shares in step.by_process.items()}
-    for activity, waits in step.cpu_waits.items():
-        if not _is_decode(activity):
-            continue
-        for process, waited in waits.items():
-            moved = round((1 - usual / step.amounts.decode_steps) * waited)
-            for changed, change in ((activity, moved), (CPU_WAIT, -moved)):
+    for activity, by_waiting in waits.items():
+        for process, waited in by_waiting.items():
+            for changed, change in ((activity, waited), (CPU_WAIT, -waited)):
                 us[changed] += change
                 by_process[changed][process] += change
     return replace(step, us=us, by_process=by_process)
@@ -399,7 +440,7 @@ class _Comparison:
         if not standing or longer < LEAST * self.excesses[standing[0]]:
             return TYPICAL, Text("the step took no longer than the others"), ()
         activity, excess = standing[0], self.excesses[standing[0]]
-        if excess < SINGLE * longer:
+        if excess < SINGLE * (longer - self._additional_wait(activity)):
             why = Text(
                 "no single cause: {activity} accounts for only {seconds:.2f} s of the {excess:.2f} s by which this step"
                 " took longer than expected",
@@ -425,23 +466,55 @@ class _Comparison:
         is_hidden = longer < MOSTLY * excess and excess - longer > least
         return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
-    def _is_clear(self, activity: Activity) -> bool:
-        """Tell whether an activity's excess is no chance: over 12 standard deviations, and over 30 % of the step.
+    def _additional_wait(self, activity: Activity) -> float:
+        """Return by how many microseconds the step waited longer for a CPU than usual, 0 if ``activity`` is that wait.
 
-        Over 100 standard deviations, 20 % of the step suffice.
+        Such waits are known, so they do not count as time that nobody can explain.
+        """
+        usual = self.usual_times.get(CPU_WAIT)
+        return max(self.step.us[CPU_WAIT] - usual[0], 0) if usual and activity != CPU_WAIT else 0
+
+    def _is_clear(self, activity: Activity) -> bool:
+        """Tell whether an activity's excess is no chance, by one of the rows of `CLEAR` or the delay of one rank.
+
+        Its share is that of the step without waits for a CPU and phases that cannot be compared, or of the expected
+        step if that is longer.
         """
         excess, spread = self.excesses[activity], self.usual_times[activity][1]
-        return any(excess > max(spreads * spread, share * self.step.total) for spreads, share in CLEAR)
+        compared = [other for other in self.usual_times if other != CPU_WAIT and other.phase not in self.incomparable]
+        expected = sum(self.usual_times[other][0] for other in compared)
+        worked = max(sum(self.step.us[other] for other in compared), expected)
+        return self._is_delay_of_one_rank(activity, worked) or any(
+            excess > max(clear.spreads * spread, clear.share * worked)
+            for clear in CLEAR
+            if len(self.others) >= clear.others
+        )
+
+    def _is_delay_of_one_rank(self, activity: Activity, worked: float) -> bool:
+        """Tell whether one trainer rank alone was much later than usual during ``activity``, which took longer by that.
+
+        Ranks do the same at the same time, so more work or a busy machine makes them later than each other by little.
+        ``worked`` is the length of the step without waits for a CPU, in microseconds.
+        """
+        late = self.step.late.get(activity, {})
+        last = max(late, key=lambda process: late[process], default=None)
+        if activity.role != "trainer" or last is None or len(self.others) < FEWEST_FOR_DELAYS:
+            return False
+        usual = sorted(other.late.get(activity, {}).get(last, 0) for _, other in self.others)
+        return min(late[last], self.excesses[activity]) > max(
+            LATE_SPREADS * usual[len(usual) * 9 // 10], LATE_SHARE * worked
+        )
 
     def _slower_together(self, activity: Activity) -> Sequence[str]:
         """Return names of roles that took clearly longer than usual in the phase of ``activity``, largest excess first.
 
         () if they are fewer than three, or if the roles other than the activity's own have less than a quarter of its
-        excess.
+        excess. Decoding that took longer because of more decode steps was not slower, so it does not count.
         """
         excesses = Counter[str]()
         for other, excess in self.excesses.items():
-            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch"):
+            is_more_work = bool(self._explain_by_decode_steps(other))
+            if other.phase == activity.phase and other.role not in ("unrecorded", "rlpatch") and not is_more_work:
                 excesses[other.role] += round(excess)
         beside = excesses.total() - excesses[activity.role]
         if len(excesses) < TOGETHER or beside < BESIDE * self.excesses[activity]:

@@ -317,7 +317,8 @@ class Trend:
     """Change of the steps over a run: median seconds of the first and the last third, without single slow steps.
 
     ``first`` and ``last`` are the first and last number of these steps. ``parts`` have the changes of activities in
-    seconds, the largest first.
+    seconds, the largest first. If a part changes at once and for good, the two parts of the run are those before and
+    from ``since`` on, which is the number of a step; else it is None.
     """
 
     first: tuple[int, int]
@@ -326,6 +327,7 @@ class Trend:
     after_seconds: float
     parts: tuple[Part, ...]
     drivers: tuple[Driver, ...]
+    since: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

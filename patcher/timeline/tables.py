@@ -11,7 +11,7 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.table import COUNT, LABEL, Column, Shown, Table, Unit
 from patcher.timeline import memory_tables
 from patcher.timeline.lengths import brief, seconds, share
-from patcher.timeline.model import OVERLAP, ROLES, RunTimeline, TrainingStep, Trend
+from patcher.timeline.model import OVERLAP, ROLES, Cause, RunTimeline, TrainingStep, Trend
 
 SHARED = ("driver", "trainer", "engine")
 """Roles whose busy shares the terminal shows; the page and CSV show all."""
@@ -41,17 +41,24 @@ def of_run(run: RunTimeline) -> Iterator[tuple[Mapping[str, object], Table]]:
 def verdict(step: TrainingStep) -> str:
     """Return a short text on what limited a step: the cause with its excess, or the verdict if there is no cause.
 
-    The warm-up, and phases that are not compared with other steps, are named, too.
+    A lack of CPUs accuses no process, so the next cause follows it. The warm-up, and phases that are not compared with
+    other steps, are named, too.
     """
     cause = step.limited_by
     limit = step.verdict
     if cause is not None:
-        limit = Text("{cause} +{excess} s", cause=cause.label, excess=brief(cause.excess_seconds))
+        limit = _excess(cause)
+        if cause.role == "host" and step.also:
+            limit = Text("{cause}; also {other}", cause=limit, other=_excess(step.also[0]))
     for phase in step.beside:
         limit = Text(
             "{cause}; {phase} ({seconds} s) not compared", cause=limit, phase=phase.name, seconds=brief(phase.seconds)
         )
     return Text("{cause}, including warm-up", limit) if step.warm_up else limit
+
+
+def _excess(cause: Cause) -> Text:
+    return Text("{cause} +{excess} s", cause=cause.label, excess=brief(cause.excess_seconds))
 
 
 def staleness(run: RunTimeline) -> float | None:
@@ -61,7 +68,18 @@ def staleness(run: RunTimeline) -> float | None:
 
 
 def trend(change: Trend) -> Text:
-    """Return a text with the median seconds of the first third of the steps and of the last third."""
+    """Return a text with the median seconds of the first third of the steps and of the last third.
+
+    Of a change at once, these are the steps before and after it.
+    """
+    if change.since is not None:
+        return Text(
+            "trend: from step {since} on, a step takes {after} s instead of {before} s (medians): one lasting change,"
+            " not single slow steps",
+            since=change.since,
+            before=brief(change.before_seconds),
+            after=brief(change.after_seconds),
+        )
     return Text(
         "trend: {before} s in steps {first} to {before_last}, {after} s in steps {after_first} to {last} (medians;"
         " single slow steps left out)",

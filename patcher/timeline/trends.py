@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
@@ -29,19 +30,28 @@ CORRELATED = 0.5
 
 PARTS = 3
 
+FEWEST_SIDE = 5
+"""Fewest steps before and after a lasting change."""
+
+AT_ONCE = 0.5
+"""Share of the deviations from a line, and from one median, that two medians must leave to be a lasting change."""
+
 
 def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | None:
     """Return how the length of the steps changes from their first to their last third; None if it hardly does.
 
     The change must be beyond chance and above 10 %. The first step is left out, and with fewer than twelve others the
-    result is None. Excesses of single steps, and phases that most steps lack, do not count. ``paths`` has the sums of
-    each step's critical path.
+    result is None. Excesses of single steps, and phases that most steps lack, do not count. If a part of the steps
+    changes at once and for good, the steps before and after that are compared instead. ``paths`` has the sums of each
+    step's critical path.
     """
     steps, paths = steps[1:], paths[1:]
     third = len(steps) // 3
     lengths = [_regular(step) for step in steps]
     if len(steps) < FEWEST:
         return None
+    if at_once := _lasting_change(steps, paths):
+        return at_once
     before, after = _median_of_thirds(lengths)
     _, spread = expected_and_spread([*enumerate(lengths)])
     error = ERRORS * MEDIAN_ERROR * sqrt(2 / third) * spread
@@ -50,31 +60,117 @@ def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | 
         return None
     return Trend(
         (steps[0].step, steps[third - 1].step), (steps[-third].step, steps[-1].step), round(before, 6), round(after, 6),
-        _changed_activities(paths, change), tuple(_related_quantities(paths, lengths)),
+        _changed_activities(paths, change, third, third),
+        tuple(_related_quantities(paths, lengths)),
     )  # fmt: skip
+
+
+def _lasting_change(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | None:
+    """Return the trend of steps of which a part takes longer or shorter from one step on; None if none does.
+
+    The part must change by 10 % of the steps before, and they must become longer or shorter by half of that. ``paths``
+    has the sums of each step's critical path.
+    """
+    lengths = [_without_rare_phases(step) for step in steps]
+    changes = []
+    for key in {key for path in paths for key in path.us}:
+        values = [path.us.get(key, 0) / 1e6 for path in paths]
+        at = _change_point(values)
+        changes.append((statistics.median(values[at:]) - statistics.median(values[:at]), at, values))
+    for change, at, values in sorted(changes, key=lambda found: -abs(found[0])):
+        before, after = statistics.median(lengths[:at]), statistics.median(lengths[at:])
+        if abs(change) <= SHARE * before:
+            return None
+        if (after - before) / change >= AT_ONCE and _is_at_once(values, at):
+            return Trend(
+                (steps[0].step, steps[at - 1].step), (steps[at].step, steps[-1].step), round(before, 6),
+                round(after, 6), _changed_activities(paths, after - before, at, len(paths) - at),
+                tuple(_related_quantities(paths, lengths)), steps[at].step,
+            )  # fmt: skip
+    return None
+
+
+def _change_point(values: Sequence[float]) -> int:
+    """Return the index from which on ``values`` differ most clearly from those before."""
+    before, after = _running_deviations(values), _running_deviations(values[::-1])[::-1]
+    return min(range(1, len(values)), key=lambda at: before[at - 1] + after[at])
+
+
+def _running_deviations(values: Sequence[float]) -> list[float]:
+    """Return the sum of the absolute deviations from their median of the values up to each of ``values``.
+
+    The lower half is a heap of negative values, so both medians are at the front; sorting each time takes too long.
+    """
+    lower, upper = list[float](), list[float]()
+    of_lower = of_upper = 0.0
+    sums = list[float]()
+    for value in values:
+        largest = -heapq.heappushpop(lower, -value)
+        of_lower += value - largest
+        heapq.heappush(upper, largest)
+        of_upper += largest
+        if len(upper) > len(lower):
+            smallest = heapq.heappop(upper)
+            heapq.heappush(lower, -smallest)
+            of_lower += smallest
+            of_upper -= smallest
+        odd = len(lower) - len(upper)
+        sums.append(of_upper - of_lower - odd * lower[0])
+    return sums
+
+
+def _is_at_once(values: Sequence[float], at: int) -> bool:
+    """Tell whether ``values`` change at index ``at``, rather than gradually, for some time, or by chance.
+
+    False with fewer than five values before or after that.
+    """
+    if min(at, len(values) - at) < FEWEST_SIDE:
+        return False
+    third = len(values) // 3
+    before, after = _median_of_thirds(values)
+    slope = (after - before) / (len(values) - third)
+    line = _deviations([value - slope * index for index, value in enumerate(values)])
+    return _deviations(values[:at]) + _deviations(values[at:]) <= AT_ONCE * min(line, _deviations(values))
+
+
+def _deviations(values: Sequence[float]) -> float:
+    """Return the sum of the absolute deviations of ``values`` from their median."""
+    middle = statistics.median(values)
+    return sum(abs(value - middle) for value in values)
 
 
 def _regular(step: TrainingStep) -> float:
     """Return the seconds of a step without the excess of its causes and without phases that most steps lack."""
     causes = sum(cause.excess_seconds for cause in (step.limited_by, *step.also) if cause)
-    return step.seconds - causes - sum(phase.seconds for phase in step.beside)
+    return _without_rare_phases(step) - causes
+
+
+def _without_rare_phases(step: TrainingStep) -> float:
+    """Return the seconds of a step without phases that most steps lack."""
+    return step.seconds - sum(phase.seconds for phase in step.beside)
 
 
 def _median_of_thirds(values: Sequence[float]) -> tuple[float, float]:
     """Return the median of the first and of the last third of ``values``."""
     third = len(values) // 3
-    return statistics.median(values[:third]), statistics.median(values[-third:])
+    return _medians(values, third, third)
 
 
-def _changed_activities(paths: Sequence[StepTimes], change: float) -> tuple[Part, ...]:
-    """Return up to three activities, with the seconds that they changed from the first to the last third of the steps.
+def _medians(values: Sequence[float], first: int, last: int) -> tuple[float, float]:
+    """Return the median of the ``first`` and of the ``last`` so many of ``values``."""
+    return statistics.median(values[:first]), statistics.median(values[-last:])
 
-    ``change`` is that of the steps' length in seconds. Each activity changed in the same direction, by at least a tenth
-    of it; the largest comes first. ``paths`` has the sums of each step's critical path.
+
+def _changed_activities(paths: Sequence[StepTimes], change: float, first: int, last: int) -> tuple[Part, ...]:
+    """Return up to three activities, with the seconds that they changed from the first to the last steps.
+
+    ``first`` and ``last`` count these steps. ``change`` is that of the steps' length in seconds. Each activity changed
+    in the same direction, by at least a tenth of it; the largest comes first. ``paths`` has the sums of each step's
+    critical path.
     """
     parts = []
     for key in {key for path in paths for key in path.us}:
-        before, after = _median_of_thirds([path.us.get(key, 0) for path in paths])
+        before, after = _medians([path.us.get(key, 0) for path in paths], first, last)
         if (after - before) / 1e6 / change >= SHARE:
             parts.append(Part(doing(label(key.role, None, None), key.what, key.phase), seconds(after - before)))
     return tuple(sorted(parts, key=lambda part: -abs(part.seconds))[:PARTS])

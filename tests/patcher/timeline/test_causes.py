@@ -162,9 +162,9 @@ def test_the_second_cause_of_a_step_is_kept() -> None:
 
 def test_an_excess_within_the_variation_of_whole_steps_is_none() -> None:
     """The update varies by seconds, so that two more in the advantage say nothing."""
-    usual = [step(update=2 + at * 7 % 5, more={ADV: 1}) for at in range(20)]
+    usual = [step(update=2 + at * 7 % 5, more={ADV: 1 + at % 3 / 20}) for at in range(20)]
     assert judged(*usual, step(update=4, more={ADV: 3}))[:2] == ("typical", None)
-    assert judged(*usual, step(update=4, more={ADV: 9}))[:2] == ("limited", ("adv", None, 8.0))
+    assert judged(*usual, step(update=4, more={ADV: 9}))[:2] == ("limited", ("adv", None, 7.95))
 
 
 def test_validation_is_no_cause_but_is_said() -> None:
@@ -199,7 +199,7 @@ def test_a_step_is_compared_with_what_is_usual_at_its_place() -> None:
 @pytest.mark.parametrize(("count", "verdict"), [(400, "limited"), (110, "typical")])
 def test_more_decode_steps_count_where_times_vary(count: int, verdict: str) -> None:
     usual = [
-        replace(step(update=2 + (at % 7) / 4, decode=1 + (at % 3) / 100), amounts=Amounts(100 + at % 2, 1_000))
+        replace(step(update=2 + (at % 7) / 4, decode=1 + (at % 3) / 20), amounts=Amounts(100 + at % 2, 1_000))
         for at in range(20)
     ]
     found = verdicts([*usual, replace(step(update=2, decode=2.2), amounts=Amounts(count, 1_000))], WHO)[-1]
@@ -225,6 +225,55 @@ def test_additional_decode_steps_bring_their_waits_for_a_cpu(count: int, cause: 
     limits = verdicts([step(), *usual, slow], WHO)[-1].limited_by
     assert limits is not None
     assert (limits.what, round(limits.excess_seconds, 1)) == cause
+
+
+@pytest.mark.parametrize("count", [100, 300])
+def test_additional_decode_steps_do_not_bring_waits_of_validation(count: int) -> None:
+    """The last step validates, and waits for 3 s meanwhile and for 1 s in its rollout."""
+    validated = DECODE._replace(phase="testing")
+    usual = [replace(step(more={CPU_WAIT: 1, ADV: 1}), amounts=Amounts(100 + at % 3, 1)) for at in range(12)]
+    slow = replace(
+        step(more={CPU_WAIT: 4, validated: 1, ADV: 3}), cpu_waits={validated: {3: 3 * S}}, amounts=Amounts(count, 1)
+    )
+    slow = replace(slow, by_process={**slow.by_process, CPU_WAIT: {3: 4 * S}, validated: {3: S}})
+    found = verdicts([step(), *usual, slow], WHO)[-1]
+    assert [part.seconds for part in found.beside] == [4.0]
+    assert found.limited_by is not None
+    assert found.limited_by.what == "adv"
+    assert not any(cause.what == CPU_WAIT.what for cause in found.also)
+
+
+@pytest.mark.parametrize(("phase", "cause"), [("testing", ADV.what), ("gen", CPU_WAIT.what)])
+def test_waits_for_a_cpu_during_validation_are_no_cause(phase: str, cause: str) -> None:
+    """Only the last step validates, and waits for 3 s while it does."""
+    usual = [step(more={CPU_WAIT: 0.5, ADV: 1}) for _ in range(12)]
+    decode = DECODE._replace(phase=phase)
+    slow = step(more={CPU_WAIT: 3.5, ADV: 3, Activity("driver", "phase", "testing", "testing"): 1, decode: 5})
+    slow = replace(
+        slow,
+        cpu_waits={decode: {3: 3 * S}},
+        by_process={**slow.by_process, CPU_WAIT: {3: 3_500_000}, decode: {3: 5 * S}},
+    )
+    found = verdicts([step(), *usual, slow], WHO)[-1]
+    assert found.limited_by is not None
+    assert (found.limited_by.what, [part.seconds for part in found.beside]) == (
+        cause,
+        [9.0 if phase == "testing" else 1.0],
+    )
+
+
+@pytest.mark.parametrize(
+    ("waits", "lost", "verdict"), [(6, 0, "limited"), (1, 0.2, "several"), (6, 0.2, "several"), (6, 0.1, "limited")]
+)
+def test_a_cause_need_not_explain_waits_for_a_cpu(waits: float, lost: float, verdict: str) -> None:
+    """The waits vary by seconds, so they are no cause; nor are twenty parts that each take a little longer."""
+    parts = [Activity("driver", "phase", str(number), "gen") for number in range(20)]
+    usual = [step(more={ADV: 1, CPU_WAIT: at * 7 % 5, **dict.fromkeys(parts, 0)}) for at in range(20)]
+    slow = verdicts([*usual, step(more={ADV: 2, CPU_WAIT: waits, **dict.fromkeys(parts, lost)})], WHO)[-1]
+    assert (slow.verdict, slow.limited_by and slow.limited_by.what) == (
+        verdict,
+        "adv" if verdict == "limited" else None,
+    )
 
 
 def test_waits_for_a_cpu_are_summed_by_activity_and_process() -> None:
@@ -434,24 +483,73 @@ def test_nobody_is_accused_if_several_roles_are_slower_at_once(server: float, dr
     assert (slow.limited_by is None) == (verdict == "several")
 
 
+@pytest.mark.parametrize(("count", "verdict"), [(100, "several"), (300, "limited")])
+def test_decoding_with_more_decode_steps_is_not_slower_together_with_others(count: int, verdict: str) -> None:
+    """An answer is long and the agent loop stops: the machine is not overloaded."""
+    more = {Activity("server", "serve", "generate", "gen"): 1, Activity("agent", "trajectory", "trajectory", "gen"): 3}
+    usual = [replace(one, amounts=Amounts(100 + at % 2, 1)) for at, one in enumerate(USUAL)]
+    slow = verdicts([*usual, replace(step(decode=9, more=more), amounts=Amounts(count, 1))], WHO)[-1]
+    assert (slow.verdict, slow.limited_by and slow.limited_by.what) == (verdict, "decode" if count == 300 else None)
+
+
 def test_roles_that_are_slower_in_other_phases_are_not_slower_together() -> None:
     more = {Activity("server", "serve", "generate", "other"): 0.5, Activity("driver", "phase", "adv", "adv"): 0.6}
     assert verdicts([*USUAL, step(decode=9, more=more)], WHO)[-1].verdict == "limited"
 
 
 @pytest.mark.parametrize(
-    ("excess", "spread", "total", "clear"),
+    ("excess", "spread", "total", "others", "clear"),
     [
-        (12, 1, 30, False), (13, 1, 30, True), (9, 0.1, 30, False), (9.1, 0.1, 30, True), (31, 2.6, 30, False),
-        (6, 0, 30, False), (6.1, 0.06, 30, True), (6.1, 0.07, 30, False),
+        (12, 1, 30, 0, False), (13, 1, 30, 0, True), (9, 0.1, 30, 0, False), (9.1, 0.1, 30, 0, True), (31, 2.6, 30, 0, False),
+        (6, 0, 30, 0, False), (6.1, 0.06, 30, 0, True), (6.1, 0.07, 30, 0, False),
+        (6.1, 0.24, 30, 12, True), (6.1, 0.25, 30, 12, False), (6.1, 0.24, 30, 11, False), (5.9, 0.13, 30, 12, False),
+        (3.7, 0.07, 30, 12, True), (3.7, 0.08, 30, 12, False), (3.5, 0, 30, 12, False), (3.7, 0.07, 30, 11, False),
     ],
 )  # fmt: skip
 def test_an_excess_of_many_spreads_and_a_share_of_the_step_is_clear(
-    excess: float, spread: float, total: int, clear: bool
+    excess: float, spread: float, total: int, others: int, clear: bool
 ) -> None:
-    comparison = causes._Comparison(StepTimes(total, {ADV: total}, {}, {}), (), WHO)
-    vars(comparison).update(usual_times={ADV: (total - excess, spread)}, excesses={ADV: excess})
+    neighbours = [(at, step()) for at in range(others)]
+    comparison = causes._Comparison(StepTimes(total, {ADV: total}, {}, {}), neighbours, WHO)
+    vars(comparison).update(
+        usual_times={ADV: (total - excess, spread)}, excesses={ADV: excess}, incomparable=frozenset()
+    )
     assert comparison._is_clear(ADV) is clear
+
+
+@pytest.mark.parametrize(
+    ("waits", "tests", "usual", "clear"),
+    [(0, 0, 20, False), (10, 0, 20, True), (0, 10, 20, True), (10, 0, 25, False)],
+    ids=["of the step", "without waits for a CPU", "without validation", "of the expected step"],
+)  # fmt: skip
+def test_a_clear_excess_is_a_share_of_the_work_of_a_step(waits: int, tests: int, usual: float, clear: bool) -> None:
+    """An excess of 7 in a step of 30."""
+    times = StepTimes(30, {ADV: 7, UPDATE: 23 - waits - tests, CPU_WAIT: waits, TEST: tests}, {}, {})
+    comparison = causes._Comparison(times, (), WHO)
+    middles = {ADV: (0, 0.5), UPDATE: (usual, 1), CPU_WAIT: (90, 1), TEST: (90, 1)}
+    vars(comparison).update(usual_times=middles, excesses={ADV: 7}, incomparable={"testing"})
+    assert comparison._is_clear(ADV) is clear
+
+
+@pytest.mark.parametrize(
+    ("late", "usual", "others", "role", "clear"),
+    [
+        (4.6, 1.1, 12, "trainer", True), (4.4, 0, 12, "trainer", False), (4.6, 1.2, 12, "trainer", False),
+        (4.6, 0, 11, "trainer", False), (4.6, 0, 12, "engine", False), (None, 0, 12, "trainer", False),
+    ],
+    ids=["late", "too short", "always late", "few other steps", "no trainer", "none is late"],
+)  # fmt: skip
+def test_the_delay_of_one_rank_is_clear(late: float | None, usual: float, others: int, role: str, clear: bool) -> None:
+    """All ranks take longer by 9 of 30, which they vary by; one rank in ten steps is later than the usual delay."""
+    activity = UPDATE._replace(role=role)
+    delays: Mapping[Activity, Mapping[int, int]] = {activity: {1: 1, 2: round(late * S)}} if late else {}
+    neighbours = [(at, StepTimes(1, {}, {activity: {2: round((usual if at else 4) * S)}}, {})) for at in range(others)]
+    comparison = causes._Comparison(StepTimes(30 * S, {activity: 30 * S}, delays, {}), neighbours, WHO)
+    times = {activity: (21 * S, 8 * S)}
+    vars(comparison).update(usual_times=times, excesses={activity: 9 * S}, incomparable=frozenset())
+    assert comparison._is_clear(activity) is clear
+    vars(comparison).update(excesses={activity: 4.4 * S})
+    assert not comparison._is_clear(activity)
 
 
 @pytest.mark.parametrize(

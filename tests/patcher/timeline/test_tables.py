@@ -13,6 +13,7 @@ from patcher.timeline.model import (
     BALANCE,
     FREE_SYNC,
     NO_TAIL,
+    Cause,
     Clock,
     Driver,
     IdleReason,
@@ -59,6 +60,17 @@ def test_steps_have_their_times_shares_and_counts(run: RunTimeline) -> None:
         tables.verdict(replace(run.steps[4], beside=(Part("testing", 0.25),)))
         == "typical; testing (0.250 s) not compared"
     )
+
+
+def test_the_next_cause_follows_a_lack_of_cpus(run: RunTimeline) -> None:
+    slow = run.steps[3]
+    host = Cause("host", None, None, "waiting for a free CPU", "", 3, 2, "cpu-wait")
+    assert slow.limited_by is not None
+    cause = "trainer, rank 1: micro-batch in update_actor +0.300 s"
+    assert tables.verdict(replace(slow, limited_by=host)) == "host: waiting for a free CPU +2.00 s"
+    both = tables.verdict(replace(slow, limited_by=host, also=(slow.limited_by, host)))
+    assert both == f"host: waiting for a free CPU +2.00 s; also {cause}"
+    assert tables.verdict(replace(slow, also=(host,))) == cause
 
 
 def test_seconds_are_a_dash_where_there_are_none() -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from patcher.timeline import trends
 from patcher.timeline.causes import Activity, StepTimes
 from patcher.timeline.model import Cause, Driver, Part, TrainingStep, Trend
 from patcher.timeline.shares import Amounts
@@ -130,3 +132,54 @@ def test_phases_beside_are_taken_out_before_steps_are_compared(beside: float) ->
     longer = replace(usual, seconds=8, beside=(Part("testing", beside),))
     path = StepTimes(5_000_000, {UPDATE: 5_000_000}, {}, {})
     assert (trend([*[usual] * 16, *[longer] * 15], [path] * 31) is None) == (beside == 3)
+
+
+def changed(lost: Sequence[float], made_up: float = 0.0) -> Trend | None:
+    """Return the trend of steps of 5 s and ``lost`` seconds, of which the decoding makes up for a share.
+
+    The decoding varies.
+    """
+    lose = Activity("driver", "phase", "adv", "adv")
+    steps, paths = [], []
+    for at, more in enumerate(lost):
+        us = {
+            UPDATE: 3_000_000,
+            DECODE: round((2 + 0.1 * (at * 7 % 5 - 2) - made_up * more) * 1e6),
+            lose: round(more * 1e6),
+        }
+        seconds = sum(us.values()) / 1e6
+        cause = Cause("driver", None, None, "adv", "adv", more, more, "phase") if more > 2 else None
+        paths.append(StepTimes(sum(us.values()), us, {}, {}))
+        steps.append(TrainingStep(at, 0, 0, seconds, "typical", "", cause, None, (), (), 0, None, 0, (), 0, ()))
+    return trend(steps, paths)
+
+
+@pytest.mark.parametrize(
+    ("lost", "since"),
+    [
+        ([0.0] * 31 + [1.0] * 10, 31), ([0.0] * 11 + [1.0] * 30, 11), ([1.0] * 20 + [0.0] * 21, 20),
+        ([0.0] * 36 + [3.0] * 5, 36), ([0.0] * 37 + [3.0] * 4, None), ([0.0] * 20 + [0.4] * 21, None),
+        ([0.0] * 15 + [1.0] * 10 + [0.0] * 16, None), ([at / 20 for at in range(41)], None), ([0.0, 2.0, 4.0] * 14, None),
+    ],
+    ids=["late", "early", "shorter", "told as causes of steps", "too few steps", "little", "for some time", "gradually",
+         "now and then"],
+)  # fmt: skip
+def test_a_lasting_change_is_told_with_its_first_step(lost: Sequence[float], since: int | None) -> None:
+    found = changed(lost)
+    assert (found and found.since) == since
+    if found and since:
+        assert (found.first, found.last) == ((1, since - 1), (since, len(lost) - 1))
+        assert [part.name for part in found.parts] == ["driver: adv"]
+        assert found.after_seconds - found.before_seconds == pytest.approx(lost[-1] - lost[0], abs=0.1)
+
+
+@pytest.mark.parametrize(("made_up", "since"), [(0.4, 20), (0.6, None)])
+def test_a_change_that_other_parts_make_up_for_is_not_told(made_up: float, since: int | None) -> None:
+    found = changed([0.0] * 20 + [1.2] * 21, made_up)
+    assert (found and found.since) == since
+
+
+@pytest.mark.parametrize("values", [[3.0], [3, 1, 2], [5, 5, 1, 9], [-1, 4, 4, 0, 2.5, 7, -3], [*range(9, 0, -1)]])
+def test_deviations_from_the_median_are_summed_value_by_value(values: list[float]) -> None:
+    expected = [trends._deviations(values[: at + 1]) for at in range(len(values))]
+    assert trends._running_deviations(values) == pytest.approx(expected)
