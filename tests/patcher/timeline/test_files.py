@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.bombs import write_bomb
 from fixtures.timeline.small import small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import files, runs
@@ -338,10 +339,8 @@ BOMBS = {
 
 
 def bomb(path: Path, piece: bytes, times: int) -> None:
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     head = {"rlpatch timeline": 1, "host": "node0", "boot": "boot0", "pid": 99, "parent": 1}
-    line = json.dumps(head).encode() + b"\n"
-    path.write_bytes(packer.compress(line) + b"".join(packer.compress(piece) for _ in range(times)) + packer.flush())
+    write_bomb(path, json.dumps(head).encode() + b"\n", piece, times)
     assert path.stat().st_size < 1.1 * MB
 
 
