@@ -80,7 +80,8 @@ def choose_windows(
             / rollout.seconds[of_interest].sum()
         )
         candidates = _preferred_starts(apart, of_interest, taken)
-        best = min(candidates, key=lambda start: _mean_variance(information + gains[start], importance))
+        variances = _mean_variances(information + np.stack([gains[start] for start in candidates]), importance)
+        best = candidates[int(np.argmin(variances))]
         chosen.append(best)
         information = information + gains[best]
     return [(start, start + LENGTH) for start in sorted(chosen)]
@@ -96,9 +97,11 @@ def _preferred_starts(starts: Sequence[int], of_interest: NDArray[np.bool_], tak
     return [start for start in inside if not any(start - LENGTH <= at < start + 2 * LENGTH for at in taken)] or inside
 
 
-def _mean_variance(information: Floats, importance: Floats) -> float:
-    """Return the mean variance of the predictions, by the information of the windows chosen so far."""
-    return float(np.trace(np.linalg.solve(information, importance)))
+def _mean_variances(information: Floats, importance: Floats) -> Floats:
+    """Return the mean variance of the predictions for each matrix of ``information``, that of a choice of windows."""
+    # NumPy 1 takes a matrix without the first axis for vectors.
+    variances: Floats = np.trace(np.linalg.solve(information, importance[None]), axis1=1, axis2=2)
+    return variances
 
 
 def load_condition(rollout: Iterations, load: str) -> LoadCondition:

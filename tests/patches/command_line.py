@@ -10,31 +10,36 @@ import marshal
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from click.testing import CliRunner, Result
 
 from fixtures import releases
+from patcher import editing
 from patcher.changes import markers
 from patcher.cli import rlpatch
 from patcher.config import WHOLE
+from patcher.editing import insert
 from patcher.recipe import Recipe, Upstream
 from patcher.targets.target import Project
 from tests.patcher.store.tree import OLD, age, picture
 
-# What a fresh interpreter's import system hands out: the loader's code, without importing the package.
+# What a fresh interpreter's import system hands out: the loader's code, without importing the package; a line a file.
 LOAD = """
-import importlib.machinery as m, pathlib, sys
-path = pathlib.Path(sys.argv[1])
-finder = m.FileFinder(str(path.parent), (m.SourceFileLoader, m.SOURCE_SUFFIXES))
-code = finder.find_spec(path.stem).loader.get_code(path.stem)
+import importlib.machinery as m, os, sys
 def names(code):
     yield from code.co_names + code.co_varnames
     for const in code.co_consts:
         if hasattr(const, "co_names"):
             yield from names(const)
-print(*names(code))
+for path in sys.argv[1:]:
+    folder, name = os.path.split(path)
+    name = name[:-3]
+    finder = m.FileFinder(folder, (m.SourceFileLoader, m.SOURCE_SUFFIXES))
+    print(*names(finder.find_spec(name).loader.get_code(name)))
 """
 
 STALE = marshal.dumps(compile("", "stale.py", "exec"))
@@ -42,8 +47,25 @@ WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1", "call":
 RANGES = ("--markers", "--module-ranges", "--module-pattern", "Attention|MLP$")
 
 
+_INSERTED: dict[tuple[object, ...], tuple[Recipe, bytes]] = {}
+"""Input of `_insert` → recipe, of which the key has the id alone, and result."""
+
+
+def _insert(source: bytes, recipe: Recipe, blocks: Sequence[editing.Block], tool: str, **options: Any) -> bytes:
+    """Return what `editing.insert` does, of the same input only once: `diff` and `apply` of a test insert the same."""
+    texts = tuple((patch, tuple(lines)) for patch, lines in blocks)
+    key = (source, id(recipe), texts, tool, tuple(options["units"]))
+    if key not in _INSERTED:
+        after = insert(source, recipe, blocks, tool, **options)
+        if len(_INSERTED) == 64:
+            _INSERTED.clear()
+        _INSERTED[key] = recipe, after
+    return _INSERTED[key][1]
+
+
 def run(*words: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(rlpatch, [str(word) for word in words])
+    with mock.patch.object(editing, "insert", _insert):
+        result = CliRunner().invoke(rlpatch, [str(word) for word in words])
     assert result.exit_code == code, result.output
     return result
 
@@ -143,10 +165,14 @@ def there_and_back(
         # The lines that an argument had are in the comments above the new one.
         assert kinds <= ({"equal", "insert", "replace"} if settings else {"equal", "insert"})
         assert markers.strip(after) == before[file]
-    for file in patched[:2]:
-        loaded = subprocess.run([sys.executable, "-c", LOAD, root / file], capture_output=True, text=True, check=True)
-        ours = "lpatch" if stage in ("timeline", "weight-sync") else f"_rlpatch_{stage.replace('-', '_')}"
-        assert ("Level2" if settings else ours) in loaded.stdout
+    ours = "lpatch" if stage in ("timeline", "weight-sync") else f"_rlpatch_{stage.replace('-', '_')}"
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", LOAD, *(root / file for file in patched[:2])],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert [("Level2" if settings else ours) in names for names in loaded.stdout.splitlines()] == [True] * len(
+        patched[:2]
+    )
 
     diff = run("diff", *common).stdout_bytes
     assert diff == planned

@@ -16,7 +16,7 @@ from patcher.changes.change import PatchId
 from patcher.recipe import Recipe
 from patches.vllm_ascend.builtin import RECIPES
 from tests.choices import config as recorded
-from tests.matrix import thinned_rows
+from tests.matrix import MATRIX
 
 # One release of every code that builds the profiler, each where its predecessor is reshaped.
 BUILT = (
@@ -49,19 +49,10 @@ def patched(source: bytes, recipe: Recipe, chosen: str) -> bytes:
     return editing.replace(source, recipe, recipe.probe.arguments(config), patch, "0.1.0", where="").after
 
 
-OTHERS = [(recipe, BUILT[:-1]) for recipe in RECIPES]
-NEWEST = [(recipe, BUILT[-1:]) for recipe in RECIPES if recipe.structure(BUILT[-1])]
-
-
-@pytest.mark.parametrize(
-    ("recipe", "versions"),
-    thinned_rows([*OTHERS, *NEWEST], NEWEST),
-    ids=lambda one: one.name if isinstance(one, Recipe) else f"to {one[-1]}",
-)
-def test_what_was_named_is_set_and_the_rest_is_as_released(
-    recipe: Recipe, versions: tuple[str, ...], npu_python: Path, tmp_path: Path
-) -> None:
-    versions = tuple(version for version in versions if recipe.structure(version))
+@MATRIX
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_what_was_named_is_set_and_the_rest_is_as_released(recipe: Recipe, npu_python: Path, tmp_path: Path) -> None:
+    versions = tuple(version for version in BUILT if recipe.structure(version))
     assert versions
     files = []
     for version in versions:

@@ -14,7 +14,7 @@ from patcher.changes.change import Change
 from patcher.hook import folder, startup
 from tests.alarms import at_most
 from tests.interpreters import interpreter
-from tests.matrix import thinned
+from tests.matrix import ends, thinned
 from tests.patcher.hook.conftest import AFTER, BEFORE, MODULE, Hooked
 from tests.patcher.store.tree import picture
 
@@ -105,7 +105,7 @@ def test_the_planned_file_is_imported_however_a_process_starts(case: Case, versi
     start(case, str(interpreter(version)), hooked)
 
 
-@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize("version", thinned(OLD, OLD[:1]))
 def test_the_planned_file_is_imported_on_older_pythons(version: str, hooked: Hooked) -> None:
     names = ("script", "spawn", "loader of others", "-I")
     for case in (case for case in CASES if case.name in names):
@@ -181,7 +181,7 @@ pdb.Pdb(nosigint=True, readrc=False).runcall(w.fail)
 """
 
 
-@pytest.mark.parametrize("version", [*OLD, *NEW])
+@pytest.mark.parametrize("version", thinned([*OLD, *NEW], ends([*OLD, *NEW])))
 def test_the_lines_that_run_are_those_that_are_seen(version: str, hooked: Hooked) -> None:
     hooked.write("lines.py", LINES)
     done = hooked.started("sh", "-c", f"printf 'l\\nc\\n' | {interpreter(version)} lines.py", code=1)

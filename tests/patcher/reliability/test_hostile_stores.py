@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.alarms import at_most
-from tests.matrix import thinned
+from tests.matrix import CRASH, thinned
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V1, Picture, kept, named
 
@@ -213,7 +213,7 @@ def struck(point: int, pair: tuple[Path, Path]) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", thinned(FOLDERS, FOLDERS[:1]))
-@pytest.mark.parametrize("words", [AGAIN, ("revert",)], ids=["apply", "revert"])
+@pytest.mark.parametrize("words", thinned([AGAIN, ("revert",)], [AGAIN], CRASH), ids=["apply", "revert"])
 def test_a_folder_that_becomes_a_link_at_any_call_is_not_written_through(
     tmp_path: Path, thorough: bool, name: str, words: tuple[str, ...]
 ) -> None:
@@ -258,7 +258,7 @@ def exchanging(pair: tuple[Path, Path]) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", thinned(FOLDERS, FOLDERS[:1], CRASH))
 def test_nothing_is_written_through_a_link_that_comes_and_goes(tmp_path: Path, thorough: bool, name: str) -> None:
     site, outside = package.install(tmp_path / "site"), tmp_path / "outside"
     assert package.rlpatch(site, *APPLY).exit_code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.bombs import write_bomb
 from tests.matrix import thinned
 
 MB = 1 << 20
@@ -59,11 +59,13 @@ FORMS: dict[str, Callable[[], str]] = {
     "many fields of another type": lambda: many(lambda _: EVENT.replace('"pid":1', '"pid":[]')),
     "as it should be": lambda: many(lambda _: EVENT),
 }
-PACKED: dict[str, Callable[[], str]] = {
-    "a long name, packed": lambda: trace(EVENT.replace("aten::mm", "x" * 300 * MB)),
-    "blanks, packed": lambda: trace(between="," + " " * 100 * MB),
-    "brackets, packed": lambda: trace("[" * 300 * MB),
-    "a header, packed": lambda: '{"a":"' + "x" * 300 * MB + '",' + trace()[1:],
+REPEATED = "…"
+"""Where 300 MB of one character stand in a text of `PACKED`."""
+PACKED = {
+    "a long name, packed": ("x", trace(EVENT.replace("aten::mm", REPEATED))),
+    "blanks, packed": (" ", trace(REPEATED + EVENT)),
+    "brackets, packed": ("[", trace(REPEATED)),
+    "a header, packed": ("x", '{"a":"' + REPEATED + '",' + trace()[1:]),
 }
 MEASURED = """
 import resource, subprocess, sys
@@ -79,7 +81,9 @@ SHORT = ("brackets, packed",)
 def test_it_takes_less_than_5_s_and_500_mb(form: str, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     if form in PACKED:
-        path.write_bytes(gzip.compress(PACKED[form]().encode(), 1))
+        character, text = PACKED[form]
+        head, _, tail = text.partition(REPEATED)
+        write_bomb(path, head.encode(), character.encode() * MB, 300, tail.encode())
     else:
         path.write_text(FORMS[form]())
     assert path.stat().st_size < 50 * MB

@@ -769,10 +769,9 @@ def test_many_small_operators_in_one_function_name_it(
         if longer:
             loop.run("aten::mm", longer * MS)
 
-    first = headline(analysis.reported([profile(inject, tmp_path)]))
-    small = next(
-        finding for finding in analysis.reported([profile(inject, tmp_path)]).findings if finding.id == "host-small"
-    )
+    report = analysis.reported([profile(inject, tmp_path)])
+    first = headline(report)
+    small = next(finding for finding in report.findings if finding.id == "host-small")
     assert first.title.endswith("mostly in the function train.py(9): dump") == bool(saving)
     assert (f"{saving} of the step passes in the function train.py(9): dump" in small.evidence) == bool(saving)
     assert ("call this function less often" in small.advice) == bool(saving)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fixtures.bombs import write_bomb
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import chrome, torch
 from patcher.traces.formats.chrome import ChromeEvents, nanoseconds
@@ -355,12 +355,7 @@ BOMBS = {
 def test_a_gzip_file_is_unpacked_to_what_a_trace_comes_to(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.pt.trace.json.gz"
     head, piece = BOMBS[name]
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    with path.open("wb") as file:
-        file.write(packer.compress(head))
-        for _ in range(1_024):
-            file.write(packer.compress(piece))
-        file.write(packer.flush())
+    write_bomb(path, head, piece, 1_024)
     heard: list[int] = []
     with at_most(30):
         scan = chrome.scan(path, heard.append)

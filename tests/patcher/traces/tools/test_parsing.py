@@ -30,6 +30,7 @@ from patcher.traces.folders.npu_folders import BEFORE, LOCK
 from patcher.traces.names import OUTPUT
 from patcher.traces.tools import offline, parsing, viewers
 from tests.alarms import at_most
+from tests.matrix import CRASH, thinned
 from tests.patcher.cli.conftest import runner
 from tests.patcher.traces.tools import standin
 
@@ -404,7 +405,7 @@ def parsers(folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], [signal.SIGINT], CRASH))
 @pytest.mark.parametrize("how", ["waits", "waits in a child"])
 def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -> None:
     path = was_parsed(not_parsed(traces))
