@@ -160,7 +160,7 @@ EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     "half is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 5}, {SORT: 2, RANDOM: 2, STACK: 1}), step(1, MATMULS, {}), "is spent in aten::sort"),
     "less is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 4}, {SORT: 2, RANDOM: 2, STACK: 2}), step(1, MATMULS, {}), ""),
     "half is in a range": (
-        step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"loop": 21 * MS, "validate": 6 * MS}),
+        step(0, {"aten::mm": 12, "aten::relu": 10}, {}, ranges={"loop": 22 * MS, "validate": 6 * MS}),
         step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "is spent in validate",
     ),
     "less is in a range": (
@@ -181,6 +181,9 @@ EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     "ranges around each other": (
         step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"epoch": 10 * MS, "validate": 9 * MS}),
         step(1, MATMULS, {}), "is spent in validate",
+    ),
+    "hardly larger than the largest of several inputs": (
+        step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[129]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]", "[[2]]"}}), "",
     ),
     "one shape less": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {SMALL}}), step(1, MATMULS, {}, inputs={"aten::mm": {LARGE, SMALL}}), ""),
 }  # fmt: skip
@@ -488,7 +491,11 @@ def test_operators_with_a_tenth_of_the_time_slow_down_by_themselves(
 def test_two_operators_tell_whether_they_slow_down_alike(ns: int, told: str) -> None:
     usual = replace(step(0, {}, {}), operators={"a": 90, "b": 10})
     slow = replace(usual, operators={"a": 900, "b": ns})
-    assert told in host_only._excess_on_same_inputs([usual, usual, slow], slow, Counter({"a": 810}), 900).evidence
+    found = host_only._excess_on_same_inputs([usual, usual, slow], slow, Counter({"a": 810, "b": 90}), 900)
+    assert told in found.evidence
+    assert ("took longer: a, b;" in found.cause) == (ns == 49)
+    alone = replace(slow, operators={"a": 900})
+    assert not host_only._excess_on_same_inputs([alone], alone, Counter({"a": 0}), 900).evidence
 
 
 @pytest.mark.parametrize(("shapes", "weight"), [("[[2, 3], [3, 4]]", (3, 4)), ("[[2, 3]]", None), ("x", None)])
@@ -512,12 +519,13 @@ def test_a_sentence_names_three_parts_at_most() -> None:
 )
 def test_small_operators_are_named_by_a_range_that_is_shorter_than_their_function(ns: int, named: str) -> None:
     made = HostStep(
-        number=0, ns=100, operators={}, calls={"aten::add": 100}, places={}, small_ns=60, compiling_ns=0,
+        number=0, ns=100, operators={}, calls=dict.fromkeys(map(str, range(100)), 1), places={}, small_ns=60, compiling_ns=0,
         ranges={"update": ns}, small_ranges={"update": 50}, functions={"a.py(1): f": 60}, small_functions={"a.py(1): f": 50},
     )  # fmt: skip
     found = host_only._diagnose_small_operators(rank([made]))
     assert found is not None
     assert f"passes in {named}" in found.evidence
+    assert f"take 60 % of the time, mostly in {named}" in found.headline
     assert found.saving_ns == 60
 
 
@@ -532,3 +540,32 @@ def test_half_of_the_time_decides_between_operators_and_places_without_one(
     nothing = host_only._diagnose_longest_operators(rank([step(0, {"aten::mm": 0}, {})]))
     assert "For 100 % of the time" in nothing.evidence
     assert "in many short periods" in nothing.headline
+
+
+def test_a_frame_with_half_of_the_idle_time_is_the_cause() -> None:
+    frames = {"f.py(1): f": {SORT: 25 * MS, RANDOM: 15 * MS}}
+    made = step(0, {"aten::mm": 30}, {SORT: 25, RANDOM: 25, STACK: 20}, frames=frames)
+    found = host_only._diagnose_idle_host(rank([replace(made, ns=100 * MS)]))
+    assert found is not None
+    assert found.culprit == "f.py(1): f"
+
+
+@pytest.mark.parametrize(("ns", "frame"), [(20, True), (19, False)])
+def test_a_frame_counts_where_libraries_take_a_fifth_of_the_idle_time_in_it(ns: int, frame: bool) -> None:
+    places = {SORT: 60, RANDOM: ns}
+    made = replace(step(0, MATMULS, {}, frames={"f.py(1): f": places}), places=places)
+    found, _ = host_only._places_or_frame([made], least=10, half=50)
+    assert found[0][0] == (HostPlace("f.py(1): f") if frame else SORT)
+
+
+@pytest.mark.parametrize(("excess", "half"), [(2, True), (3, False)])
+def test_a_nanosecond_that_the_median_step_does_not_have_may_be_half_of_the_additional_time(
+    excess: int, half: bool
+) -> None:
+    usual = replace(step(1, {}, {}), ns=2, operators={"a": 2}, calls={"a": 1})
+    slow = replace(usual, number=0, ns=2 + excess)
+    more = rank([replace(slow, operators={"a": 2, "b": 1}, calls={"a": 1, "b": 1}), usual])
+    assert host_only.does_more_work(more, 0, 1) == half
+    assert bool(host_only.excess(more, 0, 1).cause) == half
+    assert bool(host_only.excess(rank([replace(slow, places={SORT: 1}), usual]), 0, 1).cause) == half
+    assert bool(host_only._excess_in_range(replace(slow, ranges={"validate": 1}), usual)) == half
