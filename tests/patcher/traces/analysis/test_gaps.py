@@ -620,3 +620,10 @@ def test_a_place_has_spots_in_the_units_that_are_drawn(drawn: set[int]) -> None:
     assert spots <= {units[number].number for number in drawn}
     assert bool(spots) == (0 in drawn)
     assert all(not place.spots for place in places if place.kind == "several")
+
+
+@pytest.mark.parametrize(("ns", "kind"), [(20_000, "place"), (19_999, "several")])
+def test_a_wait_of_20_us_for_a_task_that_was_launched_has_its_place(ns: int, kind: str) -> None:
+    tasks = (Task(10, 50_000, launch=1), Task(50_000 + ns, 90_000, launch=20))
+    found = analysis.attributed(timeline(Run(tasks, (Range("ProfilerStep#0", 0, 99_000),)))).profile.gaps
+    assert [(gap.kind, gap.ns) for gap in found if gap.part == WAITING] == [(kind, ns)]

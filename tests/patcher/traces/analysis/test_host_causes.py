@@ -462,7 +462,11 @@ def test_collectives_take_most_of_the_additional_time_from_over_half_on(ms: int,
 
 @pytest.mark.parametrize(("running", "alternate"), [(10, True), (9, False)])
 def test_steps_alternate_where_operators_take_half_of_the_additional_time(running: int, alternate: bool) -> None:
-    kinds = ({"aten::mm": 10}, {}), ({"aten::mm": 10, "aten::relu": running}, {SORT: 20 - running})
+    places: Mapping[HostPlace, int] = {SORT: 20 - running}
+    kinds: Sequence[tuple[Mapping[str, int], Mapping[HostPlace, int]]] = (
+        (MATMULS, {}),
+        ({"aten::mm": 10, "aten::relu": running}, places),
+    )
     made = [step(at, *kinds[at % 2]) for at in range(8)]
     assert bool(host_only.alternation(rank(made), (1, 3, 5, 7), 0)) == alternate
     uneven = [step(at, *kinds[at in (1, 3, 6)]) for at in range(8)]
