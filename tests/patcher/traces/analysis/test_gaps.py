@@ -20,6 +20,7 @@ from patcher.traces.analysis.segments import Segment, split
 from patcher.traces.marks import Mark
 from patcher.traces.model import RankProfile, RecordedUnit
 from patcher.traces.places import first_place, place_of, preceding_words, why
+from patcher.traces.rank_trace import RankTrace
 from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, Range, Run, Task, free_ns, shared, timeline
 
 US = 1000
@@ -640,3 +641,15 @@ def test_the_host_is_outside_of_the_marks_between_them(begin: int, end: int, unm
     found = [*(Segment(mark.begin, mark.begin + 100, mark) for mark in marks), Segment(200, 300, None)]
     gap = Idle(begin, end, end - begin, 0, 0, 0, LATE)
     assert gaps._unmarked_ns(found, gap) == unmarked
+
+
+@pytest.mark.parametrize(
+    ("keys", "replays"), [((5, 5, 6, 7, 5), True), ((5, 6, 5, 6), False), ((None, None), False), ((), False)], ids=str
+)
+def test_replays_are_looked_for_where_a_launch_has_two_tasks_in_a_row(
+    keys: tuple[int | None, ...], replays: bool
+) -> None:
+    trace = RankTrace("a", "torch")
+    for at, key in enumerate(keys):
+        trace.add_task(at, at + 1, "compute", "k", "stream 7", key)
+    assert gaps.GapSums(trace, split(trace), (), [host_thread(trace, trace.thread(1, 1))]).replays == replays
