@@ -465,6 +465,7 @@ VERDICTS: list[tuple[tuple[int, int, int] | None, list[list[int]], bool, str]] =
     ((1, 2, 3), [[9, 9], [9]], False, model.SLOWER_IN_THESE), ((-3, -2, -1), [[9], [9, 9]], False, model.FASTER_IN_THESE),
     ((1, 2, 3), [[9, 9], [9, 9]], False, model.SLOWER), ((-3, -2, -1), [[9, 9, 9], [9]], False, model.FASTER),
     ((1, 2, 3), [[1, 1, 1], [1]], True, model.SLOWER), ((1, 2, 3), [[1, 1, 1], [1]], False, model.FEW),
+    ((1, 2, 3), [[39], [1]], False, model.SLOWER_IN_TWO), ((1, 2, 3), [[38], [1]], False, model.FEW),
 ]  # fmt: skip
 
 
