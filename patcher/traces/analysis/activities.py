@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 from patcher.traces.analysis.idle import LATE_NS, Idle
@@ -192,4 +192,4 @@ def _nested_by_thread(*sources: Mapping[int, RangeColumns]) -> Iterator[tuple[in
 def main_thread(trace: RankTrace) -> int:
     """Return the thread that has most of the marks; UNKNOWN without any."""
     threads = Counter(thread for thread, _ in trace.marks)
-    return max(threads.items(), key=itemgetter(1), default=(UNKNOWN, 0))[0]
+    return max(threads, key=threads.__getitem__, default=UNKNOWN)

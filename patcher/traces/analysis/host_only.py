@@ -515,7 +515,7 @@ def _elements(shapes: str) -> int:
 
 
 def _median(values: Sequence[int]) -> int:
-    return model.lower_median(values) if values else 0
+    return model.lower_median(values)
 
 
 def place_words(place: model.HostPlace) -> str:

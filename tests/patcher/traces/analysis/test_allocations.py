@@ -209,3 +209,5 @@ def test_a_device_that_only_freed_is_left_out(tmp_path: Path) -> None:
         allocation(3_160, -5 * MB, 5 * MB, **{"Device Id": 1}),
     ]
     assert [memory.device for memory in profile(tmp_path, *events(), *freed).memory] == [0]
+    once = allocation(3_150, 5 * MB, 5 * MB, **{"Device Id": 1})
+    assert [memory.device for memory in profile(tmp_path, *events(), once).memory] == [0, 1]

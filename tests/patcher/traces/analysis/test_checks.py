@@ -195,3 +195,14 @@ def test_of_tables_the_units_that_were_asked_for_are_kept(
     assert [check.id for check in made.checks] == ["launches", "exposed"]
     doubted = checks.check_tables(profile(unit(1)), ["x"], only)
     assert doubted.checks[-1] == Check("facts", False, "x", ())
+
+
+@pytest.mark.parametrize(("total", "share"), [(2_400_000, "50.0 %"), (1_000_000, "100.0 %")])
+def test_the_evidence_tells_by_how_much_the_clocks_differ(total: int, share: str) -> None:
+    """The two early kernels begin 24 µs early in sum."""
+    check = checks._clock_check(Attribution(profile(unit(compute=total)), (), Launches(100, 100, 2, 24_000)))
+    assert "2 of 100 kernels begin more than 10 µs before" in check.evidence
+    assert "differ by about 12 µs" in check.evidence
+    assert f"up to {share} of" in check.evidence
+    fine = checks._clock_check(Attribution(profile(unit(compute=total)), (), Launches(100, 100)))
+    assert "more than 10 µs before" in fine.evidence

@@ -67,6 +67,7 @@ def finding(*profiles: RankProfile) -> Diagnosis | None:
         ([(10, 1), (20, 5), (40, 6)], [5, 5, 6]),  # half and twice the size are equally near
         # Nine of a size are enough: what is far from it in size does not count.
         ([(10, 5)] * 9 + [(11, 1)] * 20, [5] * 9 + [1] * 20),
+        ([(10, 5)] * 8 + [(11, 1)] * 20, [1] * 28), ([(10, 1), (10, 1), (20, 5)], [1, 1, 2]),
     ],
 )  # fmt: skip
 def test_what_is_usual_follows_from_those_nearest_in_size(
@@ -349,3 +350,39 @@ def test_the_block_that_is_named_is_of_the_collective_whose_unaligned_blocks_tak
     assert diagnosis is not None
     assert re.findall(r"\d[\d,]*(?:\.\d)?", diagnosis.evidence)[:6] == ["2", "3", "512", "2,000", "30", "6.0"]
     assert collectives.diagnose_unaligned_collectives(profile(found[2])) is None
+
+
+@pytest.mark.parametrize(("exposed_ms", "told"), [(1500, True), (1501, False)])
+def test_slow_collectives_are_told_from_a_twentieth_of_the_time_on(exposed_ms: int, told: bool) -> None:
+    """They take 80 ms longer; the step computes for 100 ms."""
+    found = profile(*made((10, 20), (10, 20), (10, 20), (10, 100)), exposed=exposed_ms)
+    (sized,) = collectives.with_usual_times([found], {})
+    assert (collectives.diagnose_slow_collectives(sized) is not None) == told
+
+
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        ((), ""),
+        ((90,), "One other collective is unusually slow, too (5 in all)"),
+        ((90, 80), "2 other collectives are"),
+    ],
+)
+def test_of_slow_collectives_the_slowest_is_named_and_the_others_counted(others: tuple[int, ...], says: str) -> None:
+    slow = made(*((10, ms) for ms in (*others, 100)))
+    found = profile(*made((10, 20), (10, 20), (10, 20)), *slow)
+    sized = replace(found, collectives=tuple(replace(one, usual_ns=20 * MS) for one in found.collectives))
+    diagnosis = collectives.diagnose_slow_collectives(sized)
+    assert diagnosis is not None
+    assert "would take 80.00 ms less" in diagnosis.evidence
+    assert says in diagnosis.evidence
+    assert ("unusually slow, too" in diagnosis.evidence) == bool(says)
+
+
+def test_what_torch_npu_does_not_divide_is_no_time() -> None:
+    (whole,) = made((10, 100), transit_ns=5 * MS)
+    assert "5.00 ms of this time is transfer, 0.00 ms is waiting and 0.00 ms is idle" in collectives._waiting_sentence(
+        whole
+    )
+    parts = replace(whole, wait_ns=3 * MS, idle_ns=2 * MS)
+    assert "transfer, 3.00 ms is waiting and 2.00 ms is idle" in collectives._waiting_sentence(parts)

@@ -465,6 +465,7 @@ VERDICTS: list[tuple[tuple[int, int, int] | None, list[list[int]], bool, str]] =
     ((1, 2, 3), [[9, 9], [9]], False, model.SLOWER_IN_THESE), ((-3, -2, -1), [[9], [9, 9]], False, model.FASTER_IN_THESE),
     ((1, 2, 3), [[9, 9], [9, 9]], False, model.SLOWER), ((-3, -2, -1), [[9, 9, 9], [9]], False, model.FASTER),
     ((1, 2, 3), [[1, 1, 1], [1]], True, model.SLOWER), ((1, 2, 3), [[1, 1, 1], [1]], False, model.FEW),
+    ((1, 2, 3), [[39], [1]], False, model.SLOWER_IN_TWO), ((1, 2, 3), [[38], [1]], False, model.FEW),
 ]  # fmt: skip
 
 
@@ -602,3 +603,8 @@ def test_rows_have_calls_and_time_per_step_on_both_sides() -> None:
     of_six_steps = [*side(("a", 1, 9)), *side() * 2]
     (rare,) = compare._changes_by_name(of_six_steps, of_six_steps, "kernels")
     assert (rare.before_calls, rare.after_calls) == (0.167, 0.167)
+
+
+def test_three_runs_of_a_baseline_are_enough() -> None:
+    before = [replace(capture(5), baseline_run=f"run {number}") for number in range(3)]
+    assert compared(before, [capture(9)], force=True).verdict == "slower"

@@ -1185,3 +1185,11 @@ def test_each_stage_has_a_report_of_its_own() -> None:
     )
     assert found.verdict.title.startswith("2 ")
     assert report(update).stages == ()
+
+
+@pytest.mark.parametrize(("ns", "large"), [(5_000_000, False), (5_000_001, True)])
+def test_copies_to_the_host_are_large_if_they_take_over_a_millisecond_each(ns: int, large: bool) -> None:
+    kernels = (Kernel("Memcpy DtoH (Device -> Pageable)", "copy", 5, ns),)
+    found = copying.diagnose_copies(capture(unit(compute=95, copy=5), kernels=kernels))
+    assert found is not None
+    assert ("pinned memory" in found.advice) == large

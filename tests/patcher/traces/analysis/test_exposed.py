@@ -149,3 +149,21 @@ def test_the_headline_names_the_collective_with_over_half_of_the_communication(
     found = exposed.diagnose_communication(profile, [profile], meetings())
     assert found
     assert found.title == "Exposed communication" + bool(kind) * f"; collective with the most time: {kind}"
+
+
+@pytest.mark.parametrize(("more", "told", "named"), [(14, False, False), (15, True, False), (16, True, True)])
+def test_what_takes_the_straggler_longer_is_told_from_a_fortieth_of_its_step_on(
+    more: int, told: bool, named: bool
+) -> None:
+    """Its step takes 600 ns, and each of the others waits 30 ns for it."""
+    profiles = [
+        RankProfile(
+            f"r{at}", "torch", at, "H100",
+            (RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=591 - more * (at > 0), communication_ns=9),),
+        )
+        for at in range(3)
+    ]  # fmt: skip
+    slow = [Rank(at, f"r{at}", 1, 100, 3, 5, 60 * (at == 0), 1, 0) for at in range(3)]
+    text = exposed._straggler_text(profiles[0], profiles, meetings(*slow))
+    assert ("more than the other ranks on this part" in text.evidence) == told
+    assert ("it computes" in text.headline) == named

@@ -16,9 +16,11 @@ from patcher.traces.analysis import gaps
 from patcher.traces.analysis.hosts import HostAround
 from patcher.traces.analysis.idle import Idle
 from patcher.traces.analysis.nested import host_thread
-from patcher.traces.analysis.segments import split
+from patcher.traces.analysis.segments import Segment, split
+from patcher.traces.marks import Mark
 from patcher.traces.model import RankProfile, RecordedUnit
 from patcher.traces.places import first_place, place_of, preceding_words, why
+from patcher.traces.rank_trace import RankTrace
 from tests.patcher.traces.recorded import MS, NO_CAPTURES, SHARED, Range, Run, Task, free_ns, shared, timeline
 
 US = 1000
@@ -620,3 +622,34 @@ def test_a_place_has_spots_in_the_units_that_are_drawn(drawn: set[int]) -> None:
     assert spots <= {units[number].number for number in drawn}
     assert bool(spots) == (0 in drawn)
     assert all(not place.spots for place in places if place.kind == "several")
+
+
+@pytest.mark.parametrize(("ns", "kind"), [(20_000, "place"), (19_999, "several")])
+def test_a_wait_of_20_us_for_a_task_that_was_launched_has_its_place(ns: int, kind: str) -> None:
+    tasks = (Task(10, 50_000, launch=1), Task(50_000 + ns, 90_000, launch=20))
+    found = analysis.attributed(timeline(Run(tasks, (Range("ProfilerStep#0", 0, 99_000),)))).profile.gaps
+    assert [(gap.kind, gap.ns) for gap in found if gap.part == WAITING] == [(kind, ns)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "unmarked"),
+    [(10, 20, 0), (50, 150, 20), (85, 95, 10), (-20, 10, 20), (90, 130, 10), (150, 250, 70), (190, 290, 100), (250, 310, 60)],
+)  # fmt: skip
+def test_the_host_is_outside_of_the_marks_between_them(begin: int, end: int, unmarked: int) -> None:
+    """Steps are marked from 0 to 80 and from 100 to 180; from 200 on, none is counted."""
+    marks = [Mark("x", "x", at, at + 80) for at in (0, 100)]
+    found = [*(Segment(mark.begin, mark.begin + 100, mark) for mark in marks), Segment(200, 300, None)]
+    gap = Idle(begin, end, end - begin, 0, 0, 0, LATE)
+    assert gaps._unmarked_ns(found, gap) == unmarked
+
+
+@pytest.mark.parametrize(
+    ("keys", "replays"), [((5, 5, 6, 7, 5), True), ((5, 6, 5, 6), False), ((None, None), False), ((), False)], ids=str
+)
+def test_replays_are_looked_for_where_a_launch_has_two_tasks_in_a_row(
+    keys: tuple[int | None, ...], replays: bool
+) -> None:
+    trace = RankTrace("a", "torch")
+    for at, key in enumerate(keys):
+        trace.add_task(at, at + 1, "compute", "k", "stream 7", key)
+    assert gaps.GapSums(trace, split(trace), (), [host_thread(trace, trace.thread(1, 1))]).replays == replays

@@ -426,7 +426,9 @@ def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
     """Of 100 ns of idle launches, a tenth is shared by those that are named; kernels take 1 ns."""
     rows = tuple(CallSums(name, 1, 1, 1, ns) for name, ns in host.items())
     made = replace(launching(60, 40), operators=rows, modules=rows if late else (), late_modules=late)
-    assert re.findall(r"\b([abc]) takes", host_bound.slow_launchers(made)) == named
+    told = host_bound.slow_launchers(made)
+    assert re.findall(r"\b([abc]) takes", told) == named
+    assert told.count("; ") == max(len(named) - 1, 0)
 
 
 LEADS: dict[str, tuple[int, tuple[dict[str, object], ...], str, int | None, str]] = {
@@ -452,3 +454,33 @@ def test_the_time_before_the_first_kernel_is_a_warning_of_a_single_step(name: st
     assert bool(found.advice) == bool(advice)
     assert ("75 %" in found.evidence) == (name == "the host waits")
     assert ("Longest gap" in found.evidence) == name.startswith("another")
+
+
+@pytest.mark.parametrize(("found", "steps", "repeated"), [(1, 1, False), (1, 2, True), (1, 3, False), (2, 3, True)])
+def test_a_gap_is_repeated_in_half_of_several_steps(found: int, steps: int, repeated: bool) -> None:
+    made = replace(launching(1, 1), units=launching(1, 1).units * steps)
+    gap = FreeGap(
+        kind="place", part="free_blocked_ns", ns=1, count=1, units=found, unit=0, unit_ns=1, longest_ns=1, begin_ns=0
+    )
+    assert host_bound._is_repeated(made, gap) == repeated
+
+
+@pytest.mark.parametrize(
+    ("phases", "graphs", "advice"),
+    [
+        (({}, {}), None, host_bound._ON_GPUS), (({}, {}), 0.49, host_bound._ON_GPUS), (({"forward": 1}, {}), 0.5, host_bound._IN_TRAINING),
+        (({}, {}), 0.5, host_bound._BESIDE_GRAPHS.filled("50 %")),
+    ],
+    ids=["neither", "some graphs", "training", "half in graphs"],
+)  # fmt: skip
+def test_launches_become_faster_by_what_the_steps_do(
+    phases: tuple[dict[str, int], ...], graphs: float | None, advice: str
+) -> None:
+    (unit,) = launching(1, 1).units
+    units = tuple(replace(unit, phases=each) for each in phases)
+    assert host_bound._faster_launches(replace(launching(1, 1), units=units, graph_share=graphs)) == advice
+
+
+def test_as_much_latency_as_lateness_is_no_headline() -> None:
+    assert not host_bound._diagnose_host_bound(launching(50, 50)).headline
+    assert host_bound._diagnose_host_bound(launching(49, 51)).headline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -77,6 +78,9 @@ STEADY: dict[str, tuple[Mapping[str, int], Mapping[HostPlace, int], str, int | N
     ),
     "half of the time without operators": ({"aten::mm": 47}, {SORT: 48, RANDOM: 5}, "mostly in built-in function sort", 48 * MS),
     "a collective": ({"aten::mm": 30}, {GLOO: 70}, "mostly during gloo:all_reduce", 70 * MS),
+    "half are copies": ({"aten::copy_": 50, "aten::mm": 30, "aten::relu": 20}, {}, "50 % of the time is spent in aten::copy_", None),
+    "a fifth elsewhere": ({"aten::mm": 40}, {SORT: 48, RANDOM: 12}, "in built-in function sort 48.00 ms, in built-in function random 12.00 ms", 60 * MS),
+    "less elsewhere": ({"aten::mm": 40}, {SORT: 49, RANDOM: 11}, "mostly in built-in function sort", 49 * MS),
 }  # fmt: skip
 
 
@@ -156,7 +160,7 @@ EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     "half is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 5}, {SORT: 2, RANDOM: 2, STACK: 1}), step(1, MATMULS, {}), "is spent in aten::sort"),
     "less is in one of more operators": (step(0, {"aten::mm": 10, "aten::sort": 4}, {SORT: 2, RANDOM: 2, STACK: 2}), step(1, MATMULS, {}), ""),
     "half is in a range": (
-        step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"loop": 21 * MS, "validate": 6 * MS}),
+        step(0, {"aten::mm": 12, "aten::relu": 10}, {}, ranges={"loop": 22 * MS, "validate": 6 * MS}),
         step(1, MATMULS, {}, ranges={"loop": 10 * MS}), "is spent in validate",
     ),
     "less is in a range": (
@@ -166,6 +170,21 @@ EXCESS: dict[str, tuple[HostStep, HostStep, str]] = {
     "fewer operators": (step(0, {}, {SORT: 7, RANDOM: 7, STACK: 7, GLOO: 7}), step(1, MATMULS, {}), ""),
     "larger inputs": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, "[[1]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL, "[[1]]"}}), "larger inputs"),
     "one shape more": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {LARGE, SMALL}}), step(1, MATMULS, {}, inputs={"aten::mm": {SMALL}}), "larger inputs"),
+    "a range that takes half of each step": (
+        step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"validate": 11 * MS}),
+        step(1, MATMULS, {}, ranges={"validate": 5 * MS}), "is spent in aten::relu",
+    ),
+    "a range that takes less of each step": (
+        step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"validate": 11 * MS}),
+        step(1, MATMULS, {}, ranges={"validate": 5 * MS - 1}), "is spent in validate",
+    ),
+    "ranges around each other": (
+        step(0, {"aten::mm": 12, "aten::relu": 9}, {}, ranges={"epoch": 10 * MS, "validate": 9 * MS}),
+        step(1, MATMULS, {}), "is spent in validate",
+    ),
+    "hardly larger than the largest of several inputs": (
+        step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {"[[129]]"}}), step(1, MATMULS, {}, inputs={"aten::mm": {"[[100]]", "[[2]]"}}), "",
+    ),
     "one shape less": (step(0, {"aten::mm": 20}, {}, inputs={"aten::mm": {SMALL}}), step(1, MATMULS, {}, inputs={"aten::mm": {LARGE, SMALL}}), ""),
 }  # fmt: skip
 
@@ -198,6 +217,9 @@ def test_more_operators_that_take_half_of_the_additional_time_are_more_work(
     slow = step(0, {"aten::mm": 10 + running}, {SORT: rest // 2, RANDOM: rest - rest // 2})
     made = [replace(slow, calls={"aten::mm": calls}), replace(step(1, MATMULS, {}), calls={"aten::mm": 20})]
     assert bool(host_only.excess(rank(made), 0, 1).advice) == advised
+    assert host_only.does_more_work(rank(made), 0, 1) == advised
+    assert not host_only.does_more_work(rank(made), 0, 9)
+    assert not host_only.does_more_work(rank(made), 9, 1)
 
 
 @pytest.mark.parametrize(
@@ -419,3 +441,135 @@ def test_a_slow_step_is_told_beside_a_verdict_with_the_same_advice(
     outlier = replace(leading, id="outlier", saving_ns=30 * MS, slow_steps=slow)
     report = TraceReport((profile,), (leading, outlier), Verdict(leading.title))
     assert any("also: " in line for line in first_screen(report)) == told
+
+
+@pytest.mark.parametrize(("ns", "idle", "most"), [(25, 50, True), (24.9, 50, False), (25, 49, False), (90, 90, True)])
+def test_half_of_the_idle_time_counts_where_this_is_half_of_the_steps(ns: float, idle: int, most: bool) -> None:
+    """Each place is too short for a diagnosis by itself."""
+    short = {HostPlace(f"f.py({at}): part"): idle * MS // 10 for at in range(10)}
+    made = replace(step(0, {"aten::mm": 100 - idle}, {}), ns=100 * MS, places=short)
+    assert host_only.is_most_of_idle_time(rank([made]), round(ns * MS)) == most
+    assert not host_only.is_most_of_idle_time(replace(rank([made]), host_steps=()), 0)
+
+
+@pytest.mark.parametrize(("ms", "longer"), [(10, False), (11, True)])
+def test_collectives_take_most_of_the_additional_time_from_over_half_on(ms: int, longer: bool) -> None:
+    made = rank([step(0, MATMULS, {GLOO: 5 + ms, SORT: 20 - ms}), step(1, MATMULS, {GLOO: 5})])
+    assert host_only.waits_longer(made, 0, 1) == longer
+    assert not host_only.waits_longer(made, 0, 9)
+    assert not host_only.waits_longer(made, 9, 1)
+
+
+@pytest.mark.parametrize(("running", "alternate"), [(10, True), (9, False)])
+def test_steps_alternate_where_operators_take_half_of_the_additional_time(running: int, alternate: bool) -> None:
+    places: Mapping[HostPlace, int] = {SORT: 20 - running}
+    kinds: Sequence[tuple[Mapping[str, int], Mapping[HostPlace, int]]] = (
+        (MATMULS, {}),
+        ({"aten::mm": 10, "aten::relu": running}, places),
+    )
+    made = [step(at, *kinds[at % 2]) for at in range(8)]
+    assert bool(host_only.alternation(rank(made), (1, 3, 5, 7), 0)) == alternate
+    uneven = [step(at, *kinds[at in (1, 3, 6)]) for at in range(8)]
+    assert not host_only.alternation(rank(uneven), (1, 3, 6), 0)
+    made[7] = replace(made[7], calls={"aten::mm": 9})
+    assert not host_only.alternation(rank(made), (1, 3, 5, 7), 0)
+
+
+@pytest.mark.parametrize(
+    ("usual", "factors"),
+    [
+        ({"a": 90, "b": 10}, {"a": 2, "b": 9}),
+        ({"a": 91, "b": 9}, {"a": 180 / 91, "": 10}),
+        ({"a": 99}, {"a": 180 / 99}),
+    ],
+    ids=str,
+)
+def test_operators_with_a_tenth_of_the_time_slow_down_by_themselves(
+    usual: Mapping[str, int], factors: Mapping[str, float]
+) -> None:
+    slow = replace(step(0, {}, {}), operators={"a": 180, "b": 90})
+    assert host_only._slowdowns([replace(slow, operators=usual)], slow) == factors
+
+
+@pytest.mark.parametrize(("ns", "told"), [(50, "the CPU cores were overloaded"), (49, "did not slow down alike")])
+def test_two_operators_tell_whether_they_slow_down_alike(ns: int, told: str) -> None:
+    usual = replace(step(0, {}, {}), operators={"a": 90, "b": 10})
+    slow = replace(usual, operators={"a": 900, "b": ns})
+    found = host_only._excess_on_same_inputs([usual, usual, slow], slow, Counter({"a": 810, "b": 90}), 900)
+    assert told in found.evidence
+    assert ("took longer: a, b;" in found.cause) == (ns == 49)
+    alone = replace(slow, operators={"a": 900})
+    assert not host_only._excess_on_same_inputs([alone], alone, Counter({"a": 0}), 900).evidence
+
+
+@pytest.mark.parametrize(("shapes", "weight"), [("[[2, 3], [3, 4]]", (3, 4)), ("[[2, 3]]", None), ("x", None)])
+def test_the_second_input_of_a_linear_layer_is_its_weight(shapes: str, weight: tuple[int, ...] | None) -> None:
+    assert host_only._shape_of_weight(shapes) == weight
+
+
+def test_a_sentence_names_three_parts_at_most() -> None:
+    parts = Counter({"a": 40 * MS, "b": 30 * MS, "c": 20 * MS, "d": 10 * MS})
+    assert host_only._largest_parts(parts, 100 * MS).endswith(": a 40.00 ms, b 30.00 ms, c 20.00 ms.")
+
+
+@pytest.mark.parametrize(
+    ("ns", "named"),
+    [
+        (60, "the function a.py(1): f"),
+        (59, "the range update"),
+        (61, "the function a.py(1): f"),
+        (0, "the function a.py(1): f"),
+    ],
+)
+def test_small_operators_are_named_by_a_range_that_is_shorter_than_their_function(ns: int, named: str) -> None:
+    made = HostStep(
+        number=0, ns=100, operators={}, calls=dict.fromkeys(map(str, range(100)), 1), places={}, small_ns=60, compiling_ns=0,
+        ranges={"update": ns}, small_ranges={"update": 50}, functions={"a.py(1): f": 60}, small_functions={"a.py(1): f": 50},
+    )  # fmt: skip
+    found = host_only._diagnose_small_operators(rank([made]))
+    assert found is not None
+    assert f"passes in {named}" in found.evidence
+    assert f"take 60 % of the time, mostly in {named}" in found.headline
+    assert found.saving_ns == 60
+
+
+@pytest.mark.parametrize(("ms", "operators", "mostly"), [(50, True, False), (48, False, False), (47, False, True)])
+def test_half_of_the_time_decides_between_operators_and_places_without_one(
+    ms: int, operators: bool, mostly: bool
+) -> None:
+    places = {HostPlace(f"f.py({at}): g"): 1 for at in range(26)}
+    made = step(0, {"aten::mm": ms}, {SORT: 100 - ms - 26, **places})
+    found = host_only._diagnose_longest_operators(rank([made]))
+    assert ("The longest: aten::mm (100 %)" in found.evidence, "mostly in" in found.headline) == (operators, mostly)
+    nothing = host_only._diagnose_longest_operators(rank([step(0, {"aten::mm": 0}, {})]))
+    assert "For 100 % of the time" in nothing.evidence
+    assert "in many short periods" in nothing.headline
+
+
+def test_a_frame_with_half_of_the_idle_time_is_the_cause() -> None:
+    frames = {"f.py(1): f": {SORT: 25 * MS, RANDOM: 15 * MS}}
+    made = step(0, {"aten::mm": 30}, {SORT: 25, RANDOM: 25, STACK: 20}, frames=frames)
+    found = host_only._diagnose_idle_host(rank([replace(made, ns=100 * MS)]))
+    assert found is not None
+    assert found.culprit == "f.py(1): f"
+
+
+@pytest.mark.parametrize(("ns", "frame"), [(20, True), (19, False)])
+def test_a_frame_counts_where_libraries_take_a_fifth_of_the_idle_time_in_it(ns: int, frame: bool) -> None:
+    places = {SORT: 60, RANDOM: ns}
+    made = replace(step(0, MATMULS, {}, frames={"f.py(1): f": places}), places=places)
+    found, _ = host_only._places_or_frame([made], least=10, half=50)
+    assert found[0][0] == (HostPlace("f.py(1): f") if frame else SORT)
+
+
+@pytest.mark.parametrize(("excess", "half"), [(2, True), (3, False)])
+def test_a_nanosecond_that_the_median_step_does_not_have_may_be_half_of_the_additional_time(
+    excess: int, half: bool
+) -> None:
+    usual = replace(step(1, {}, {}), ns=2, operators={"a": 2}, calls={"a": 1})
+    slow = replace(usual, number=0, ns=2 + excess)
+    more = rank([replace(slow, operators={"a": 2, "b": 1}, calls={"a": 1, "b": 1}), usual])
+    assert host_only.does_more_work(more, 0, 1) == half
+    assert bool(host_only.excess(more, 0, 1).cause) == half
+    assert bool(host_only.excess(rank([replace(slow, places={SORT: 1}), usual]), 0, 1).cause) == half
+    assert bool(host_only._excess_in_range(replace(slow, ranges={"validate": 1}), usual)) == half

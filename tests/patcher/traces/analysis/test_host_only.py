@@ -1002,6 +1002,7 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
     "half as long again": ([10, 10, 12, 13, 15, 15], (10, 15)), "not quite": ([100, 100, 120, 130, 149, 149], None),
     "grows faster and faster": ([1, 2, 4, 8, 16, 32], (1, 16)), "falls after a longer step": ([15, 9, 8, 7, 6, 5], (9, 5)),
     "falls after a far longer step": ([16, 9, 8, 7, 6, 5], None), "nine of ten pairs": ([1, 2, 4, 3, 9], (1, 9)), "eight of ten pairs": ([1, 3, 4, 2, 9], None),
+    "a tenth of it at first": ([100, 100, 110, 110, 200, 200], (100, 200)), "less at first": ([100, 100, 109, 109, 200, 200], None),
 }  # fmt: skip
 
 
@@ -1074,6 +1075,7 @@ def test_a_place_with_half_of_the_idle_time_is_the_headline(longest: int, furthe
     places = {"a": longest * MS, **{f"b{at}": MS // 2 for at in range(2 * further)}}
     (finding,) = (one for one in diagnosed(places) if one.id == "host-idle")
     assert ("mostly in a" in finding.headline) == named
+    assert finding.culprit == ("a" if named else "")
     assert finding.saving_ns == longest * MS
 
 
@@ -1107,7 +1109,7 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
         ({"a": 900, "b": 100}, 9, "(mostly a, b)"), ({"a": 950, "b": 50}, 5, "50 % of the time goes to many small operators (mostly a)"),
         ({"a": 950, "b": 50}, 4, ""),
         ({"a": 250, "b": 240, "c": 230, "d": 280}, 9, "(mostly d, a)"), (dict.fromkeys("abcde", 200), 9, ""),
-        ({"a": 600, "long": 60, "b": 300}, 9, ""),
+        ({"a": 600, "long": 60, "b": 300}, 9, ""), ({"a": 250, "b": 250, "c": 170, "d": 170, "e": 160}, 9, "(mostly a, b)"),
     ],
 )  # fmt: skip
 def test_the_headline_names_small_operators_with_half_of_the_calls_and_time(
@@ -1231,6 +1233,7 @@ def test_the_others_wait_half_as_long_again_for_a_straggler(
     found = host_only.diagnose_straggler(profiles)
     assert (found and (found.id, found.saving_ns)) == (saving and ("slow-rank", round(saving * MS)))
     assert found is None or found.source == f"/{min(ranks, key=lambda rank: rank[1])[0]}"
+    assert found is None or found.advice.startswith("check what")  # that the host is idle is a note alone
     assert host_only.diagnose_straggler([in_collectives(rank, ms, place="c10d::send") for rank, ms in ranks]) is None
 
 
@@ -1269,6 +1272,12 @@ TIMERS: dict[str, tuple[list[int], list[int], bool]] = {
     "a tenth as uneven as operators": ([MS, MS, MS + 400, MS + 400, 2 * MS], [1000, 1000, 1004, 1004, 1010], True),
     "less even": ([MS, MS, MS + 401, MS + 401, 2 * MS], [1000, 1000, 1004, 1004, 1010], False),
     "beside operators that are even": ([MS, MS, MS + US, MS + US, 2 * MS], [1000] * 5, True),
+    "near the second shortest": ([MS, MS + 900, MS + US + 1, 2 * MS, 2 * MS], [100, 110, 120, 130, 140], False),
+    "beside operators that are shorter once": (
+        [MS, MS, MS + 401, 2 * MS, 2 * MS],
+        [1000, 1004, 1004, 1004, 1010],
+        False,
+    ),
 }
 
 

@@ -228,3 +228,64 @@ def test_frames_around_all_operators_are_of_the_step(ranges: list[tuple[int, int
     operators = [(10, 15, "a", ""), (25, 90, "b", ""), (30, 40, "c", "")]
     assert host_steps._frames_around(NestedRanges(columns), operators) == around
     assert host_steps._frames_around(NestedRanges(columns), []) == set()
+
+
+@pytest.mark.parametrize(
+    ("frames", "parts"),
+    [
+        ([], [(0, 100)]), ([(20, 80)], [(0, 20), (20, 80), (80, 100)]), ([(19.999, 80)], [(0, 80), (80, 100)]),
+        ([(20, 80.001)], [(0, 20), (20, 100)]), ([(0, 80)], [(0, 80), (80, 100)]), ([(0, 40), (60, 100)], [(0, 40), (40, 60), (60, 100)]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_gap_is_divided_where_20_us_of_it_lie_beside_a_frame(
+    frames: list[tuple[float, float]], parts: list[tuple[float, float]]
+) -> None:
+    """Times are in µs; each frame has a name of its own."""
+    columns = RangeColumns()
+    for name, (begin, end) in enumerate(frames):
+        columns.add(round(begin * US), round(end * US), name)
+    ranges = {"collectives": NestedRanges(RangeColumns()), "frames": NestedRanges(columns)}
+    expected = [(round(begin * US), round(end * US)) for begin, end in parts]
+    assert host_steps._parts_of_gap(ranges, 0, 100 * US) == expected
+
+
+@pytest.mark.parametrize(
+    ("frames", "large"),
+    [
+        ([(0, 90, 7), (0, 50, 8)], [1]), ([(0, 89, 7), (0, 50, 8)], [0]), ([(0, 50, 7), (50, 70, 8)], [0, 1]), ([(0, 50, 7), (50, 69, 8)], [0]),
+        ([(0, 45, 7), (0, 30, 8), (50, 95, 7)], [1]), ([(0, 95, 7)], []), ([(-50, 19, 7), (80, 150, 8)], [1]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_frame_with_a_fifth_of_a_gap_is_large_and_one_with_nine_tenths_is_looked_into(
+    frames: list[tuple[int, int, int]], large: list[int]
+) -> None:
+    """The gap is from 0 to 100; frames are (begin, end, name)."""
+    columns = RangeColumns()
+    for row in frames:
+        columns.add(*row)
+    nested = NestedRanges(columns)
+    order = sorted(frames, key=lambda row: (row[0], -row[1]))
+    assert [order[index] for index in host_steps._large_frames(nested, 0, 100)] == [frames[at] for at in large]
+
+
+@pytest.mark.parametrize(("tensors", "saving"), [(4, True), (3, False)])
+def test_four_detached_tensors_before_a_gap_are_a_checkpoint(tensors: int, saving: bool) -> None:
+    detached = [("aten::detach", at, at + 1, 1) for at in range(tensors)]
+    (place,) = steps([*detached, ("a", 500, 1000, 1)], ends=1).places
+    assert place.saving == saving
+
+
+@pytest.mark.parametrize(("name", "own"), [("f.py(7): g", True), ("torch/f.py(7): g", False), ("range", False)])
+def test_functions_are_frames_of_the_program(name: str, own: bool) -> None:
+    trace = RankTrace("a", "torch")
+    thread = trace.thread(1, 1)
+    trace.add_mark("ProfilerStep#3", 0, 1000 * US, thread)
+    for begin in (0, 900):
+        trace.operators[thread].add(begin * US, (begin + 100) * US, trace.names["a"])
+    trace.frames.setdefault(thread, RangeColumns()).add(200 * US, 800 * US, trace.names[name])
+    cuts = split(trace)
+    (step,) = host_steps.host_steps(trace, cuts, range(len(cuts.segments)), [host_thread(trace, thread)])
+    assert step.functions == ({name: 600 * US} if own else {})
+    assert step.ranges == ({name: 600 * US} if name == "range" else {})

@@ -134,7 +134,8 @@ def test_of_tasks_and_launches_those_within_the_window_are_drawn() -> None:
     drawn = window(100)
     tasks = [(900, 1_000, 998), (990, 1_001, 999), (1_010, 1_020, 1_000), (1_099, 1_200, 1_099), (1_100, 1_200, 1_100)]
     for begin, end, launched in tasks:
-        drawn.trace.add_task(begin, end, "compute", "k", "stream 7", None)
+        stream = {900: "stream 8", 1_100: "stream 9"}.get(begin, "stream 7")
+        drawn.trace.add_task(begin, end, "compute", "k", stream, None)
         drawn.trace.tasks.launched[-1] = launched
     drawn = drawn._replace(cuts=Split("", [], array("i", [0, 0, 0, 1, 1]), range(5)))
     streams, launches = rows._streams_and_launches(drawn)

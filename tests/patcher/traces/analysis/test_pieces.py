@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,7 @@ def test_kernels_by_shape_have_the_means_over_all_calls() -> None:
         KernelUse("MatMul", "AI_CORE", "1,2", "FP16", 20, calls, ns, {"aic_mac": share}, share, "nothing")
         for calls, ns, share in ((1, 10, 0.9), (3, 50, 0.5))
     ]
+    uses[0] = replace(uses[0], ratios={**uses[0].ratios, "aic_fixpipe": 0.8})
     other = KernelUse("Add", "AI_VECTOR", "1,2", "FP16", 20, 1, 70, {}, None, None)
     first, second = (
         model.RankProfile("piece", "ascend-text", 0, "Ascend", (), kernel_uses=rows)
@@ -180,7 +182,7 @@ def test_kernels_by_shape_have_the_means_over_all_calls() -> None:
     )
     add, matmul = _joined_kernel_uses([first, second])
     assert (add, matmul.calls, matmul.ns) == (other, 4, 60)
-    assert matmul.ratios["aic_mac"] == pytest.approx(0.6)
+    assert matmul.ratios == {"aic_mac": pytest.approx(0.6), "aic_fixpipe": pytest.approx(0.2)}
     assert matmul.cube_utilization == pytest.approx(0.6)
     assert matmul.bound == "nothing"
 

@@ -13,7 +13,7 @@ import pytest
 from patcher.commands.reports import reporting
 from patcher.traces import analysis
 from patcher.traces.analysis import pipelines
-from patcher.traces.model import LEAD_IN, PARTS, TITLES, Check, Collective, Diagnosis, RankProfile, RecordedUnit
+from patcher.traces.model import LEAD_IN, PARTS, TITLES, Check, Collective, Diagnosis, Kernel, RankProfile, RecordedUnit
 from patcher.traces.names import OUTPUT
 from tests.patcher.traces.recorded import MS, SHARED, shared
 
@@ -219,3 +219,19 @@ def test_stages_are_in_the_order_of_their_ranks() -> None:
         for rank in (1, 0, 2)
     ]
     assert [one.profiles[0].rank for one in pipelines.stages(made)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("slow", "times"),
+    [({"a": 200, "b": 180}, 1.9), ({"a": 200, "b": 179}, None), ({"a": 100, "b": 100}, None), ({"a": 200}, None)],
+    ids=str,
+)
+def test_kernels_take_as_many_times_as_long_within_a_fifth(slow: dict[str, int], times: float | None) -> None:
+    assert pipelines.times_as_long(slow, dict.fromkeys(slow, 100)) == times
+
+
+def test_a_kernel_that_does_not_run_has_no_time() -> None:
+    made = RankProfile("a", "torch", 0, "H100", (RecordedUnit(number=0, host_ns=1, kernels=1),) * 2)
+    assert pipelines._calls_and_ns(made, "k") == (0, 0)
+    ran = replace(made, kernels=(Kernel("k", "copy", 2, 9), Kernel("k", "compute", 4, 10)))
+    assert pipelines._calls_and_ns(ran, "k") == (2, 5)

@@ -8,7 +8,7 @@ import pytest
 
 from patcher.traces.analysis import priorities
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.model import Diagnosis, FreeGap, Rank, RankProfile, RecordedUnit
+from patcher.traces.model import Diagnosis, FreeGap, Rank, RankProfile, RecordedUnit, SlowSteps
 
 
 def finding(id_: str, saving: int | None, severity: str = "warning", **fields: object) -> Diagnosis:
@@ -216,3 +216,38 @@ def test_the_headline_says_where_no_event_tells_what_the_host_did(
     found = priorities._name_main_place(finding(id_, 20), RankProfile("x", "torch", 0, "H100", (unit,), gaps=(gap,)))
     assert "mostly at one place: " in found.headline
     assert found.headline.endswith("; no single recorded event covers half of this time") == unknown
+
+
+@pytest.mark.parametrize(
+    ("id_", "culprit", "saving", "named"),
+    [("slow-rank", "rank 1", 6, True), ("slow-rank", "rank 1", 5, False), ("slow-rank", "", 6, False), ("outlier", "rank 1", 6, False)],
+)  # fmt: skip
+def test_the_headline_on_a_straggler_names_what_explains_over_half_of_the_waiting(
+    id_: str, culprit: str, saving: int, named: bool
+) -> None:
+    waiting = finding(id_, 10, culprit=culprit)
+    cause = finding("host-idle", saving, same_as="slow-rank", culprit="save", advice="save less")
+    found = priorities._name_cause_of_waiting(waiting, [finding("copies", 99), cause], {})
+    assert ("host is in save" in found.headline, found.advice) == (named, "save less" if named else "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "numbers", "on_host", "excess", "same"),
+    [
+        ({}, (3,), None, 11, True), ({}, (3,), None, 10, False), ({}, (3, 4), None, 99, False), ({}, (2,), 3, 99, True), ({}, (3,), 2, 99, False),
+        ({"parts": {"communication_ns": 1}}, (3,), None, 99, False), ({"saving_ns": 0}, (3,), None, 99, False),
+    ],
+)  # fmt: skip
+def test_a_slow_step_explains_the_waiting_in_it_with_over_half_of_it(
+    fields: dict[str, object], numbers: tuple[int, ...], on_host: int | None, excess: int, same: bool
+) -> None:
+    """The others wait for 10 ns in each of two steps; the most in step 3."""
+    slow = replace(finding("outlier", 9, advice="b", slow_steps=SlowSteps(numbers, excess, "c", on_host)), **fields)  # type: ignore[arg-type]
+    waiting = finding("slow-rank", 10, source="x", culprit="rank 1", step=3, advice="a")
+    profiles = {"x": profile("x", 1)}
+    assert priorities._is_slow_step_of_straggler(slow, waiting, profiles) == same
+    named = priorities._name_cause_of_waiting(waiting, [slow], profiles)
+    assert (named.headline.endswith(": c"), named.advice) == (same, "b" if same else "a")
+    unknown = replace(slow, slow_steps=SlowSteps(numbers, excess, "", on_host))
+    assert not priorities._is_slow_step_of_straggler(unknown, waiting, profiles)
+    assert not priorities._is_slow_step_of_straggler(slow, replace(waiting, step=None), profiles)

@@ -102,8 +102,9 @@ def test_the_ranks_that_no_profile_is_of(
         ([replace(profile(0, {7: []}), source=f"/{name}/x/a") for name in "bc"], ["b/x/a", "c/x/a"]),
         ([replace(profile(None, {7: []}), source=f"/{name}/x/a/") for name in "bc"], ["b/x/a", "c/x/a"]),
         ([replace(profile(None, {7: []}), source=f"{name}/a") for name in "bc"], ["b/a", "c/a"]),
+        ([replace(profile(None, {7: []}), source=f"{name}/b/a") for name in ("/c", "c")], ["/c/b/a", "c/b/a"]),
     ],
-    ids=["one", "ranks", "steps", "paths", "without ranks", "whole paths"],
+    ids=["one", "ranks", "steps", "paths", "without ranks", "whole paths", "a longer path"],
 )
 def test_profiles_have_the_shortest_labels_that_tell_them_apart(profiles: list[RankProfile], labels: list[str]) -> None:
     assert [one.label for one in ranks.labelled(profiles)] == labels

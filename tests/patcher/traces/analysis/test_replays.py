@@ -337,3 +337,23 @@ def test_a_replay_is_compared_with_the_smallest_graph_that_holds_its_tokens(
         1 - joined,
     )
     assert replays.join_replays(trace, cuts, {0}, {0: tokens}, []).result is None
+
+
+@pytest.mark.parametrize(
+    ("names", "end", "matched"),
+    [
+        (("a", "b"), 20, True),
+        (("", ""), 10, True),
+        (("", ""), 11, False),
+        (("a", ""), 11, False),
+        (("a", "c"), 10, False),
+    ],
+)
+def test_captured_kernels_without_names_are_matched_if_none_overlap(
+    names: tuple[str, str], end: int, matched: bool
+) -> None:
+    trace = RankTrace("a", "torch")
+    for name, begin, until in (("a", 0, end), ("b", 10, 30)):
+        trace.add_task(begin, until, "compute", name, "stream 7", 5)
+    graph = [CapturedCall(name, False, (), UNKNOWN, ()) for name in names]
+    assert (replays._why_unmatched(trace, [[0, 1]], [graph]) == "") == matched

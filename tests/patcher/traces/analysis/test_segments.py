@@ -174,6 +174,7 @@ PLACED: dict[str, tuple[list[tuple[int, int, str, str, int]], list[tuple[int, ..
     "nothing computes": ([(5, 8, "b", "copy", 0), (9, 12, "a", "communication", 0)], [(5, 9, 12, 12, 2), (0, 0, 0, 0, 0)]),
     "one of no step": ([(1, 99, "a", "compute", UNKNOWN), (10, 20, "a", "compute", 0)], [(10, 10, 20, 20, 1), (0, 0, 0, 0, 0)]),
     "a step that begins before the last": ([(10, 20, "a", "compute", 1), (30, 40, "a", "compute", 0)], [(30, 30, 30, 40, 1), (30, 30, 30, 20, 1)]),
+    "a copy alone": ([(5, 8, "a", "copy", 0)], [(5, 5, 8, 8, 1), (0, 0, 0, 0, 0)]),
     "the end is of the last task": ([(10, 50, "b", "copy", 0), (20, 30, "a", "compute", 0)], [(10, 20, 50, 50, 2), (0, 0, 0, 0, 0)]),
 }  # fmt: skip
 

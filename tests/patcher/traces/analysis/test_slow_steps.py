@@ -10,7 +10,13 @@ import pytest
 
 from patcher.commands.reports.first_screen import _slow_steps_line, first_screen
 from patcher.traces import analysis
+from patcher.traces.analysis import diagnoses
+from patcher.traces.analysis.checks import DEVICE, EVERY
 from patcher.traces.model import (
+    CPU,
+    TITLES,
+    CallSums,
+    Check,
     Collective,
     Diagnosis,
     FreeGap,
@@ -22,6 +28,7 @@ from patcher.traces.model import (
     Verdict,
 )
 from patcher.traces.places import host_cause
+from patcher.traces.words import in_ms
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps, timeline
 
 
@@ -378,3 +385,153 @@ def test_a_long_kernel_is_named_beside_a_smaller_finding(kernels: list[tuple[str
     made = analysis.reported([RankProfile("a", "torch", 0, "H100", (unit, unit), kernels=sums)])
     screen = " ".join(first_screen(made))
     assert ("longest kernel: slow, 40.00 ms per step (40 %)" in screen) == shown
+
+
+@pytest.mark.parametrize(
+    ("on_host", "device", "steady"),
+    [((100, 110, 100), 341, True), ((100, 111, 100), 311, False), ((100, 110, 100), 342, False), ((100, 110, 100), 279, True), ((100, 110, 100), 278, False)],
+    ids=str,
+)  # fmt: skip
+def test_steps_are_steady_within_a_tenth(on_host: tuple[int, ...], device: int, steady: bool) -> None:
+    units = [RecordedUnit(number=at, host_ns=ns, kernels=1, compute_ns=90) for at, ns in enumerate(on_host)]
+    units[0] = replace(units[0], lead_in_ns=device - 270)
+    assert diagnoses._is_steady_on_host(units) == steady
+
+
+@pytest.mark.parametrize(
+    ("slow", "following", "delayed"), [(109, 110, 3), (110, 110, None), (109, 109, None), (100, 120, 3)]
+)
+def test_a_step_is_delayed_by_the_next_one_that_takes_half_of_the_excess_longer(
+    slow: int, following: int, delayed: int | None
+) -> None:
+    """The slow step takes 20 ns longer on the device."""
+    units = [RecordedUnit(number=at, host_ns=100, kernels=1, compute_ns=100) for at in range(6)]
+    units[2] = replace(units[2], host_ns=slow, copy_ns=20)
+    units[3] = replace(units[3], host_ns=following)
+    found = diagnoses._delayed_step(RankProfile("a", "torch", 0, "H100", tuple(units)), units[2], units[0])
+    assert (found and found.number) == delayed
+
+
+@pytest.mark.parametrize(
+    ("tokens", "drafts", "requests", "decode"),
+    [(8, 0, 8, True), (9, 0, 8, False), (9, 1, 8, True), (0, 0, 0, False), (None, 0, 8, False)],
+)
+def test_steps_decode_with_a_token_for_each_request(
+    tokens: int | None, drafts: int, requests: int, decode: bool
+) -> None:
+    unit = RecordedUnit(number=0, host_ns=1, kernels=1, tokens=tokens, drafts=drafts, requests=requests)
+    prefill = replace(unit, tokens=999, requests=1)
+    assert diagnoses._decode_steps([unit, unit, unit, prefill]) == [unit] * 3 * decode
+    assert not diagnoses._decode_steps([unit, unit, prefill])
+    assert not diagnoses._decode_steps([unit, unit, unit])
+
+
+@pytest.mark.parametrize(("ns", "told"), [(51, True), (50, False)])
+def test_over_half_of_the_additional_time_is_that_of_one_kernel_collective_or_gap(ns: int, told: bool) -> None:
+    """The slow step takes 100 ns longer in a part."""
+    usual = RecordedUnit(number=0, host_ns=1, kernels=1, compute_ns=1000, free_unknown_ns=1)
+    slow = replace(usual, number=1, compute_ns=1100)
+    made = RankProfile("a", "torch", 0, "H100", (usual, slow), kernels_of_steps={0: {"k": 200}, 1: {"k": 200 + ns}})
+    longer = diagnoses._longer_kernel(made, slow, usual)
+    assert (longer and longer.ns) == (ns if told else None)
+    for number in (0, 1):
+        partly = replace(made, kernels_of_steps={number: {"k": 200}})
+        assert diagnoses._longer_kernel(partly, slow, usual) is None
+        assert diagnoses._equally_longer(partly, slow, usual) is None
+    sums = [Collective("", 0, "c", at * ns + 7, unit=at) for at in (0, 1)]
+    sums += [Collective("", 1, "z", 9 * at + 7, unit=at) for at in (0, 1)]
+    named = diagnoses._longer_collective(replace(made, collectives=tuple(sums)), slow, usual, 100)
+    assert named == (f"c takes {in_ms(ns)} longer" if told else "")
+    place = replace(gap(ns), part="free_unknown_ns", unit=1, unit_ns=ns)
+    idle = replace(usual, number=1, free_unknown_ns=101)
+    assert (diagnoses._longer_gap(replace(made, gaps=(place,)), idle, usual) == place) == told
+
+
+@pytest.mark.parametrize(("known", "told"), [((0, 1), False), ((0,), True), ((1,), True)])
+def test_larger_inputs_are_ruled_out_only_with_the_shapes_of_both_steps(known: tuple[int, ...], told: bool) -> None:
+    usual, slow = (RecordedUnit(number=at, host_ns=1, kernels=1) for at in (0, 1))
+    inputs = dict.fromkeys(known, 7)
+    made = RankProfile("a", "torch", 0, "H100", (usual, slow), inputs_of_steps=inputs)
+    assert ("has no shapes" in diagnoses._advice_on_all_kernels(made, slow, usual)) == told
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_verdict_without_findings_names_the_largest_of_those_that_were_withdrawn(order: int) -> None:
+    small, large = (Diagnosis("copy", "warning", "", ns, "", headline=f"saves {ns}") for ns in (1, 2))
+    assert diagnoses._title_without_finding([small, large][::order]).endswith(": saves 2")
+
+
+@pytest.mark.parametrize(
+    ("similar", "total", "title"),
+    [((2,), 3, ""), ((2,), 4, ""), ((2, 3), 3, "2 of 3 decode steps"), ((2, 3), 4, "2 of 4 steps"), ((0,), 4, "The first recorded step")],
+)  # fmt: skip
+def test_a_headline_counts_slow_steps_from_two_on(similar: tuple[int, ...], total: int, title: str) -> None:
+    units = [RecordedUnit(number=at, host_ns=1, kernels=1, compute_ns=1) for at in range(4)]
+    made = RankProfile("a", "torch", 0, "H100", tuple(units))
+    found = diagnoses._slow_steps_headline(made, total, similar, units[similar[0]], units[1], "")
+    assert found.partition(" take")[0] == title
+
+
+@pytest.mark.parametrize(
+    ("part", "call", "named"),
+    [("free_host_late_ns", "save", "save"), ("free_latency_ns", "save", ""), ("free_host_late_ns", "", "")],
+)
+def test_only_a_gap_in_which_the_host_is_late_is_held_by_it(part: str, call: str, named: str) -> None:
+    assert diagnoses._host_held(replace(gap(9, call), part=part)) == named
+
+
+@pytest.mark.parametrize(("slowest", "severity"), [(0, "note"), (1, "warning")])
+def test_a_slow_step_that_starts_the_profiler_is_a_note_beside_a_finding_on_all(slowest: int, severity: str) -> None:
+    units = [RecordedUnit(number=at, host_ns=2 if at == slowest else 1, kernels=0) for at in range(3)]
+    made = RankProfile(
+        "a", "torch", 0, CPU, tuple(units), marks="ProfilerStep#", operators=(CallSums("a", 1, 0, 0, 1),)
+    )
+    found = [Diagnosis(name, "warning", "", 1, "", source="a") for name in ("host-idle", "outlier", "copy")]
+    severities = [finding.severity for finding in diagnoses._with_cold_starts_as_notes(found, [made])]
+    assert severities == ["warning", severity, "warning"]
+    assert [*diagnoses._with_cold_starts_as_notes(found[1:], [made])] == found[1:]
+
+
+def test_a_slow_step_on_a_device_is_no_wait_for_another_rank() -> None:
+    operators = (CallSums("a", 1, 0, 0, 1),)
+    ranks = [RankProfile(name, "torch", 0, name, (), operators=operators) for name in (CPU, "H100")]
+    waits = [
+        Diagnosis("outlier", "warning", "", 1, "", source=rank.source, parts={"communication_ns": 1}) for rank in ranks
+    ]
+    late = replace(waits[0], parts={})
+    assert diagnoses._without_waiting([*waits, late], ranks) == [waits[1], late]
+    assert diagnoses._without_waiting([*waits, replace(late, severity="note")], ranks)[:2] == waits
+
+
+def test_a_check_that_withdraws_every_verdict_says_so() -> None:
+    every = tuple(name for name in EVERY if name in TITLES)
+    made = RankProfile("a", "torch", 0, "H100", ())
+    for withdraws, title in ((DEVICE, "No verdict: the data is not sufficient"), (DEVICE[1:], "Nothing stands out")):
+        failed = replace(made, checks=(Check("a", False, "b", withdraws),))
+        assert diagnoses._verdict([failed], [], [], {}).title == title
+    assert diagnoses._withdrawal(Check("a", False, "b", EVERY)).endswith("withdraws: all)")
+    assert diagnoses._withdrawal(Check("a", False, "b", every[1:])).endswith(f"withdraws: {', '.join(every[1:])})")
+
+
+@pytest.mark.parametrize(("ns", "named"), [(51, True), (50, False)])
+def test_a_kernel_is_the_cause_with_over_half_of_all_additional_time(ns: int, named: bool) -> None:
+    """The step computes for 80 ns longer, and takes 100 ns longer."""
+    usual = RecordedUnit(number=0, host_ns=1, kernels=1, compute_ns=1000)
+    slow = replace(usual, number=1, kernels=2, compute_ns=1080, copy_ns=20)
+    made = RankProfile("a", "torch", 0, "H100", (usual, slow), kernels_of_steps={0: {"k": 200}, 1: {"k": 200 + ns}})
+    evidence, cause = diagnoses._why_slower(made, slow, usual)
+    assert evidence.startswith("80 % of")
+    assert ("the kernel k takes most" in cause) == named
+    less = replace(usual, copy_ns=50), replace(slow, copy_ns=0)
+    assert diagnoses._why_slower(made, less[1], less[0])[0].startswith("100 % of")
+
+
+@pytest.mark.parametrize(
+    ("shares", "told"), [({0: 0.5}, "graphs launch 0 % of its kernels, but 50 %"), ({1: 0.5}, ""), ({}, "")]
+)
+def test_a_step_without_a_share_of_graphs_has_none(shares: Mapping[int, float], told: str) -> None:
+    usual, slow = (RecordedUnit(number=at, host_ns=1, kernels=1) for at in (0, 1))
+    made = RankProfile("a", "torch", 0, "H100", (usual, slow), graph_shares=shares)
+    found = diagnoses._without_graphs(made, slow, usual)
+    assert found.startswith(told)
+    assert bool(found) == bool(told)

@@ -181,3 +181,20 @@ def test_the_forward_reaches_from_the_first_to_the_last_matmul(families: str, pl
     words = {"e": "elementwise", "g": "gemm", "s": "sampling"}
     operators = [unit_classes.OutermostOperator(words[letter], at, at + 1) for at, letter in enumerate(families)]
     assert unit_classes._forward_bounds(operators) == places
+
+
+def test_a_step_without_a_task_has_no_classes_beside_one_on_the_device() -> None:
+    first, last = two_units(Task(100, 200, name="gemm_bf16", launch=50), operators=(Range("aten::linear", 1100, 1200),))
+    assert (first.classes, last.classes) == ({"gemm": 100}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "phases"),
+    [
+        ("Optimizer.step#SGD.step", {"optimizer": 80, "forward": 20}), ("AddmmBackward0", {"backward": 80, "forward": 20}), ("aten::add", {}),
+    ],
+)  # fmt: skip
+def test_a_step_trains_if_it_has_a_backward_or_an_optimizer(name: str, phases: dict[str, int]) -> None:
+    tasks = Task(100, 120, launch=10), Task(120, 200, launch=50)
+    (first, _) = two_units(*tasks, operators=(Range("aten::linear", 5, 15), Range(name, 40, 60)))
+    assert {phase: ns for phase, ns in first.phases.items() if ns} == phases
