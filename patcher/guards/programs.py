@@ -62,15 +62,13 @@ KNOWN_PARAMETER = (
     r"(?s)\$[0-9@*#?$!-]|\$\{([0-9]+|[@*](:\d+)*|#[^}]*)\}|\$\{?(PWD|HOME|USER|HOSTNAME|RANDOM)\}?|\$\(\(.*"
 )
 """Expansions that name no switch: arguments, numbers, paths and tests."""
-SCRIPT_FOLDER = (
-    r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
-)
 FIXED = {
+    r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?": "",
     r"\$\(pwd\)|\$\{?PWD\}?": ".",
     r"\$\((?:\S*/)?(?:conda|mamba|micromamba|pyenv|ssh-agent|resize)\b[^)]*\)": ".",  # sets up a shell
     r"(?s)(\[\[|\(\().*": ":",
 }
-"""What an expansion that decides nothing stands for: the working folder, and a command that does nothing for a test."""
+"""What an expansion that decides nothing stands for: the script's folder (""), the working folder, no command."""
 ADJACENT_STRINGS = r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']"
 PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"
