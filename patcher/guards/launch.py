@@ -159,10 +159,11 @@ class _Reader:
         Python files of upstream packages are skipped.
         """
         path = find(word, self.folders)
+        file = path.resolve() if path else Path()
         if basename(word) in self.result.written or not (path or re.fullmatch(programs.SETS_UP, word)):
             self.hide(_MISSING, word)
-        elif path and path.resolve() not in self.files and not (path.suffix == ".py" and self.result.is_upstream(path)):
-            self.files.add(path.resolve())
+        elif path and file not in self.files and not (file.suffix == ".py" and self.result.is_upstream(file)):
+            self.files.add(file)
             if path.stat().st_size > _LARGEST:
                 self.hide(_TOO_LARGE, word)
                 return
