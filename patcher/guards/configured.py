@@ -85,11 +85,9 @@ def _needs_composing(application: Application, home: Path, runs: Sequence[_Run],
     packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
     includes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user, which may name one
     is_mixed = any(includes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
-    keys = [(run.file.parent, word.lstrip("+").partition("=")[0]) for run in runs for word in run.overrides]
-    is_chosen = any(
-        re.search(r"[@/]|^hydra\.searchpath", key) or (folder / key).is_dir() or (home / key).is_dir()
-        for folder, key in keys
-    )
+    words = [(run.file.parent, word.lstrip("+")) for run in runs for word in run.overrides if "=" in word]
+    keys = [(folder, word.partition("=")[0]) for beside, word in words for folder in (beside, home)]
+    is_chosen = any(re.search(r"[@/]|^hydra\.searchpath", key) or (folder / key).is_dir() for folder, key in keys)
     return not unclear and (bool(mentions) or is_mixed or is_chosen)
 
 

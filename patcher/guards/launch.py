@@ -127,7 +127,6 @@ class _Reader:
     path: Path | None = None
     line: int = 1
     plain: bool = True
-    ends_on_error: bool = False
 
     def place(self, line: int) -> str:
         return f"{self.path}:{line}" if self.path else COMMAND
@@ -282,19 +281,8 @@ class _Reader:
             self.note(word.expanded(self.expand_known), word.line, plain=is_passed_on and word in command.words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in command.words))
         is_list = command.after in ("|", "&&", "||")  # the rest of which may be in the next line
-        self.plain = start.sure and self.surely_goes_on(start) and not (is_diverted or is_list)
-
-    def surely_goes_on(self, start: Start) -> bool:
-        """Tell whether a script surely goes on after a command that does not change what its further lines do.
-
-        Call it for the commands in order: `set -e` sets ``ends_on_error``, as the script then ends at the first error.
-        """
-        goes_on = programs.NEVER_FAILS if self.ends_on_error else programs.GOES_ON
-        may_fail = self.ends_on_error and not all(map(is_known, start.words))
-        self.ends_on_error = self.ends_on_error or bool(re.match(programs.ENDS_ON_ERROR, start.shape))
-        is_edited = self.result.written & {*map(basename, start.own)} and not re.fullmatch(programs.WRITES, start.name)
-        is_passed = not start.own or re.fullmatch(goes_on, start.shape)
-        return bool(is_passed) and not (may_fail or is_edited or any(map(is_hidden, start.words)))
+        is_passed = re.fullmatch(programs.GOES_ON, start.shape if start.own else " ".join(start.words))
+        self.plain = bool(start.sure and is_passed) and not (is_diverted or is_list)
 
     def build_start(self, command: ShellCommand) -> Start:
         """Return the start of ``command``, with its words expanded.

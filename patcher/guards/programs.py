@@ -8,11 +8,6 @@ RUNS_FILES = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed"
 PROFILERS = r"msprof|nsys|ncu|rocprof\S*"
 PYTHON = rf"{RUNS_FILES}|vllm|sglang|{PROFILERS}"
 """Programs that are Python, or surely start Python with their environment and the words behind."""
-LAUNCHERS = (
-    r"srun|mpi(run|exec)|torchrun|accelerate|deepspeed|ray|docker|podman|nerdctl|singularity|apptainer|enroot|kubectl"
-    r"|ssh|pdsh|sudo|conda|mamba|micromamba|uv|poetry|pixi|command"
-)
-"""Programs that surely run the program behind their options."""
 WRAPPER = (
     r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|\d[\d.,:-]*[smhd]?$|\w+=\S*$"
 )
@@ -33,12 +28,11 @@ WRITES = r"cp|mv|ln|sed|tee|wget|curl|tar|unzip|git|install|rsync|envsubst|patch
 SETS_UP = r"(.*/)?(set_env\.sh|setvars\.sh|activate|\.?bash_?rc|\.profile|\.bash_profile|conda\.sh)|/(usr|etc|opt)/.*"
 """Files of CANN, conda or Python: what such a file sets if it is not here may be missed."""
 GOES_ON = (
-    rf"(?s)(?!sleep inf|tail .*-[fF]|printf -v|.*--block)({HARMLESS}|{PYTHON}|curl|wget|ray)( .*)?"
-    rf"|set [-+][eux]+(o pipefail)?|{EXPORTS}|(export|declare|readonly) [^-+].*|(\.|source) ({SETS_UP})"
+    r"(?s)(?!(.* )?\0( |$)|sleep inf|.*--block)"
+    rf"((:|echo|cd|mkdir|touch|sleep|date|ulimit|pip3?|pkill|curl|wget|ray|{PYTHON})( .*)?|(\w+=[^\0]*)?"
+    rf"|set [-+][eux]+(o pipefail)?|{EXPORTS}|(export|declare|readonly) [^-+].*|(\.|source) (?!\.)({SETS_UP}))"
 )
-"""Commands behind which a script surely goes on, and means the same."""
-NEVER_FAILS = r"(?s)(:|echo|set|export)( [^\0\1]*)?"
-ENDS_ON_ERROR = r"set .*(-\w*[eu]|errexit|nounset)"
+"""Commands, or assignments, behind which a script goes on, and means the same."""
 DIVERTS = r"\bexec\s|\$\{\w+:?[=?]|^IFS="
 _HANDED = r"((sudo|command|srun|uv|conda) .*)?"
 COMPUTED = (
