@@ -309,7 +309,9 @@ class _Reader:
         text = " ".join(start.own)
         if re.fullmatch(programs.COMPUTED, start.shape):
             self.hide(_RUN_TIME, " ".join(start.texts))
-        is_fed = command.before.startswith("|") or any("<" in direction for direction, _ in command.redirects)
+        is_fed = bool(re.match(r"\|(?!\|)", command.before)) or any(
+            "<" in direction for direction, _ in command.redirects
+        )
         if re.fullmatch(programs.READS_INPUT, text) or (is_fed and re.fullmatch(programs.PASSES_INPUT, text)):
             self.hide(_INPUT, text)
         elif re.fullmatch(programs.SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):

@@ -54,8 +54,9 @@ NAMED_FILE = (
 PARAMETER = r"(?s)\$\{?(\w+)(\[[^\]]*\])?(?::?([-+=?])(.*?))?\}?"
 KNOWN_PARAMETER = (
     r"(?s)\$[0-9@*#?$!-]|\$\{([0-9]+|[@*](:\d+)*|#[^}]*)\}|\$\{?(PWD|HOME|USER|HOSTNAME|RANDOM)\}?|\$\(\(.*"
+    r"|\$\((date|nproc|hostname|whoami|uname)\b[^()$`]*\)"
 )
-"""Expansions that name no switch: arguments, numbers, paths and tests."""
+"""Expansions that name no switch: arguments, numbers, names, paths and tests."""
 FIXED = {
     r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?": "",
     r"\$\(pwd\)|\$\{?PWD\}?": ".",
