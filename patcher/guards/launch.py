@@ -195,9 +195,7 @@ class _Reader:
                 value = word.raw[match.end() :]
                 is_glued = match[3] and not re.match(r"\(|[\"'] ", value)
                 self.values.setdefault(match[1], []).append(_UNKNOWN if is_glued else value)
-        if texts[:1] in (["for"], ["select"]):
-            self.values.setdefault("".join(texts[1:2]), []).extend(word.raw for word in command.words[3:])
-        elif re.match(programs.SETS, " ".join(texts)):
+        if re.match(programs.SETS, " ".join(texts)):
             for text in texts[1:]:
                 self.values.setdefault(text, []).append(_UNKNOWN)
         elif re.fullmatch(programs.WRITES, "".join(texts[:1])):
@@ -280,9 +278,9 @@ class _Reader:
         for word in sources:
             self.note(word.expanded(self.expand_known), word.line, plain=is_passed_on and word in command.words)
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in command.words))
-        is_list = command.after in ("|", "&&", "||")  # the rest of which may be in the next line
         is_passed = re.fullmatch(programs.GOES_ON, start.shape if start.own else " ".join(start.words))
-        self.plain = bool(start.sure and is_passed) and not (is_diverted or is_list)
+        is_whole = command.after in ("\n", ";", "&")  # else the rest may be in the next line
+        self.plain = start.sure and is_whole and bool(is_passed) and not is_diverted
 
     def build_start(self, command: ShellCommand) -> Start:
         """Return the start of ``command``, with its words expanded.
