@@ -23,7 +23,7 @@ CONTROL = (
 )
 KEYWORDS = ("if", "then", "elif", "else", "do", "while", "until", "!", "time", "-p", "{", "coproc")
 EXPORTS = r"(export|unset|(declare|typeset|local|readonly) -[gaA]*x[gaA]*) [^-+].*"
-SETS = r"(?s)(read|mapfile|readarray|getopts|let|unset|printf -v) .*"
+SETS = r"(?s)(for|select|read|mapfile|readarray|getopts|let|unset|printf -v) .*"
 WRITES = r"cp|mv|ln|sed|tee|wget|curl|tar|unzip|git|install|rsync|envsubst|patch"
 SETS_UP = r"(.*/)?(set_env\.sh|setvars\.sh|activate|\.?bash_?rc|\.profile|\.bash_profile|conda\.sh)|/(usr|etc|opt)/.*"
 """Files of CANN, conda or Python: what such a file sets if it is not here may be missed."""

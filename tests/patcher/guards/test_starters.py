@@ -138,6 +138,8 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"uv run {VERL} trainer.nnodes=1": ({OFF}, {}),
     "python3 -m $(cat main) $(cat args)": ({UNKNOWN}, {"args": ARGS, "main": "verl.trainer.main_ppo"}),
     f"for M in {VERL.split()[2]}; do python3 -m $M $(cat args); done": ({UNKNOWN}, {"args": ARGS}),
+    f"A=x=1\nfor A in $(cat args); do {VERL} $A; done": ({UNKNOWN}, {"args": ARGS}),
+    f"A=x=1\nread A < args\n{VERL} $A": ({UNKNOWN}, {"args": ARGS}),
     f"R=$({VERL} $(cat args))": ({UNKNOWN}, {"args": ARGS}),
     f"(( x = $({VERL} $(cat args); echo 1) ))": ({UNKNOWN}, {"args": ARGS}),
     f"if [[ $({VERL} $(cat args)) ]]; then :; fi": ({UNKNOWN}, {"args": ARGS}),
