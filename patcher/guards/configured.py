@@ -79,15 +79,18 @@ def _needs_composing(application: Application, home: Path, runs: Sequence[_Run],
     It has to if a text names a profiler, an override chooses a file, or a configuration of the user includes one.
     False if a text that names a profiler cannot be judged, as without runs; such texts go to ``reading.hidden``.
     """
-    mentions = [text for text in reading.texts if re.search(application.names, text.text)]
-    unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]
+    mentions = [text for text in reading.texts if re.search(rf"{application.names}|^\+*hydra\.searchpath", text.text)]
+    is_moved = re.compile(r"oc\.env|hydra\.searchpath")  # by the environment, or to files that are not looked for
+    unclear = [text for text in mentions if not text.plain or not runs or is_moved.search(text.text)]
     reading.hidden[:0] = [text._replace(reason=NOT_PLAIN) for text in unclear]
     packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
     includes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user, which may name one
     is_mixed = any(includes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
-    words = [(run.file.parent, word.lstrip("+")) for run in runs for word in run.overrides if "=" in word]
-    keys = [(folder, word.partition("=")[0]) for beside, word in words for folder in (beside, home)]
-    is_chosen = any(re.search(r"[@/]|^hydra\.searchpath", key) or (folder / key).is_dir() for folder, key in keys)
+    words = [(home, word) for run in runs for word in run.overrides]
+    folders = {run.file.parent for run in runs if run.file.parent.resolve() != home.resolve()}
+    words += [(folder, text.text) for folder in folders for text in reading.texts]
+    groups = ((folder, key) for folder, word in words for key in re.findall(r"[\w./-]+(?=[@=])", word))
+    is_chosen = any((folder / key).is_dir() for folder, key in groups)
     return not unclear and (bool(mentions) or is_mixed or is_chosen)
 
 

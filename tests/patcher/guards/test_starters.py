@@ -160,6 +160,8 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"sed -i s/null/[1]/ my.yaml\n{VERL} --config-path=$PWD --config-name=my": ({UNKNOWN}, {"my.yaml": MINE}),
     f"{VERL} --config-path=$PWD --config-name=my": ({OFF}, {"my.yaml": MINE}),
     f"{VERL} --config-path=$PWD --config-name=my +more=on": ({ON}, {"my.yaml": MINE.partition("global")[0], "more/on.yaml": ON_FOR_ALL}),
+    f"A=(+more=on)\n{VERL} --config-path=$PWD --config-name=my \"${{A[@]}}\"": ({UNKNOWN}, {"my.yaml": MINE.partition("global")[0], "more/on.yaml": ON_FOR_ALL}),
+    f"{VERL} hydra.searchpath=[file://$PWD] +more=on": ({UNKNOWN}, {"my.yaml": MINE.partition("global")[0], "more/on.yaml": ON_FOR_ALL}),
     f"srun {VERL} $(cat args)": ({UNKNOWN}, {"args": ARGS}),
     "torchrunner $(cat args)": ({UNKNOWN}, {"args": f"{VERL} {ARGS}"}),
     f"ln -sf on l.sh\n. ./l.sh\n{VERL}": ({UNKNOWN}, {"on": SET, "l.sh": ""}),
