@@ -29,7 +29,7 @@ SETS_UP = r"(.*/)?(set_env\.sh|setvars\.sh|activate|\.?bash_?rc|\.profile|\.bash
 """Files of CANN, conda or Python: what such a file sets if it is not here may be missed."""
 GOES_ON = (
     r"(?s)(?!(.* )?\0( |$)|sleep inf|.*--block)"
-    rf"((:|echo|cd|mkdir|touch|sleep|date|ulimit|pip3?|pkill|curl|wget|ray|{PYTHON})( .*)?|(\w+=[^\0]*)?"
+    rf"((:|exec|echo|cd|mkdir|touch|sleep|date|ulimit|pip3?|pkill|curl|wget|ray|{PYTHON})( .*)?|(\w+=[^\0]*)?"
     rf"|set [-+][eux]+(o pipefail)?|{EXPORTS}|(export|declare|readonly) [^-+].*|(\.|source) (?!\.)({SETS_UP}))"
 )
 """Commands, or assignments, behind which a script goes on, and means the same."""
