@@ -25,7 +25,6 @@ _UNKNOWN = "rlpatch_unknown"
 _OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
 _ANY = Text("part of the command is only known at run time, and that part might override any setting")
-_NO_GROUP = Text("the configuration uses a Hydra config group that was not found on this machine")
 _NO_CONFIG = Text(
     "the run's configuration was not found on this machine or is only known at run time; name it with --config FILE"
 )
@@ -61,7 +60,7 @@ def judge_configured(
     if root is None and not reading.texts:
         reason = Text("{package} is not installed here", application.packages[0])
         reading.hidden.append(LaunchText(reason, "", reason=reason))
-    for run in runs if _needs_composing(application, runs, reading) else ():
+    for run in runs if _needs_composing(application, (root or Path()) / application.folder, runs, reading) else ():
         composed = _compose(application, root, run)
         if isinstance(composed, str):
             reading.hidden.append(LaunchText(run.start.where, "", reason=composed))
@@ -74,18 +73,25 @@ def judge_configured(
     return [result for result in results if not reading.hidden or result.profiler in is_on], reading.hidden
 
 
-def _needs_composing(application: Application, runs: Sequence[_Run], reading: Reading) -> bool:
-    """Tell whether to have Hydra compose the runs: a text names a profiler, or a configuration includes a user's file.
+def _needs_composing(application: Application, home: Path, runs: Sequence[_Run], reading: Reading) -> bool:
+    """Tell whether to have Hydra compose the runs; ``home`` is the folder of the project's configurations.
 
+    It has to if a text names a profiler, an override chooses a file, or a configuration of the user includes one.
     False if a text that names a profiler cannot be judged, as without runs; such texts go to ``reading.hidden``.
     """
-    mentions = [text for text in reading.texts if re.search(application.names, text.text)]
-    unclear = [text for text in mentions if not text.plain or not runs or "oc.env" in text.text]
+    mentions = [text for text in reading.texts if re.search(rf"{application.names}|^\+*hydra\.searchpath", text.text)]
+    is_moved = re.compile(r"oc\.env|hydra\.searchpath")  # by the environment, or to files that are not looked for
+    unclear = [text for text in mentions if not text.plain or not runs or is_moved.search(text.text)]
     reading.hidden[:0] = [text._replace(reason=NOT_PLAIN) for text in unclear]
     packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
     includes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user, which may name one
     is_mixed = any(includes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
-    return not unclear and (bool(mentions) or is_mixed)
+    words = [(home, word) for run in runs for word in run.overrides]
+    folders = {run.file.parent for run in runs if run.file.parent.resolve() != home.resolve()}
+    words += [(folder, text.text) for folder in folders for text in reading.texts]
+    groups = ((folder, key) for folder, word in words for key in re.findall(r"[\w./-]+(?=[@=])", word))
+    is_chosen = any((folder / key).is_dir() for folder, key in groups)
+    return not unclear and (bool(mentions) or is_mixed or is_chosen)
 
 
 # --- what is started ---
@@ -110,9 +116,7 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
         typed = dict(re.findall(option, "\n".join(words)))
         file = config or _find_configuration(application, root, program, start, typed)
         overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
-        packaged = (root or Path()) / application.folder
         reasons = [_ANY] if any(map(is_hidden, words)) else []
-        reasons += [_NO_GROUP] if any(_selects_unpackaged_file(word, packaged, file) for word in overrides) else []
         reasons += [_NO_CONFIG] if not file or file.name in reading.written else []
         reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
         if file and _NO_CONFIG not in reasons:
@@ -177,19 +181,6 @@ def _find_configuration(
         Path(application.folder, f"{names[0]}.yaml") if is_packaged and names[0] in application.defaults else None
     )
     return next((file for name in names if (file := find(f"{name}.yaml", folders))), packaged)
-
-
-def _selects_unpackaged_file(word: str, packaged: Path, file: Path | None) -> bool:
-    """Tell whether the override ``word`` selects, for a config group, a file that the project does not have.
-
-    An override that moves Hydra's search path counts, too; one that selects nothing (null) does not. ``packaged`` is
-    the folder of the project's configurations, ``file`` the configuration of the run (None: unknown).
-    """
-    key, _, value = word.lstrip("+").partition("=")
-    group = key.partition("@")[0]
-    folders = (packaged, file.parent if file else packaged)
-    is_group = re.search("[@/]|^hydra.searchpath", key) or any((folder / group).is_dir() for folder in folders)
-    return bool(is_group) and value not in ("null", "") and not (packaged / group / f"{value}.yaml").is_file()
 
 
 # --- what Hydra makes of it ---

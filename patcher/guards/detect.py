@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import dropwhile
 from pathlib import Path
 from posixpath import basename
 
 from patcher.guards.configured import judge_configured
 from patcher.guards.launch import LaunchText, Reading, read, text_of
-from patcher.guards.programs import LAUNCHERS
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
-from patcher.guards.start import OUTSIDE, Start, is_known, shown, wraps
+from patcher.guards.start import OUTSIDE, Start, is_known, shown
 from patcher.messages import COMMA, Text, joined
-from patcher.switches import ConfigSwitch, Form, Release, State, Switch
+from patcher.switches import ConfigSwitch, Form, State, Switch
 
 _VALUE = Text("this value is not documented, or is only known at run time")
 _WORDS = Text("a part of the command is only known at run time")
@@ -33,43 +31,22 @@ def detect(checked: Checked, launch: Launch, *, with_off: bool) -> tuple[GuardRe
     Without ``with_off``, most OFF are left out: to find out which switches a release has takes time. Raises Problem
     (USAGE) if a file that the launch names, or the configuration, cannot be read.
     """
-    application = checked.application
+    application, release = checked.application, checked.release
     reading = read(launch, partial(_is_upstream, checked))
     results, hidden = judge_configured(application, checked, launch.config, reading) if application else ([], [])
     for switch in checked.switches:
         judged = _judge(switch, reading)
-        if judged and checked.release.has(switch):  # in a development tree, this searches all code
+        if judged and release.has(switch):  # in a development tree, this searches all code
             results += judged
-    places = (ENVIRONMENT, str(launch.script or ""), COMMAND if launch.command else "")
-    where = joined(COMMA, filter(None, places))
-    config_switches = application.switches if application else ()
-    for switches, texts in ((config_switches, hidden), (checked.switches, reading.hidden)):
-        if texts or with_off:
-            not_off = {result.profiler for result in results if result.state is not State.OFF}
-            results += _off_or_hidden(switches, checked.release, texts, not_off, where)
-    return _severest(results)
-
-
-def _off_or_hidden(
-    switches: Sequence[Switch | ConfigSwitch], release: Release, hidden: list[LaunchText], not_off: set[str], where: str
-) -> Iterator[GuardResult]:
-    """Yield OFF at ``where`` for each profiler of ``switches``, before it UNKNOWN if a ``hidden`` text may turn it on.
-
-    A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
-    """
-    for profiler in dict.fromkeys(switch.profiler for switch in switches):
-        alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
-        if alike and hidden and profiler not in not_off:
-            yield _possibly_on(alike[0], hidden[0])
-        why = alike[0].why if alike else Text("this release has no switch for this profiler")
-        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
-
-
-def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
-    """Return the severest result per profiler and place, the severest first.
-
-    An OFF is kept only if its profiler has no other result, and only once.
-    """
+    where = joined(COMMA, filter(None, (ENVIRONMENT, str(launch.script or ""), COMMAND if launch.command else "")))
+    for switches, texts in ((application.switches if application else (), hidden), (checked.switches, reading.hidden)):
+        not_off = {result.profiler for result in results if result.state is not State.OFF}
+        for profiler in dict.fromkeys(switch.profiler for switch in switches) if texts or with_off else ():
+            alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
+            if alike and texts and profiler not in not_off:
+                results.append(_possibly_on(alike[0], texts[0]))
+            why = alike[0].why if alike else Text("this release has no switch for this profiler")
+            results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF
@@ -92,13 +69,11 @@ def _is_upstream(checked: Checked, file: Path) -> bool:
 
 def _possibly_on(switch: Switch | ConfigSwitch, text: LaunchText) -> GuardResult:
     """Return an UNKNOWN result for the profiler of ``switch``, which a ``text`` that cannot be read may switch on."""
-    is_searched = text.where != text.reason
-    place = within_sentence(text.where)
-    advice = (
-        Text("{instruction} (only needed if {place} switches the profiler on)", instruction=switch.off, place=place)
-        if is_searched
-        else ""
-    )
+    place, advice = within_sentence(text.where), ""
+    if text.where != text.reason:
+        advice = Text(
+            "{instruction} (only needed if {place} switches the profiler on)", instruction=switch.off, place=place
+        )
     line = text.text.partition("\n")[0].strip()[:200]
     return GuardResult(switch.profiler, State.UNKNOWN, text.where, line, advice, switch.why, text.reason)
 
@@ -215,15 +190,12 @@ def _parse_object(switch: Switch, text: str) -> dict[str, str]:
 def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
     """Yield a result, with the state ``otherwise`` of ``switch``, for each start of one of its programs.
 
-    The state is UNKNOWN if it is not sure that the launch starts the program.
+    The state is UNKNOWN if it is not sure that the launch starts the program, such as behind a launcher.
     """
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
-                before = [*dropwhile(wraps, start.words[:at])]
-                is_carried = re.fullmatch(LAUNCHERS, basename("".join(before[:1])))  # behind the launcher's options
-                is_run = not before or (bool(is_carried) and not any(word.endswith(".py") for word in before))
-                run = replace(start, sure=start.sure and is_run)
+                run = replace(start, sure=start.sure and at == len(start.words) - len(start.own))
                 yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=run)
 
 

@@ -8,11 +8,6 @@ RUNS_FILES = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed"
 PROFILERS = r"msprof|nsys|ncu|rocprof\S*"
 PYTHON = rf"{RUNS_FILES}|vllm|sglang|{PROFILERS}"
 """Programs that are Python, or surely start Python with their environment and the words behind."""
-LAUNCHERS = (
-    r"srun|mpi(run|exec)|torchrun|accelerate|deepspeed|ray|docker|podman|nerdctl|singularity|apptainer|enroot|kubectl"
-    r"|ssh|pdsh|sudo|conda|mamba|micromamba|uv|poetry|pixi|command"
-)
-"""Programs that surely run the program behind their options."""
 WRAPPER = (
     r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|\d[\d.,:-]*[smhd]?$|\w+=\S*$"
 )
@@ -28,17 +23,16 @@ CONTROL = (
 )
 KEYWORDS = ("if", "then", "elif", "else", "do", "while", "until", "!", "time", "-p", "{", "coproc")
 EXPORTS = r"(export|unset|(declare|typeset|local|readonly) -[gaA]*x[gaA]*) [^-+].*"
-SETS = r"(?s)(read|mapfile|readarray|getopts|let|unset|printf -v) .*"
+SETS = r"(?s)(for|select|read|mapfile|readarray|getopts|let|unset|printf -v) .*"
 WRITES = r"cp|mv|ln|sed|tee|wget|curl|tar|unzip|git|install|rsync|envsubst|patch"
 SETS_UP = r"(.*/)?(set_env\.sh|setvars\.sh|activate|\.?bash_?rc|\.profile|\.bash_profile|conda\.sh)|/(usr|etc|opt)/.*"
 """Files of CANN, conda or Python: what such a file sets if it is not here may be missed."""
 GOES_ON = (
-    rf"(?s)(?!sleep inf|tail .*-[fF]|printf -v|.*--block)({HARMLESS}|{PYTHON}|curl|wget|ray)( .*)?"
-    rf"|set [-+][eux]+(o pipefail)?|{EXPORTS}|(export|declare|readonly) [^-+].*|(\.|source) ({SETS_UP})"
+    r"(?s)(?!(.* )?\0( |$)|sleep inf|.*--block)"
+    rf"((:|exec|echo|cd|mkdir|touch|sleep|date|ulimit|pip3?|pkill|curl|wget|ray|{PYTHON})( .*)?|(\w+=[^\0]*)?"
+    rf"|set [-+][eux]+(o pipefail)?|{EXPORTS}|(export|declare|readonly) [^-+].*|(\.|source) (?!\.)({SETS_UP}))"
 )
-"""Commands behind which a script surely goes on, and means the same."""
-NEVER_FAILS = r"(?s)(:|echo|set|export)( [^\0\1]*)?"
-ENDS_ON_ERROR = r"set .*(-\w*[eu]|errexit|nounset)"
+"""Commands, or assignments, behind which a script goes on, and means the same."""
 DIVERTS = r"\bexec\s|\$\{\w+:?[=?]|^IFS="
 _HANDED = r"((sudo|command|srun|uv|conda) .*)?"
 COMPUTED = (
@@ -60,17 +54,16 @@ NAMED_FILE = (
 PARAMETER = r"(?s)\$\{?(\w+)(\[[^\]]*\])?(?::?([-+=?])(.*?))?\}?"
 KNOWN_PARAMETER = (
     r"(?s)\$[0-9@*#?$!-]|\$\{([0-9]+|[@*](:\d+)*|#[^}]*)\}|\$\{?(PWD|HOME|USER|HOSTNAME|RANDOM)\}?|\$\(\(.*"
+    r"|\$\((date|nproc|hostname|whoami|uname)\b[^()$`]*\)"
 )
-"""Expansions that name no switch: arguments, numbers, paths and tests."""
-SCRIPT_FOLDER = (
-    r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
-)
+"""Expansions that name no switch: arguments, numbers, names, paths and tests."""
 FIXED = {
+    r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?": "",
     r"\$\(pwd\)|\$\{?PWD\}?": ".",
     r"\$\((?:\S*/)?(?:conda|mamba|micromamba|pyenv|ssh-agent|resize)\b[^)]*\)": ".",  # sets up a shell
     r"(?s)(\[\[|\(\().*": ":",
 }
-"""What an expansion that decides nothing stands for: the working folder, and a command that does nothing for a test."""
+"""What an expansion that decides nothing stands for: the script's folder (""), the working folder, no command."""
 ADJACENT_STRINGS = r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']"
 PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"

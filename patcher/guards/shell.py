@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from patcher.guards.programs import KEYWORDS
+
 _NESTING = 5  # of brackets in brackets; a bound keeps the time linear in what is read
 _INSIDE = _BRACES = r"[^(){}]*"
 for _ in range(_NESTING):
@@ -67,7 +69,10 @@ class Word(NamedTuple):
 
 
 class ShellCommand(NamedTuple):
-    """A simple command, its redirections, and the operators around it."""
+    """A simple command, its redirections, and the operators around it; keywords such as ``then`` are in ``before``.
+
+    ``after`` is "" for the rest of a script that cannot be split, which is its only word.
+    """
 
     words: tuple[Word, ...]
     redirects: tuple[tuple[str, Word], ...]
@@ -76,10 +81,9 @@ class ShellCommand(NamedTuple):
 
 
 def split(text: str, line: int = 1) -> Iterator[ShellCommand]:
-    """Yield the commands of a script whose first line has the number ``line``.
+    """Yield the commands of a script whose first line has the number ``line``, with empty ones between operators.
 
-    Raises ValueError at a here-document, and at a quote or an expansion that is not closed; its arguments are the line
-    there, and the text from there on.
+    The last one is the rest of the text from a here-document on, or from a quote or an expansion that is not closed.
     """
     text = text.replace("\0", "") + "\n"
     words, redirects = list[Word](), list[tuple[str, Word]]()
@@ -88,12 +92,12 @@ def split(text: str, line: int = 1) -> Iterator[ShellCommand]:
     while at < len(text):
         match = token.match(text, at)
         if match is None:
-            raise ValueError(line, text[at:])
+            yield ShellCommand((Word(line, text[at:]),), (), before, "")
+            return
         word = Word(line, match[0])
         at, line = match.end(), line + match[0].count("\n")
         if match["operator"]:
-            is_pattern = match[0] == ")" and not depth  # of `case`
-            if (words or redirects) and not is_pattern:
+            if match[0] != ")" or depth:  # else it ends a pattern of `case`
                 yield ShellCommand((*words,), (*redirects,), before, match[0])
             depth = max(0, depth + {"(": 1, ")": -1}.get(match[0], 0))
             words, redirects, before = [], [], "(" if depth else match[0]
@@ -102,5 +106,7 @@ def split(text: str, line: int = 1) -> Iterator[ShellCommand]:
         elif match["word"] and direction:
             redirects.append((direction, word))
             direction = ""
+        elif match[0] in KEYWORDS and not words:
+            before += match[0]
         elif match["word"]:
             words.append(word)
