@@ -415,7 +415,8 @@ class RankProfile(Payload):
     empty if no step is slow. ``inputs_of_steps`` maps it to a checksum that is equal for steps with the same operators
     and shapes; empty, too, if no shapes were recorded. ``baseline_run`` names the run of a comparison with a baseline;
     all that it recorded is one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs,
-    and whether there are frames of Python; None where only ``settings`` tell.
+    and whether there are frames of Python; None where only ``settings`` tell. ``capture_share`` is the share of the
+    host's time in all steps during which it captures a graph.
     """
 
     KEYS = (
@@ -457,6 +458,7 @@ class RankProfile(Payload):
     baseline_run: str = ""
     has_shapes: bool | None = None
     has_stacks: bool | None = None
+    capture_share: float = 0.0
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""

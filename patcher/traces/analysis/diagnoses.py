@@ -631,14 +631,19 @@ def _verdict(
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
     these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
     withdraw all diagnoses of the device, and there is none on operators, the title says that the data is not
-    sufficient; without profiles, too. ``diagnoses`` are in the order of the report, ``labels`` maps the source of a
+    sufficient; without profiles, too. First of all, it says so if all ranks mostly capture graphs. ``diagnoses`` are in the order of the report, ``labels`` maps the source of a
     profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
     on_operators = any(diagnosis.id == "host-operators" for diagnosis in diagnoses)
-    if not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
-        title: str = Text("No verdict: the data is not sufficient")
+    if profiles and all(2 * profile.capture_share > 1 for profile in profiles):
+        title: str = Text(
+            "Most of the time, the host captures graphs: {share}. A capture runs no kernels, so record later steps",
+            percent(min(profile.capture_share for profile in profiles), 0),
+        )
+    elif not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
+        title = Text("No verdict: the data is not sufficient")
     else:
         titles = (
             diagnosis.title

@@ -337,3 +337,15 @@ def test_a_replay_is_compared_with_the_smallest_graph_that_holds_its_tokens(
         1 - joined,
     )
     assert replays.join_replays(trace, cuts, {0}, {0: tokens}, []).result is None
+
+
+@pytest.mark.parametrize(("length", "captures"), [(189, True), (191, False)])
+def test_steps_that_mostly_capture_graphs_are_said_to(tmp_path: Path, length: int, captures: bool) -> None:
+    """The capture takes 95 µs, and the only kernel runs after it."""
+    kernel = event("kernel", "gemm", 5098, 5, tid=7, device=0, stream=7, correlation=5092)
+    mark = event("user_annotation", "ProfilerStep#4", 4995, length)
+    found = reporting.report(
+        [written(tmp_path / "a.json", captured(4, 5000, named=BARE), [kernel, mark])], reporting.ReadOptions()
+    )
+    title = found.data.verdict.title
+    assert title.startswith("Most of the time, the host captures graphs: 50 %") == captures
