@@ -29,6 +29,9 @@ _ALIKE = 4
 
 _COMMUNICATION = "communication_ns"
 
+_CONVERTS_FORMATS = "TransData"
+"""Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
+
 _OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
 """Ids of the diagnoses without a device that are about the median step, not about all time."""
 
@@ -579,7 +582,7 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose a device that computes for over half of the time, as a note; None below that.
 
     The evidence names the longest kernels, and how much faster the device's roofline would be where it is known. The
-    advice is on the longest kernel if that runs on AI_CPU.
+    advice is on the longest kernel if that runs on AI_CPU, or converts formats.
     """
     share = profile.share("compute_ns", "overlap_ns")
     if share <= 0.5:
@@ -592,6 +595,12 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
     advice = Text("make the kernels faster or fewer: try fusion, another precision or larger batches")
+    if kernels and kernels[0].name == _CONVERTS_FORMATS:
+        advice = Text(
+            "{kernel} only converts the memory format of tensors: set torch.npu.config.allow_internal_format = False,"
+            " or keep one format from operator to operator",
+            kernels[0].name,
+        )
     if kernels and _runs_on_cpu_core(profile, kernels[0].name):
         advice = Text(
             "{kernel} runs on AI_CPU: replace it with an operator that has an AI Core kernel", short(kernels[0].name)
@@ -631,8 +640,8 @@ def _verdict(
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
     these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
     withdraw all diagnoses of the device, and there is none on operators, the title says that the data is not
-    sufficient; without profiles, too. First of all, it says so if all ranks mostly capture graphs. ``diagnoses`` are in the order of the report, ``labels`` maps the source of a
-    profile to its label.
+    sufficient; without profiles, too. Before all of these, it says so if all ranks mostly capture graphs. ``diagnoses``
+    are in the order of the report, ``labels`` maps the source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
