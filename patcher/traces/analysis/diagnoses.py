@@ -15,6 +15,7 @@ from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks
 from patcher.traces.places import place_in_words
+from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
 
 LOSS, HOST_LOSS = 0.05, 0.5
@@ -640,13 +641,15 @@ def _verdict(
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
     these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
     withdraw all diagnoses of the device, and there is none on operators, the title says that the data is not
-    sufficient; without profiles, too. Before all of these, it says so if all ranks mostly capture graphs. ``diagnoses``
-    are in the order of the report, ``labels`` maps the source of a profile to its label.
+    sufficient; without profiles, too. Before all of these, it says so if all ranks mostly capture graphs, and the
+    first diagnosis does not name that as the cause. ``diagnoses`` are in the order of the report, ``labels`` maps the
+    source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
     on_operators = any(diagnosis.id == "host-operators" for diagnosis in diagnoses)
-    if profiles and all(2 * profile.capture_share > 1 for profile in profiles):
+    captures = bool(profiles) and all(2 * profile.capture_share > 1 for profile in profiles)
+    if captures and (first is None or first.culprit != GRAPH_CAPTURE):
         title: str = Text(
             "Most of the time, the host captures graphs: {share}. A capture runs no kernels, so record later steps",
             percent(min(profile.capture_share for profile in profiles), 0),

@@ -31,6 +31,9 @@ WAITS = 0.025
 BLAMED = 1.5
 """The others wait so many times as long for the straggler as for any other rank."""
 
+_NAMED = 8
+"""Steps whose stragglers are named at most."""
+
 PIPELINE, WAITING, IDLE, TRANSFER = "pipeline", "waiting", "idle", "transfer"
 PARTS: Mapping[str, str] = {
     PIPELINE: "pipeline-bubble",
@@ -287,11 +290,77 @@ def _slowest_and_fastest(meetings: Meetings) -> tuple[PipelineStage | None, Pipe
 
 
 def straggler(meetings: Meetings) -> model.Rank | None:
-    """Return the rank that the others wait for at least 1.5 times as long as for any other rank; None without one."""
-    if len(meetings.ranks) < 2:
+    """Return the rank that the others wait for at least 1.5 times as long as for any other rank; None without one.
+
+    None, too, if the straggler changes from step to step.
+    """
+    if len(meetings.ranks) < 2 or _stragglers_in_turn(meetings):
         return None
     slow, second, *_ = sorted(meetings.ranks, key=lambda rank: -rank.awaited_ns)
     return slow if slow.awaited_ns and slow.awaited_ns >= BLAMED * second.awaited_ns else None
+
+
+def _stragglers_in_turn(meetings: Meetings) -> dict[int, model.Rank]:
+    """Return number of a step → its straggler, if the straggler changes from step to step; else an empty dict.
+
+    A step has a straggler if the others wait for it at least 1.5 times as long as for any other rank, and for over half
+    of the mean waiting in a step. These steps must have over half of all waiting, but none of them alone. No rank may
+    be the straggler in two thirds of them, or have two thirds of their waiting.
+    """
+    steps = {step for rank in meetings.ranks for step in rank.awaited_in}
+    whole = sum(rank.awaited_ns for rank in meetings.ranks)
+    stragglers: dict[int, model.Rank] = {}
+    steps_of, waiting_for = Counter[str](), Counter[str]()
+    for step in sorted(steps):
+        waits = [(rank.awaited_in.get(step, 0), rank) for rank in meetings.ranks]
+        (most, slow), (second, _), *_ = sorted(waits, key=lambda pair: -pair[0])
+        if 2 * most > whole:
+            return {}
+        if most >= BLAMED * second and 2 * most * len(steps) > whole:
+            stragglers[step] = slow
+            steps_of[slow.source] += 1
+            waiting_for[slow.source] += most
+    is_most = 2 * waiting_for.total() > whole
+    changes = all(3 * max(counts.values(), default=0) < 2 * counts.total() for counts in (steps_of, waiting_for))
+    return stragglers if is_most and changes else {}
+
+
+def _text_on_stragglers_in_turn(
+    stragglers: Mapping[int, model.Rank], profiles: Sequence[model.RankProfile], certainty: str
+) -> FindingText:
+    """Return evidence and advice on ``stragglers``, one for each step: on computing, if that takes them longer."""
+    longer = waiting = 0
+    for step, slow in stragglers.items():
+        units = {profile.source: unit for profile in profiles for unit in profile.units if unit.number == step}
+        computing = {source: unit.compute_ns + unit.overlap_ns for source, unit in units.items()}
+        others = [ns for source, ns in computing.items() if source != slow.source]
+        longer += computing.get(slow.source, 0) - round(statistics.median(others)) if others else 0
+        waiting += slow.awaited_in[step] // (len(profiles) - 1)
+    last = joined(
+        COMMA,
+        (
+            Text("{rank} in step {number}", rank=rank_words(slow), number=step)
+            for step, slow in list(stragglers.items())[:_NAMED]
+        ),
+    )
+    evidence: str = Text(
+        "No single straggler: it changes from step to step ({stragglers}). In each of these {count} steps, the others"
+        " wait {time} for it on average.",
+        stragglers=last,
+        count=len(stragglers),
+        time=in_ms(waiting / len(stragglers)),
+    )
+    headline = Text("Ranks wait for each other: the straggler changes from step to step")
+    if 2 * longer <= waiting:
+        advice = Text("check what differs between ranks in a step: sequence lengths, experts, pauses of the host")
+        return FindingText(evidence, advice, certainty, headline=headline)
+    evidence = sentences(
+        evidence,
+        Text("In its step, the straggler computes {time} longer than the others.", in_ms(longer / len(stragglers))),
+    )
+    headline = Text("Ranks wait for each other: the rank that computes longest changes from step to step")
+    advice = Text("give all ranks equally much work in each step: sort or pack sequences by their length")
+    return FindingText(evidence, advice, certainty, headline=headline)
 
 
 def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingText:
@@ -328,6 +397,8 @@ def _straggler_text(
     certainty: str = (
         model.EXACT if meetings.exact else Text("heuristic, because the trace does not name the process groups")
     )
+    if stragglers := _stragglers_in_turn(meetings):
+        return _text_on_stragglers_in_turn(stragglers, profiles, certainty)
     slow = straggler(meetings)
     if slow is None:
         return _text_on_several_stragglers(meetings, certainty)
