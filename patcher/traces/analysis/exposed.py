@@ -19,7 +19,7 @@ from patcher.traces.analysis.pipelines import (
     longer_computing,
     per_unit,
 )
-from patcher.traces.analysis.ranks import Meetings
+from patcher.traces.analysis.ranks import Meetings, lacks_ranks
 from patcher.traces.words import in_ms, percent, short
 
 NOTABLE = 0.10
@@ -114,7 +114,7 @@ def diagnose_communication(
     """
     sums, total = parts_of(profile, meetings), profile.total_ns or 1
     exposed = sum(sums.values())
-    outlier = collectives.diagnose_slow_collectives(profile)
+    outlier = collectives.diagnose_slow_collectives(profile, profiles)
     if exposed < NOTABLE * total and sums[WAITING] < WAITS * total and outlier is None:
         return None
     largest = max(sums, key=lambda part: sums[part])
@@ -128,12 +128,12 @@ def diagnose_communication(
         by_outlier = outlier.evidence
         if largest == TRANSFER and 2 * (outlier.saving_ns or 0) > saving:
             name, saving = outlier.id, min(saving, outlier.saving_ns or 0)
-            text = FindingText(outlier.evidence, outlier.advice, outlier.certainty)
+            text = FindingText(outlier.evidence, outlier.advice, outlier.certainty, headline=outlier.headline)
             by_outlier = ""
     ranks_evidence = ""
     if largest not in (WAITING, PIPELINE) and sums[WAITING] >= WAITS * total and straggler(meetings) is not None:
         ranks_evidence = _straggler_text(profile, profiles, meetings).evidence
-    evidence = sentences(_breakdown(profile, sums), text.evidence, ranks_evidence, by_outlier)
+    evidence = sentences(_breakdown(profile, profiles, sums), text.evidence, ranks_evidence, by_outlier)
     return model.Diagnosis(
         name, "warning", evidence, saving, text.certainty, text.advice, profile.source,
         parts={part: ns // count for part, ns in sums.items() if ns}, culprit=text.culprit, headline=text.headline,
@@ -141,13 +141,13 @@ def diagnose_communication(
     )  # fmt: skip
 
 
-def _breakdown(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
+def _breakdown(profile: model.RankProfile, profiles: Sequence[model.RankProfile], sums: Mapping[str, int]) -> Text:
     """Return a sentence with the shares of exposed and hidden communication, and each exposed part's time per step.
 
-    ``sums`` has the ns of each exposed part over all steps.
+    ``sums`` has the ns of each exposed part over all steps, ``profiles`` are all ranks of the stage.
     """
     count = len(profile.units)
-    tells_waiting = _tells_waiting(profile)
+    tells_waiting = _tells_waiting(profile, profiles)
     times = joined(COMMA, (_part_words(part, in_ms(ns / count), tells_waiting) for part, ns in sums.items() if ns))
     return Text(
         "{share} of the time is exposed communication ({times}). For another {hidden} of the time, communication is"
@@ -173,10 +173,11 @@ def _part_words(part: str, time: str, tells_waiting: bool) -> Text:
     return Text("{time} transfer", time) if tells_waiting else Text("{time} transfer or waiting", time)
 
 
-def _tells_waiting(profile: model.RankProfile) -> bool:
-    """Tell whether waiting in collectives is known: by other ranks, or by the vendor."""
+def _tells_waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile]) -> bool:
+    """Tell whether waiting in collectives is known: by the vendor, or by other ranks if none is known to be missing."""
     return any(
-        collective.transit_ns is not None or collective.waits_ns is not None for collective in profile.collectives
+        collective.transit_ns is not None or (collective.waits_ns is not None and not lacks_ranks(collective, profiles))
+        for collective in profile.collectives
     )
 
 
@@ -197,12 +198,19 @@ def _finding_text(
             Text("the network is not the cause: check what the device and the other ranks do during collectives"),
             Text("upper bound of the saving, from torch_npu's own breakdown"),
         )
-    if _tells_waiting(profile):
+    if _tells_waiting(profile, profiles):
         advice = Text("overlap communication with computing; then check message sizes and links")
         return FindingText("", advice, _UPPER, headline=_transfer_headline(profile))
     every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
+    unknown = Text(
+        "The trace of one rank does not show whether its communication is transfer or waiting for a straggler."
+    )
+    if any(collective.waits_ns is not None for collective in profile.collectives):
+        unknown = Text(
+            "The report does not cover all ranks, so transfer may include waiting for a straggler that is not reported."
+        )
     return FindingText(
-        Text("The trace of one rank does not show whether its communication is transfer or waiting for a straggler."),
+        unknown,
         Text("run the report on {ranks} before you blame the network", every),
         _UPPER,
         headline=_transfer_headline(profile),

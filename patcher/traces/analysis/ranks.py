@@ -200,6 +200,15 @@ def missing_ranks(profiles: Sequence[RankProfile]) -> list[int]:
     return sorted(set(range(world or 0)).difference(reported)) if None not in reported else []
 
 
+def lacks_ranks(collective: Collective, profiles: Sequence[RankProfile]) -> bool | None:
+    """Tell whether ranks of the collective's group, or without its size ranks of the run, are not in ``profiles``.
+
+    None if neither the size of the group nor that of the run is known.
+    """
+    sizes = [profile.world for profile in profiles] if collective.ranks is None else [collective.ranks]
+    return None if None in sizes else max(size or 0 for size in sizes) > len(profiles)
+
+
 def _same_order(members: Mapping[str, Sequence[Collective]]) -> bool:
     """Tell whether there are several ranks with the same collectives in the same order."""
     return (
