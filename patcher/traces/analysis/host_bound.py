@@ -110,6 +110,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
             percent(latency),
         )
         evidence = sentences(evidence, within) if evidence else within
+    is_prompt = profile.prompt_share is not None and profile.prompt_share >= _MOSTLY_PROMPT
     advice: str = _faster_launches(profile)
     place = first_place(profile, *HOST_PARTS)
     if main := main_place(profile, HOST_PARTS):
@@ -126,7 +127,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
     else:
         evidence = sentences(evidence, slow_launchers(profile))
         advice = copying.advice_on_many_copies(profile) or advice
-        if latency > late and profile.prompt_share is not None and profile.prompt_share < _MOSTLY_PROMPT:
+        if latency > late and not is_prompt and profile.prompt_share is not None:
             advice = Text(
                 "find out why most kernels start more than 20 µs after their launch although the device is idle;"
                 " possible reasons: another process on the device, a low clock frequency"
@@ -138,7 +139,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
-        headline=title if latency > late else "",
+        headline=title if latency > late and not is_prompt else "",
     )  # fmt: skip
 
 
@@ -276,7 +277,10 @@ def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     evidence = Text(
         "For {share} of the time, the device was idle although its next kernel had been launched in time.", share
     )
-    advice = Text("check what streams wait for: events between streams, copies, graph launches, synchronization")
+    advice = Text(
+        "check whether another process uses the device, and what streams wait for: events between streams, copies,"
+        " graph launches"
+    )
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)

@@ -623,11 +623,18 @@ def test_the_numbers_of_a_finding_are_those_of_its_profile(
 
 
 @pytest.mark.parametrize(
-    ("late", "latency", "title"), [(20, 10, "Host-bound"), (0, 30, "Launch latency"), (10, 20, "Launch")]
-)
-def test_the_larger_part_of_idle_launches_is_the_headline(late: int, latency: int, title: str) -> None:
-    found = report(capture(unit(compute=50, copy=20, free_host_late=late, free_latency=latency)))
-    assert found.verdict.title.startswith(title)
+    ("late", "latency", "prompt", "title"),
+    [
+        (20, 10, None, "Host-bound"), (0, 30, None, "Launch latency"), (10, 20, None, "Launch"), (10, 20, 0.49, "Launch"),
+        (10, 20, 0.5, "Host-bound"),
+    ],
+)  # fmt: skip
+def test_the_larger_part_of_idle_launches_is_the_headline(
+    late: int, latency: int, prompt: float | None, title: str
+) -> None:
+    """If most kernels start promptly, they do not start late: the host launches too few."""
+    made = replace(capture(unit(compute=50, copy=20, free_host_late=late, free_latency=latency)), prompt_share=prompt)
+    assert report(made).verdict.title.startswith(title)
 
 
 # ---------------------------------------------------------------- ranks
@@ -816,9 +823,10 @@ def test_no_rank_is_blamed_where_waits_are_nearly_equal(times: list[tuple[int, .
     ("longer", "calls", "cause"),
     [
         ((45, 22), 3, ", and all its large kernels take 1.34 times as long"), ((50, 16), 3, ", mostly in the kernel MatMul"),
-        ((34, 30), 3, ", mostly in the kernel Softmax"), ((43, 16), 3, ""), ((50, 16), 4, ""),
+        ((34, 30), 3, ", mostly in the kernel Softmax"), ((43, 16), 3, ""), ((50, 16), 2, ""),
+            ((50, 16), 4, ", mostly because it runs more kernels (7 per step, the others 6)"),
     ],
-    ids=["all kernels", "one kernel", "another kernel", "neither", "more calls"],
+    ids=["all kernels", "one kernel", "another kernel", "neither", "fewer calls", "more calls"],
 )  # fmt: skip
 def test_the_straggler_is_told_with_the_kernels_that_take_it_longer(
     longer: tuple[int, int], calls: int, cause: str
