@@ -385,6 +385,14 @@ class Collective(Payload):
         return max(self.moving_ns - self.usual_ns, 0) if self.usual_ns else 0
 
 
+class HostRange(NamedTuple):
+    """A range of the host, ``ns`` in all steps, during which the device is host-bound for ``idle_ns``."""
+
+    name: str
+    idle_ns: int
+    ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayJoin:
     """Counts of the replays of graphs in the steps, and of those that were joined with their capture.
@@ -416,7 +424,8 @@ class RankProfile(Payload):
     and shapes; empty, too, if no shapes were recorded. ``baseline_run`` names the run of a comparison with a baseline;
     all that it recorded is one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs,
     and whether there are frames of Python; None where only ``settings`` tell. ``capture_share`` is the share of the
-    host's time in all steps during which it captures a graph.
+    host's time in all steps during which it captures a graph. ``late_range`` has most of the host-bound time, but less
+    of the host's.
     """
 
     KEYS = (
@@ -459,6 +468,7 @@ class RankProfile(Payload):
     has_shapes: bool | None = None
     has_stacks: bool | None = None
     capture_share: float = 0.0
+    late_range: HostRange | None = None
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""

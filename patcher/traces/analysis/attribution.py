@@ -21,6 +21,7 @@ from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.idle import idle_parts
 from patcher.traces.analysis.lanes import build_lanes
+from patcher.traces.analysis.late_ranges import late_range
 from patcher.traces.analysis.nested import HostThread, host_thread
 from patcher.traces.analysis.rates import rates_by_operator
 from patcher.traces.analysis.replays import CapturedSet, join_replays
@@ -114,6 +115,7 @@ def attributed(
         memory=tuple(device_allocations(trace, cuts, chosen, threads)),
         has_shapes=trace.has_shapes, has_stacks=trace.has_stacks,
         capture_share=_capture_share(trace, [cuts.segments[number] for number in chosen]),
+        late_range=late_range(trace, cuts, chosen, threads),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 

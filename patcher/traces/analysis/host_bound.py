@@ -123,7 +123,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
             time=in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
-        advice = advice_on_place(profile, cause.gap)
+        advice = advice_on_place(profile, cause.gap) if cause.gap else advice
     else:
         evidence = sentences(evidence, slow_launchers(profile))
         advice = copying.advice_on_many_copies(profile) or advice
