@@ -634,7 +634,9 @@ TITLES = {
     "launch-blocked": Text("A launch call blocks while the device is idle"),
     "lead-in": Text("Time before the first kernel"),
     "idle-unknown": Text("The device is idle, and the trace does not tell why"),
-    "waiting": Text("Stream wait: the next kernel was launched in time, but started late; the trace does not show why"),
+    "waiting": Text(
+        "Stream wait: the next kernel was launched in time, but started late for a reason that was not recorded"
+    ),
     "copies": Text("Exposed copies"),
     "outlier": Text("One step takes much longer than the others"),
     "slow-rank": Text("Ranks wait for each other"),

@@ -20,7 +20,8 @@ from patcher.traces.analysis.pipelines import (
     per_unit,
 )
 from patcher.traces.analysis.ranks import Meetings, lacks_ranks
-from patcher.traces.words import in_ms, percent, short
+from patcher.traces.places import activity_name
+from patcher.traces.words import host_name, in_ms, percent, short
 
 NOTABLE = 0.10
 """The share of the time from which on exposed communication is worth a finding."""
@@ -30,6 +31,9 @@ WAITS = 0.025
 
 BLAMED = 1.5
 """The others wait so many times as long for the straggler as for any other rank."""
+
+_LATE = ("free_host_late_ns", model.LEAD_IN)
+"""The parts of the time that a late host causes, before the first step, too."""
 
 _NAMED = 8
 """Steps whose stragglers are named at most."""
@@ -358,8 +362,10 @@ def _text_on_stragglers_in_turn(
         count=len(stragglers),
         time=in_ms(waiting / len(stragglers)),
     )
-    headline = Text("Ranks wait for each other: the straggler changes from step to step")
+    headline: str = Text("Ranks wait for each other: the straggler changes from step to step")
     if 2 * longer <= waiting:
+        if name := _held_stragglers(stragglers, profiles, waiting):
+            headline = Text("{title}, mostly while its host is in {call}", title=headline, call=host_name(name))
         advice = Text("check what differs between ranks in a step: sequence lengths, experts, pauses of the host")
         return FindingText(evidence, advice, certainty, headline=headline)
     evidence = sentences(
@@ -369,6 +375,18 @@ def _text_on_stragglers_in_turn(
     headline = Text("Ranks wait for each other: the rank that computes longest changes from step to step")
     advice = Text("give all ranks equally much work in each step: sort or pack sequences by their length")
     return FindingText(evidence, advice, certainty, headline=headline)
+
+
+def _held_stragglers(stragglers: Mapping[int, model.Rank], profiles: Sequence[model.RankProfile], waiting: int) -> str:
+    """Return what the hosts of all ``stragglers`` are in for most of their host-bound time; "" if that differs.
+
+    "" also if this time is at most half of the ns that the others wait (``waiting``).
+    """
+    sources = {slow.source for slow in stragglers.values()}
+    slow_profiles = [profile for profile in profiles if profile.source in sources]
+    late = sum(profile.sum_ns(*_LATE) for profile in slow_profiles)
+    names = {activity_name(profile, _LATE) for profile in slow_profiles}
+    return names.pop() if 2 * late > waiting and len(names) == 1 else ""
 
 
 def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingText:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from patcher.traces import model
@@ -19,6 +19,9 @@ _PARTS = ("free_host_late_ns", "free_latency_ns")
 
 NOTABLE = 0.10
 """The share of the steps' time on the device from which on host-bound time is looked at."""
+
+_FEW = 2
+"""Steps up to which one may have over half of the time."""
 
 _DENSE = 0.6
 """A range tells where the host is late if its share of the host's time is at most this part of its share of the idle
@@ -53,15 +56,19 @@ def late_range(
     """Return the frame, range, module or optimizer with over half of the host-bound time; None without one.
 
     It must have a larger part of this time than of the host's time in the ``chosen`` segments, see `_DENSE`. Only the
-    threads that launch tasks count. ``threads`` has their modules and operators.
+    threads that launch tasks count. ``threads`` has their modules and operators. None, too, if one of several segments
+    has over half of the time: that is a slow step.
     """
-    late = _IdleTime()
+    late, late_in = _IdleTime(), Counter[int]()
     for gap in idle_stretches(trace, cuts, set(chosen)):
         if gap.part in _PARTS:
             late.add(gap.begin, gap.ns)
+            late_in[gap.segment] += gap.ns
     segments = [cuts.segments[number] for number in chosen]
     whole = late.sums[-1]
     if not whole or whole < NOTABLE * sum(segment.ends - segment.starts for segment in segments):
+        return None
+    if len(segments) > _FEW and 2 * max(late_in.values()) > whole:
         return None
     host_ns = sum(segment.step.end - segment.begin for segment in segments)
     first, last = segments[0].begin, segments[-1].end

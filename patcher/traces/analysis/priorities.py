@@ -27,6 +27,9 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 }
 """Id of a diagnosis → the parts of the time that it is of."""
 
+_ON_HOST = ("dispatch", "launch-blocked", "lead-in")
+"""Ids of the diagnoses of idle time that the host causes."""
+
 NEARLY_ALL = 0.8
 """The share of the time from which on computing comes before all host-bound time."""
 
@@ -123,8 +126,13 @@ def _name_cause_of_waiting(
     for cause in findings:
         if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
             continue
-        name = cause.culprit
-        if cause.id == "dispatch":  # its culprit may be a place on the device
+        name = ""
+        if cause.id == "copies":
+            headline = Text(
+                "{title}: it copies for longer, {direction}", title=diagnosis.title, direction=cause.culprit
+            )
+            return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
+        if cause.id in _ON_HOST:  # the culprit may be a place on the device
             name = activity_name(by_source[cause.source], PARTS_OF[cause.id])
         if name:
             headline = Text(

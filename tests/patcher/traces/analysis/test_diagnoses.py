@@ -862,6 +862,20 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     assert report(first, nowhere, *others[1:]).verdict.title == "Ranks wait for rank 1"
 
 
+@pytest.mark.parametrize(("part", "title"), [("copy", ": it copies for longer, host to device"), ("free_waiting", "")])
+def test_a_straggler_whose_device_copies_or_waits_is_not_blamed_on_its_host(part: str, title: str) -> None:
+    """Its idle time is at one place, before a kernel: that is nothing the host is in."""
+    copies = (Kernel("Memcpy HtoD (Pageable -> Device)", "copy", 1, 40 * MS),)
+    first, second = (
+        replace(one, units=(unit(compute=40, communication=20 if rank else 60, **{part: 40 if rank else 0}),))
+        for rank, one in enumerate(meeting((55, 5), (5, 5)))
+    )
+    second = replace(
+        second, kernels=copies if part == "copy" else (), gaps=(gap("free_waiting_ns", 40),) if title == "" else ()
+    )
+    assert report(first, second).verdict.title == f"Ranks wait for rank 1{title}"
+
+
 def late_in_step(waits: Sequence[int], excess: int, call: str) -> list[RankProfile]:
     """Return two ranks with a collective in each step, in which rank 0 ``waits`` for rank 1 so many ms.
 

@@ -62,6 +62,19 @@ def test_little_host_bound_time_has_no_range(tmp_path: Path, last: int, told: bo
     assert (found is not None) == told
 
 
+@pytest.mark.parametrize(("steps", "told"), [(2, True), (3, False)])
+def test_idle_time_in_one_of_several_steps_has_no_range(tmp_path: Path, steps: int, told: bool) -> None:
+    more = tuple(
+        Task(number * 10 * MS + 5 * US, number * 10 * MS + 9 * MS, launch=number * 10 * MS)
+        for number in range(1, steps)
+    )
+    marks = tuple(Range(f"ProfilerStep#{number}", number * 10 * MS, (number + 1) * 10 * MS) for number in range(steps))
+    tasks = (BUSY, *launches(6 * MS, 10 * MS, SLOW), *more)
+    run = Run(tasks, marks, functions=(Range(OPTIMIZER, 6 * MS, 10 * MS),))
+    (trace,) = formats.read(run.torch(tmp_path / "a.json"))
+    assert (analysis.attributed(trace).profile.late_range is not None) == told
+
+
 def test_recursion_counts_once_and_the_optimizer_of_torch_counts_too(tmp_path: Path) -> None:
     tasks = (BUSY, *launches(6 * MS, 10 * MS, SLOW))
     found = late(tmp_path, tasks, Range(OPTIMIZER, 6 * MS, 10 * MS), Range(OPTIMIZER, 7 * MS, 10 * MS))
