@@ -735,12 +735,17 @@ class Rank:
 
     @property
     def late_in(self) -> int | None:
-        """Number of the step with over half of all waiting for this rank, beyond the median step; None without one."""
+        """Number of the step with over half of all waiting for this rank, beyond the median step; None without one.
+
+        None, too, if another step has over half as much.
+        """
         if self.units < 2 or not self.awaited_in:
             return None
         number = max(self.awaited_in, key=lambda step: self.awaited_in[step])
         typical = lower_median([0] * (self.units - len(self.awaited_in)) + [*self.awaited_in.values()])
-        return number if 2 * (self.awaited_in[number] - typical) > self.awaited_ns else None
+        most = self.awaited_in[number] - typical
+        second = max((ns - typical for step, ns in self.awaited_in.items() if step != number), default=0)
+        return number if 2 * most > self.awaited_ns and 2 * second <= most else None
 
     @property
     def waits_per_unit(self) -> int:

@@ -174,7 +174,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     It is None, too, if the steps take equally long on the host. The time before the first kernel does not count, and a
     step that starts the profiler is left out. So are steps with prefill where others only decode: they have more to do.
     The diagnosis is only a note if all slow steps together lose little of the time. Its saving is what they take beyond
-    the median, in ns, spread over all steps.
+    the median, in ns, spread over all steps. If step times on a device rise or fall throughout, all longer steps count.
     """
     if len(profile.units) < 3:
         return None
@@ -184,11 +184,12 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
     if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
-    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > model.SLOW * time(usual)]
-    lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
-    similar = [number for number, excess in late if _ALIKE * excess >= most]
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
     change = host_only.trend([time(unit) for unit in whole])
+    limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
+    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > limit]
+    lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
+    similar = [number for number, excess in late if _ALIKE * excess >= most]
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     slow_steps = None
     if change:

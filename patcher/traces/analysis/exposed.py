@@ -410,6 +410,9 @@ def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingTe
         Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
         advice,
         certainty,
+        headline=Text("Ranks wait for each other: the straggler changes from collective to collective")
+        if len(awaited) > 1
+        else "",
     )
 
 

@@ -12,7 +12,7 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import activity_name, host_activity, host_cause, main_place, place_of, time_with_cut
-from patcher.traces.words import host_name
+from patcher.traces.words import host_name, listed
 
 SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
@@ -27,8 +27,8 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 }
 """Id of a diagnosis → the parts of the time that it is of."""
 
-_ON_HOST = ("dispatch", "launch-blocked", "lead-in")
-"""Ids of the diagnoses of idle time that the host causes."""
+_ON_DEVICE = ("waiting", "idle-unknown")
+"""Ids of the diagnoses of idle time whose culprit is a place on the device, not what the host is in."""
 
 NEARLY_ALL = 0.8
 """The share of the time from which on computing comes before all host-bound time."""
@@ -123,16 +123,26 @@ def _name_cause_of_waiting(
         if slow.slow_steps and _is_slow_step_of_straggler(slow, diagnosis, by_source):
             headline = Text("{title}: {cause}", title=diagnosis.title, cause=slow.slow_steps.cause)
             return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
+    for slow in findings:
+        if slow.slow_steps and _are_slow_steps_of_straggler(slow, diagnosis):
+            numbers = listed(slow.slow_steps.numbers)
+            headline = Text(
+                "{title} in steps {numbers}: {cause}",
+                title=diagnosis.title,
+                numbers=numbers,
+                cause=slow.slow_steps.cause,
+            )
+            return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for cause in findings:
         if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
             continue
-        name = ""
+        name = "" if cause.id in _ON_DEVICE else cause.culprit
         if cause.id == "copies":
             headline = Text(
                 "{title}: it copies for longer, {direction}", title=diagnosis.title, direction=cause.culprit
             )
             return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
-        if cause.id in _ON_HOST:  # the culprit may be a place on the device
+        if cause.id == "dispatch":  # its culprit may be a place on the device
             name = activity_name(by_source[cause.source], PARTS_OF[cause.id])
         if name:
             headline = Text(
@@ -162,6 +172,17 @@ def _is_slow_step_of_straggler(
     if len(steps.numbers) > 1 or number != waiting.step or "communication_ns" in slow.parts:
         return False
     return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
+
+
+def _are_slow_steps_of_straggler(slow: model.Diagnosis, waiting: model.Diagnosis) -> bool:
+    """Tell whether ``slow`` is on several steps with one cause on the host, and explains most of ``waiting``.
+
+    The waiting is not that in a single step. Waiting of the straggler explains nothing.
+    """
+    steps = slow.slow_steps
+    if steps is None or waiting.step is not None or len(steps.numbers) < 2 or not steps.cause:
+        return False
+    return "communication_ns" not in slow.parts and 2 * (slow.saving_ns or 0) > (waiting.saving_ns or 0)
 
 
 def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:

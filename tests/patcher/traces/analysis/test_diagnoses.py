@@ -876,6 +876,12 @@ def test_a_straggler_whose_device_copies_or_waits_is_not_blamed_on_its_host(part
     assert report(first, second).verdict.title == f"Ranks wait for rank 1{title}"
 
 
+def test_stragglers_of_single_collectives_are_told_as_changing() -> None:
+    title = "Ranks wait for each other: the straggler changes from collective to collective"
+    assert report(*meeting((40, 10), (10, 35))).verdict.title == title
+    assert report(*meeting((40, 10, 10))).verdict.title == "Ranks wait for each other"  # the last two come together
+
+
 def late_in_step(waits: Sequence[int], excess: int, call: str) -> list[RankProfile]:
     """Return two ranks with a collective in each step, in which rank 0 ``waits`` for rank 1 so many ms.
 
@@ -920,6 +926,19 @@ def test_waiting_in_one_step_is_told_of_this_step(
     assert (found.findings[0].step == 4) == title.startswith("In step")
     assert ("of this waiting is in step 4" in found.findings[0].evidence) == title.startswith("In step")
     assert [each.same_as for each in found.findings if each.id == "outlier"] == [same]
+
+
+@pytest.mark.parametrize(
+    ("excess", "cause"), [(90, " in steps 3, 6: most of the additional time is spent in save"), (40, "")]
+)
+def test_waiting_in_several_steps_is_told_with_what_they_have_in_common(excess: int, cause: str) -> None:
+    """Rank 1 is late by as much in two of eight steps; half of it has to be in the slow steps."""
+    waits = (0, 0, 0, 0, 90, 0, 0, 90, 0)
+    first, second = late_in_step(waits, excess, "save")
+    units = [*second.units]
+    units[6] = replace(units[6], free_host_late_ns=excess * MS)
+    found = report(first, replace(second, units=tuple(units)))
+    assert found.verdict.title == f"Ranks wait for rank 1{cause}"
 
 
 def test_the_host_is_named_beside_a_step_where_no_slow_step_is_known() -> None:

@@ -121,6 +121,18 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
     assert ("of this step" in finding.advice) == (first == "outlier")
 
 
+@pytest.mark.parametrize(("grows", "saving", "severity"), [(20, 30, "problem"), (0, 4, "note")])
+def test_all_steps_above_the_median_count_for_a_trend(grows: int, saving: int, severity: str) -> None:
+    """Of ten steps that grow by 20 ms, only the last three take over 1.3 times the median."""
+    times = [100 + grows * at for at in range(9)] + [280 if grows else 140]
+    units = tuple(
+        RecordedUnit(number=at, host_ns=ms * MS, kernels=1, compute_ns=ms * MS) for at, ms in enumerate(times)
+    )
+    findings = analysis.reported([RankProfile("a", "torch", 0, "H100", units)]).findings
+    (finding,) = (found for found in findings if found.id == "outlier")
+    assert ((finding.saving_ns or 0) // MS, finding.severity) == (saving, severity)
+
+
 @pytest.mark.parametrize(
     ("times", "title"),
     [
