@@ -296,13 +296,17 @@ def _is_outweighed(
     """Tell whether computing matters more than ``diagnosis``, which is about an idle device.
 
     It matters more than host-bound time, which the profiler makes longer, and than idle time of unknown cause, if that
-    has no known place or cause, or if computing takes nearly all the time. It matters more than the time before the
-    first kernel if it takes over half of the time including that. False for any other diagnosis, or if ``diagnoses``
-    has none on computing in ``profile``.
+    has no known place or cause, or if computing takes nearly all the time. It matters more than many gaps in one range,
+    too, if it takes over twice as long, and than the time before the first kernel if it takes over half of the time
+    including that. False for any other diagnosis, or if ``diagnoses`` has none on computing in ``profile``.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
     if diagnosis.id not in ("dispatch", "idle-unknown", "lead-in") or not computing or profile is None:
         return False
     if diagnosis.id == "lead-in":
         return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)
+    in_range = profile.late_range is not None and diagnosis.culprit == profile.late_range.name
+    saved_ns = (diagnosis.saving_ns or 0) * len(profile.units)
+    if in_range and 2 * saved_ns < profile.sum_ns("compute_ns", "overlap_ns"):
+        return True
     return not diagnosis.culprit or profile.share("compute_ns", "overlap_ns") >= NEARLY_ALL
