@@ -13,7 +13,7 @@ from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
-from patcher.traces.analysis.ranks import match_collectives, missing_ranks
+from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks
 from patcher.traces.places import place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
@@ -70,7 +70,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.diagnose_straggler(profiles):
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
-    diagnoses = _without_waiting(diagnoses, profiles)
+    diagnoses = [_advise_on_links(diagnosis, profiles) for diagnosis in _without_waiting(diagnoses, profiles)]
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
@@ -115,6 +115,30 @@ def _without_waiting(
     if any(diagnosis.severity == "warning" and diagnosis not in waiting for diagnosis in slow):
         return [diagnosis for diagnosis in diagnoses if diagnosis not in waiting]
     return list(diagnoses)
+
+
+def _advise_on_links(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile]) -> model.Diagnosis:
+    """Return the diagnosis of slow steps with advice on the links, if they communicate longer without waiting.
+
+    That is known if all ranks are reported, and the ranks wait for each other for less than half of the additional time
+    of the slow steps. Any other diagnosis is unchanged.
+    """
+    if diagnosis.slow_steps is None or _COMMUNICATION not in diagnosis.parts:
+        return diagnosis
+    found = [
+        collective
+        for profile in profiles if profile.source == diagnosis.source and not profile.on_host
+        for collective in profile.collectives if collective.unit in diagnosis.slow_steps.numbers
+    ]  # fmt: skip
+    if not found or any(each.waits_ns is None or lacks_ranks(each, profiles) is not False for each in found):
+        return diagnosis
+    if 2 * sum(each.waits_ns or 0 for each in found) >= diagnosis.slow_steps.excess_ns:
+        return diagnosis
+    advice = Text(
+        "the ranks hardly wait for each other in this step: check what else uses the link between the ranks, such as"
+        " another job"
+    )
+    return dataclasses.replace(diagnosis, advice=advice)
 
 
 def _with_cold_starts_as_notes(

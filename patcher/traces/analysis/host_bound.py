@@ -10,6 +10,7 @@ from patcher.traces import model
 from patcher.traces.analysis import copying
 from patcher.traces.analysis.activities import ALLOCATES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
+from patcher.traces.analysis.host_only import RECOMPILES
 from patcher.traces.places import first_place, host_cause, longest_gap_text, main_place, place_in_words, place_with_time
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import host_name, in_ms, percent
@@ -40,6 +41,9 @@ MOSTLY_GRAPHS = 0.5
 
 _MOSTLY_PROMPT = 0.5
 """Share of the kernels that start within 20 µs of their launch, as most do unless something else uses the device."""
+
+_COMPILES = re.compile(r"torch/_(?:dynamo|inductor|functorch)/")
+"""Begin of the name of a frame in which torch.compile compiles, or waits for that."""
 
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
@@ -166,7 +170,9 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " another process on the device, a low clock frequency",
             host_name(gap.after),
         )
-    if gap.call and WAITS.search(gap.call):
+    if _COMPILES.match(gap.call):
+        return RECOMPILES
+    if gap.call and WAITS.search(gap.call) and ".py(" not in gap.call:
         return Text(
             "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),

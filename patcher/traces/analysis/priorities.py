@@ -119,16 +119,17 @@ def _name_cause_of_waiting(
     """
     if diagnosis.id != "slow-rank" or not diagnosis.culprit:
         return diagnosis
+    title = Text("Ranks wait for {rank}", diagnosis.culprit) if diagnosis.step is None else diagnosis.title
     for slow in findings:
         if slow.slow_steps and _is_slow_step_of_straggler(slow, diagnosis, by_source):
-            headline = Text("{title}: {cause}", title=diagnosis.title, cause=slow.slow_steps.cause)
+            headline = Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
             return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for slow in findings:
         if slow.slow_steps and _are_slow_steps_of_straggler(slow, diagnosis):
             numbers = listed(slow.slow_steps.numbers)
             headline = Text(
                 "{title} in steps {numbers}: {cause}",
-                title=diagnosis.title,
+                title=title,
                 numbers=numbers,
                 cause=slow.slow_steps.cause,
             )
@@ -138,22 +139,12 @@ def _name_cause_of_waiting(
             continue
         name = "" if cause.id in _ON_DEVICE else cause.culprit
         if cause.id == "copies":
-            headline = Text(
-                "{title}: it copies for longer, {direction}", title=diagnosis.title, direction=cause.culprit
-            )
+            headline = Text("{title}: it copies for longer, {direction}", title=title, direction=cause.culprit)
             return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
         if cause.id == "dispatch":  # its culprit may be a place on the device
             name = activity_name(by_source[cause.source], PARTS_OF[cause.id])
         if name:
-            headline = Text(
-                "Ranks wait for {rank}, mostly while its host is in {call}",
-                rank=diagnosis.culprit,
-                call=host_name(name),
-            )
-            if diagnosis.step is not None:
-                headline = Text(
-                    "{title}, mostly while its host is in {call}", title=diagnosis.title, call=host_name(name)
-                )
+            headline = Text("{title}, mostly while its host is in {call}", title=title, call=host_name(name))
             return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
     return diagnosis
 

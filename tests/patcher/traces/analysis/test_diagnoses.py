@@ -853,16 +853,23 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     assert [(one.id, one.source, one.same_as) for one in found.findings] == [
         ("slow-rank", "/traces/rank0", ""), ("dispatch", "/traces/rank1", "slow-rank"),
     ]  # fmt: skip
-    assert found.verdict.title == "Ranks wait for rank 1"
+    part = "most of its additional time is in this part of the step: host-bound"
+    assert found.verdict.title == f"Ranks wait for rank 1: {part}"
     assert "rank 1 spends 40.00 ms more than the other ranks on this part" in found.findings[0].evidence
     held = replace(others[0], gaps=(gap("free_host_late_ns", 40, call="load", call_ns=40 * MS),))
     slow, late = report(first, held, *others[1:]).findings[:2]
     assert (slow.title, slow.advice) == ("Ranks wait for rank 1, mostly while its host is in load", late.advice)
     nowhere = replace(held, gaps=(gap("free_host_late_ns", 40),))
-    assert report(first, nowhere, *others[1:]).verdict.title == "Ranks wait for rank 1"
+    assert report(first, nowhere, *others[1:]).verdict.title == f"Ranks wait for rank 1: {part}"
 
 
-@pytest.mark.parametrize(("part", "title"), [("copy", ": it copies for longer, host to device"), ("free_waiting", "")])
+@pytest.mark.parametrize(
+    ("part", "title"),
+    [
+        ("copy", "it copies for longer, host to device"),
+        ("free_waiting", "most of its additional time is in this part of the step: stream wait"),
+    ],
+)
 def test_a_straggler_whose_device_copies_or_waits_is_not_blamed_on_its_host(part: str, title: str) -> None:
     """Its idle time is at one place, before a kernel: that is nothing the host is in."""
     copies = (Kernel("Memcpy HtoD (Pageable -> Device)", "copy", 1, 40 * MS),)
@@ -871,9 +878,11 @@ def test_a_straggler_whose_device_copies_or_waits_is_not_blamed_on_its_host(part
         for rank, one in enumerate(meeting((55, 5), (5, 5)))
     )
     second = replace(
-        second, kernels=copies if part == "copy" else (), gaps=(gap("free_waiting_ns", 40),) if title == "" else ()
+        second,
+        kernels=copies if part == "copy" else (),
+        gaps=(gap("free_waiting_ns", 40),) if part == "free_waiting" else (),
     )
-    assert report(first, second).verdict.title == f"Ranks wait for rank 1{title}"
+    assert report(first, second).verdict.title == f"Ranks wait for rank 1: {title}"
 
 
 def test_stragglers_of_single_collectives_are_told_as_changing() -> None:

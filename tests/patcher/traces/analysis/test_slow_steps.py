@@ -121,6 +121,32 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
     assert ("of this step" in finding.advice) == (first == "outlier")
 
 
+@pytest.mark.parametrize(
+    ("waits", "group", "advice"),
+    [
+        (39, 2, "check what else uses the link"),
+        (40, 2, "find out which rank is the last"),
+        (0, 3, "find out which rank is the last"),
+    ],
+)
+def test_the_link_is_to_be_checked_if_all_ranks_communicate_longer_in_one_step(
+    waits: int, group: int, advice: str
+) -> None:
+    """Step 3 takes 80 ms longer, of which rank 0 waits for so many ms for rank 1; the group may have a third rank."""
+    profiles = [
+        RankProfile(
+            f"r{rank}", "torch", rank, "H100",
+            tuple(RecordedUnit(number=at, host_ns=MS, kernels=1, compute_ns=20 * MS, communication_ns=ns) for at, ns in enumerate(times)),
+            collectives=tuple(Collective("tp", 0, "allReduce", ns, unit=at, ranks=group) for at, ns in enumerate(times)),
+        )
+        for rank in range(2)
+        for times in [[(85 - rank * waits) * MS if at == 3 else 5 * MS for at in range(6)]]
+    ]  # fmt: skip
+    findings = analysis.reported(profiles).findings
+    (slow,) = (finding for finding in findings if finding.id == "outlier" and finding.source == "r0")
+    assert advice in slow.advice
+
+
 @pytest.mark.parametrize(("grows", "saving", "severity"), [(20, 30, "problem"), (0, 4, "note")])
 def test_all_steps_above_the_median_count_for_a_trend(grows: int, saving: int, severity: str) -> None:
     """Of ten steps that grow by 20 ms, only the last three take over 1.3 times the median."""
