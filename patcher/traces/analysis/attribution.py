@@ -115,7 +115,7 @@ def attributed(
         memory=tuple(device_allocations(trace, cuts, chosen, threads)),
         has_shapes=trace.has_shapes, has_stacks=trace.has_stacks,
         capture_share=_capture_share(trace, [cuts.segments[number] for number in chosen]),
-        late_range=late_range(trace, cuts, chosen, threads),
+        late_range=late_range(trace, cuts, chosen, threads, gaps.activities.frames, gaps.late),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from patcher.traces import model
-from patcher.traces.analysis.idle import idle_stretches
+from patcher.traces.analysis.idle import Idle
 from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.segments import Split
 from patcher.traces.rank_trace import OPTIMIZER, RankTrace
-from patcher.traces.trace_columns import UNKNOWN, RangeColumns
+from patcher.traces.trace_columns import UNKNOWN
 
-_PARTS = ("free_host_late_ns", "free_latency_ns")
+PARTS = ("free_host_late_ns", "free_latency_ns")
 """The parts of a step that are host-bound, with the launch latency behind."""
 
 NOTABLE = 0.10
@@ -31,15 +31,21 @@ _ALIKE = 0.9
 """Of ranges that tell, the shortest one counts that has this part of the most idle time: it is the innermost one."""
 
 
-class _IdleTime:
-    """Stretches of idle time, in order of their begin, of which sums up to a moment can be asked for."""
+class IdleTime:
+    """Stretches of idle time, in order of their begin, of which sums up to a moment can be asked for.
+
+    ``by_segment`` has the sum of each segment.
+    """
 
     def __init__(self) -> None:
         self.begin, self.sums = array("q"), array("q", (0,))
+        self.by_segment = Counter[int]()
 
-    def add(self, begin: int, ns: int) -> None:
-        self.begin.append(begin)
-        self.sums.append(self.sums[-1] + ns)
+    def add(self, gap: Idle) -> None:
+        """Add a stretch, which must begin after those before."""
+        self.begin.append(gap.begin)
+        self.sums.append(self.sums[-1] + gap.ns)
+        self.by_segment[gap.segment] += gap.ns
 
     def until(self, moment: int) -> int:
         """Return the ns of idle time before ``moment``."""
@@ -51,30 +57,31 @@ class _IdleTime:
 
 
 def late_range(
-    trace: RankTrace, cuts: Split, chosen: Sequence[int], threads: Sequence[HostThread]
+    trace: RankTrace,
+    cuts: Split,
+    chosen: Sequence[int],
+    threads: Sequence[HostThread],
+    frames: Mapping[int, NestedRanges],
+    late: IdleTime,
 ) -> model.HostRange | None:
     """Return the frame, range, module or optimizer with over half of the host-bound time; None without one.
 
     It must have a larger part of this time than of the host's time in the ``chosen`` segments, see `_DENSE`. Only the
-    threads that launch tasks count. ``threads`` has their modules and operators. None, too, if one of several segments
-    has over half of the time: that is a slow step.
+    threads that launch tasks count. ``threads`` and ``frames`` have what they ran, ``late`` the host-bound time. None,
+    too, if one of several segments has over half of the time: that is a slow step.
     """
-    late, late_in = _IdleTime(), Counter[int]()
-    for gap in idle_stretches(trace, cuts, set(chosen)):
-        if gap.part in _PARTS:
-            late.add(gap.begin, gap.ns)
-            late_in[gap.segment] += gap.ns
     segments = [cuts.segments[number] for number in chosen]
     whole = late.sums[-1]
     if not whole or whole < NOTABLE * sum(segment.ends - segment.starts for segment in segments):
         return None
-    if len(segments) > _FEW and 2 * max(late_in.values()) > whole:
+    if len(segments) > _FEW and 2 * max(late.by_segment.values()) > whole:
         return None
     host_ns = sum(segment.step.end - segment.begin for segment in segments)
     first, last = segments[0].begin, segments[-1].end
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    optimizers = {number for number, text in enumerate(trace.names.texts) if text.startswith(OPTIMIZER)}
     for thread in {*trace.tasks.thread} - {UNKNOWN}:
-        for begin, end, name in _outermost_of_name(_ranges(trace, thread, threads)):
+        for begin, end, name in _ranges(threads[thread], frames.get(thread), optimizers):
             begin, end = max(begin, first), min(end, last)
             if begin < end:
                 row = sums[name]
@@ -95,24 +102,24 @@ def late_range(
     return model.HostRange(trace.names.texts[name], idle, ns)
 
 
-def _ranges(trace: RankTrace, thread: int, threads: Sequence[HostThread]) -> NestedRanges:
-    """Return the frames, ranges of the user, modules and optimizers of a thread, nested in one another."""
-    texts, ranges = trace.names.texts, RangeColumns()
-    if thread in trace.frames:
-        ranges.extend(trace.frames[thread])
-    operators, modules = threads[thread]
-    for source in (operators, modules):
-        for begin, end, name in zip(source.begin, source.end, source.name, strict=True):
-            if source is modules or texts[name].startswith(OPTIMIZER):
-                ranges.add(begin, end, name)
-    return NestedRanges(ranges)
+def _ranges(
+    host: HostThread, frames: NestedRanges | None, optimizers: Collection[int]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield begin, end and name of the modules, ``frames`` and ``optimizers`` (names of operators) of a thread.
+
+    A range within another one of its name is left out.
+    """
+    yield from _outermost_of_name(host.modules)
+    if frames is not None:
+        yield from _outermost_of_name(frames)
+    if optimizers:
+        yield from (row for row in _outermost_of_name(host.operators) if row[2] in optimizers)
 
 
 def _outermost_of_name(ranges: NestedRanges) -> Iterator[tuple[int, int, int]]:
     """Yield begin, end and name of each range that lies within none of its own name."""
     open_until = dict[int, int]()
-    rows: Iterable[tuple[int, int, int]] = zip(ranges.begin, ranges.end, ranges.name, strict=True)
-    for begin, end, name in rows:
+    for begin, end, name in zip(ranges.begin, ranges.end, ranges.name, strict=True):
         if open_until.get(name, begin) <= begin:
             open_until[name] = end
             yield begin, end, name
