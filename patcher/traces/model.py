@@ -719,7 +719,8 @@ class Rank:
     ``waits_ns`` is how much longer its collectives took than those of the last rank; ``awaited_ns`` how long the others
     waited for this rank where it alone came last, in sum, ``last`` how often, and ``at_first_ns`` the part of that at
     the first collective of the first step, in which the skew of the profilers' start lies. No common clock is needed.
-    ``awaited_in`` maps the number of a step to its part of ``awaited_ns``.
+    ``awaited_in`` maps the number of a step to its part of ``awaited_ns``. ``alone_in`` maps it to the part that no
+    other rank would have caused, because this one came so much later than the last but one; None if that is unknown.
     """
 
     rank: int | None
@@ -732,6 +733,12 @@ class Rank:
     last: int
     at_first_ns: int = 0
     awaited_in: Mapping[int, int] = field(default_factory=dict)
+    alone_in: Mapping[int, int] | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it alone causes over half of the waiting for it, as far as is known."""
+        return self.alone_in is None or 2 * sum(self.alone_in.values()) > self.awaited_ns
 
     @property
     def late_in(self) -> int | None:

@@ -427,6 +427,7 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     )
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     times = _equally_longer(profile, slowest, usual) if part == "compute_ns" else None
+    longer = _longer_kernel(profile, slowest, usual) if part == "compute_ns" and times is None else None
     if times is not None:
         kernels = Text(
             "All large kernels take {times:.2f} times as long as in the median step, which has as many kernels.", times
@@ -434,10 +435,17 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         most = sentences(most, kernels)
         if cause:
             cause = Text("all large kernels take {times:.2f} times as long, and their number is the same", times)
-    elif part == "compute_ns" and (longer := _longer_kernel(profile, slowest, usual)):
+    elif longer is not None:
         most = sentences(most, longer.evidence)
         if 2 * longer.ns > whole:
             cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
+    if part == "compute_ns" and cause and _runs_more_kernels(slowest, usual):
+        more = Text(
+            "the slow step runs {count:,} kernels, the median step {median:,}",
+            count=slowest.kernels,
+            median=usual.kernels,
+        )
+        cause = joined(SEMICOLON, (more, cause)) if longer is not None else more
     if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
         cause = joined(SEMICOLON, (cause, collective))
     if cause and part in host_bound.HOST_PARTS and (launches := _without_graphs(profile, slowest, usual)):
@@ -457,6 +465,11 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
             Text("On the host, step {number} is the slow one: it took {time}.", number=delayed.number, time=host_time),
         )
     return sentences(most, _kernel_counts(slowest, usual)), cause
+
+
+def _runs_more_kernels(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> bool:
+    """Tell whether more kernels explain at least half of what ``slowest`` computes longer, if all are equally long."""
+    return 2 * (slowest.kernels / max(usual.kernels, 1) - 1) >= slowest.compute_ns / max(usual.compute_ns, 1) - 1
 
 
 def _kernel_counts(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

@@ -304,34 +304,40 @@ def _slowest_and_fastest(meetings: Meetings) -> tuple[PipelineStage | None, Pipe
 def straggler(meetings: Meetings) -> model.Rank | None:
     """Return the rank that the others wait for at least 1.5 times as long as for any other rank; None without one.
 
-    None, too, if the straggler changes from step to step.
+    None, too, if the straggler changes from step to step, or if another rank comes hardly earlier.
     """
     if len(meetings.ranks) < 2 or _stragglers_in_turn(meetings):
         return None
     slow, second, *_ = sorted(meetings.ranks, key=lambda rank: -rank.awaited_ns)
-    return slow if slow.awaited_ns and slow.awaited_ns >= BLAMED * second.awaited_ns else None
+    is_late = bool(slow.awaited_ns) and slow.awaited_ns >= BLAMED * second.awaited_ns
+    return slow if is_late and slow.is_alone else None
 
 
 def _stragglers_in_turn(meetings: Meetings) -> dict[int, model.Rank]:
     """Return number of a step → its straggler, if the straggler changes from step to step; else an empty dict.
 
     A step has a straggler if the others wait for it at least 1.5 times as long as for any other rank, and for over half
-    of the mean waiting in a step. These steps must have over half of all waiting, but none of them alone. No rank may
-    be the straggler in two thirds of them, or have two thirds of their waiting.
+    of the mean waiting in a step. These steps must have over half of all waiting, but none of them alone, unless
+    another one has over half as much. No rank may be the straggler in two thirds of them, or have two thirds of their
+    waiting. Ranks that another one follows closely do not count.
     """
+    ranks = [rank for rank in meetings.ranks if rank.is_alone]
     steps = {step for rank in meetings.ranks for step in rank.awaited_in}
     whole = sum(rank.awaited_ns for rank in meetings.ranks)
+    if len(ranks) < 2:
+        return {}
     stragglers: dict[int, model.Rank] = {}
     steps_of, waiting_for = Counter[str](), Counter[str]()
     for step in sorted(steps):
-        waits = [(rank.awaited_in.get(step, 0), rank) for rank in meetings.ranks]
+        waits = [(rank.awaited_in.get(step, 0), rank) for rank in ranks]
         (most, slow), (second, _), *_ = sorted(waits, key=lambda pair: -pair[0])
-        if 2 * most > whole:
-            return {}
         if most >= BLAMED * second and 2 * most * len(steps) > whole:
             stragglers[step] = slow
             steps_of[slow.source] += 1
             waiting_for[slow.source] += most
+    longest = sorted((slow.awaited_in[step] for step, slow in stragglers.items()), reverse=True)
+    if longest and 2 * longest[0] > whole and 2 * sum(longest[1:2]) <= longest[0]:
+        return {}
     is_most = 2 * waiting_for.total() > whole
     changes = all(3 * max(counts.values(), default=0) < 2 * counts.total() for counts in (steps_of, waiting_for))
     return stragglers if is_most and changes else {}
@@ -411,7 +417,7 @@ def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingTe
         advice,
         certainty,
         headline=Text("Ranks wait for each other: the straggler changes from collective to collective")
-        if len(awaited) > 1
+        if len(awaited) > 1 and all(rank.is_alone for rank in awaited)
         else "",
     )
 

@@ -659,6 +659,16 @@ def test_who_waits_for_whom_needs_no_common_clock() -> None:
         (1, 2, 0, 10, 1),
         (2, 2, 2, 0, 0),
     ]
+    # Rank 2 came 2 ms before rank 1: had rank 1 been as early, both others would have waited for 2 ms less.
+    assert [row.alone_in for row in ranks] == [{}, {0: 2 * 2 * MS}, {}]
+
+
+def test_two_ranks_that_are_late_together_are_no_straggler() -> None:
+    """Rank 1 comes last by little: without it, the others would wait for rank 2 nearly as long."""
+    found = report(*meeting((40, 10, 11, 40)))
+    assert found.verdict.title == "Ranks wait for each other"
+    assert "No single straggler" in found.findings[0].evidence
+    assert report(*meeting((40, 10, 30, 40))).verdict.title.startswith("Ranks wait for rank 1")
 
 
 def test_the_slow_rank_is_the_finding_of_all() -> None:

@@ -71,6 +71,8 @@ IN_TURN: dict[str, tuple[list[dict[int, int]], list[int] | None, int | None]] = 
     "one rank for a little less": ([{0: 40, 1: 39}, {2: 20}, {3: 20}], [0, 0, 1, 2], None),
     "half of the waiting in one step": ([{0: 40}, {1: 20}, {2: 20}], [0, 1, 2], None),
     "a little more in one step": ([{0: 41}, {1: 20}, {2: 20}], None, 0),
+    "two steps, one of them with half as much": ([{0: 40}, {1: 20}], None, 0),
+    "two steps, one of them with a little more": ([{0: 40}, {1: 21}], [0, 1], None),
     "a step with little waiting": ([{0: 30, 1: 30}, {2: 9}], None, 0),
     "no straggler in any step": ([{0: 30, 1: 29}, {0: 29, 1: 30}], None, None),
     "most waiting in steps without one": ([{0: 30, 2: 50, 3: 50}, {1: 30, 2: 49, 3: 49}], None, None),
@@ -89,6 +91,16 @@ def test_the_straggler_may_change_from_step_to_step(
     assert found == (last or [])
     straggler = exposed.straggler(meetings(*ranks))
     assert (straggler and straggler.rank) == slow
+
+
+@pytest.mark.parametrize(("alone", "slow"), [(51, 0), (50, None), (None, 0)])
+def test_the_straggler_alone_causes_over_half_of_the_waiting_for_it(alone: int | None, slow: int | None) -> None:
+    alone_in = None if alone is None else {0: alone - 20, 1: 20}
+    ranks = [
+        Rank(0, "r0", 2, 100, 3, 5, 100, 1, 0, {0: 60, 1: 40}, alone_in), Rank(1, "r1", 2, 100, 3, 5, 20, 1, 0, {1: 20}),
+    ]  # fmt: skip
+    found = exposed.straggler(meetings(*ranks))
+    assert (found and found.rank) == slow
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,30 @@ def test_the_link_is_to_be_checked_if_all_ranks_communicate_longer_in_one_step(
     assert advice in slow.advice
 
 
+@pytest.mark.parametrize(
+    ("kernels", "single", "cause"),
+    [
+        (16, True, "the slow step runs 16 kernels, the median step 10; the kernel a takes most of the additional time"),
+        (16, False, "the slow step runs 16 kernels, the median step 10"),
+        (14, True, "the kernel a takes most of the additional time"),
+        (14, False, "most of the additional time is in this part of the step: computing"),
+    ],
+)  # fmt: skip
+def test_more_kernels_are_named_if_they_explain_half_of_a_slow_step(kernels: int, single: bool, cause: str) -> None:
+    """It computes twice as long, with 60 % or 40 % more kernels; the additional time is in one kernel, or in two."""
+    units = tuple(
+        RecordedUnit(number=at, host_ns=MS, kernels=kernels if at == 3 else 10, compute_ns=(200 if at == 3 else 100) * MS)
+        for at in range(6)
+    )  # fmt: skip
+    usual = {"a": 50 * MS, "b": 50 * MS}
+    slow = {"a": 150 * MS, "b": 50 * MS} if single else {"a": 90 * MS, "b": 100 * MS, "c": 10 * MS}
+    sums = {at: slow if at == 3 else usual for at in range(6)}
+    profile = RankProfile("a", "torch", 0, "H100", units, kernels_of_steps=sums)
+    (steps,) = (each.slow_steps for each in analysis.reported([profile]).findings if each.id == "outlier")
+    assert steps is not None
+    assert steps.cause == cause
+
+
 @pytest.mark.parametrize(("grows", "saving", "severity"), [(20, 30, "problem"), (0, 4, "note")])
 def test_all_steps_above_the_median_count_for_a_trend(grows: int, saving: int, severity: str) -> None:
     """Of ten steps that grow by 20 ms, only the last three take over 1.3 times the median."""
