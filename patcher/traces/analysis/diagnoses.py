@@ -689,7 +689,7 @@ def _verdict(
     captures = bool(profiles) and all(2 * profile.capture_share > 1 for profile in profiles)
     if captures and (first is None or first.culprit != GRAPH_CAPTURE):
         title: str = Text(
-            "Most of the time, the host captures graphs: {share}. A capture runs no kernels, so record later steps",
+            "Most of the time, the host captures graphs: {share}. A capture runs no kernels; only the later replays do",
             percent(min(profile.capture_share for profile in profiles), 0),
         )
     elif not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
