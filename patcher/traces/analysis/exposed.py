@@ -486,7 +486,7 @@ def _straggler_text(
         return FindingText(evidence, advice, certainty, last, headline, slow.late_in)
     waiting = slow.awaited_per_unit // (len(meetings.ranks) - 1)
     if more is not None and 2 * more.ns > waiting:
-        cause = Text("most of its additional time is in this part of the step: {part}", excess_words(more))
+        cause: str = Text("most of its additional time is in this part of the step: {part}", excess_words(more))
         if more.part == "compute_ns":
             cause = longer_computing(blamed[0], others, more.ns)
         headline = Text("{title}: {cause}", title=headline, cause=cause)

@@ -424,6 +424,7 @@ def test_what_keeps_the_host_at_several_places_is_the_cause(gaps: list[FreeGap],
     cause = host_cause(profile, ("free_host_late_ns",))
     assert (cause.name if cause else "") == name
     if cause:
+        assert cause.gap is not None
         assert (cause.ns, cause.gap.ns) == (55, 30)
 
 
