@@ -113,7 +113,7 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             r"fmha|flash_?attn|flash_?attention|flash_?fwd|flash_?bwd|flash::|flash_mla|(?<![a-z])mla(?![a-z])|mha_|attention|attn"
             r"|attn_|paged_?(?:kv|att)|BatchDecode|BatchPrefill|splitkv|sdpa|reshape_and_cache|kv_?cache|InferAttention"
-            r"|indexer|radix_?attention|flash|dot_do_o|convert_dq",
+            r"|indexer|radix_?attention|flash|sage_?(?:fwd|bwd|attn)|dot_do_o|convert_dq",
             re.I,
         ),
     ),

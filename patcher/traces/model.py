@@ -385,6 +385,14 @@ class Collective(Payload):
         return max(self.moving_ns - self.usual_ns, 0) if self.usual_ns else 0
 
 
+class HostRange(NamedTuple):
+    """A range of the host, ``ns`` in all steps, during which the device is host-bound for ``idle_ns``."""
+
+    name: str
+    idle_ns: int
+    ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayJoin:
     """Counts of the replays of graphs in the steps, and of those that were joined with their capture.
@@ -415,7 +423,9 @@ class RankProfile(Payload):
     empty if no step is slow. ``inputs_of_steps`` maps it to a checksum that is equal for steps with the same operators
     and shapes; empty, too, if no shapes were recorded. ``baseline_run`` names the run of a comparison with a baseline;
     all that it recorded is one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs,
-    and whether there are frames of Python; None where only ``settings`` tell.
+    and whether there are frames of Python; None where only ``settings`` tell. ``capture_share`` is the share of the
+    host's time in all steps during which it captures a graph. ``late_range`` has most of the host-bound time, but less
+    of the host's.
     """
 
     KEYS = (
@@ -457,6 +467,8 @@ class RankProfile(Payload):
     baseline_run: str = ""
     has_shapes: bool | None = None
     has_stacks: bool | None = None
+    capture_share: float = 0.0
+    late_range: HostRange | None = None
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""
@@ -622,7 +634,9 @@ TITLES = {
     "launch-blocked": Text("A launch call blocks while the device is idle"),
     "lead-in": Text("Time before the first kernel"),
     "idle-unknown": Text("The device is idle, and the trace does not tell why"),
-    "waiting": Text("Stream wait: the next kernel was launched in time, but started late"),
+    "waiting": Text(
+        "Stream wait: the next kernel was launched in time, but started late for a reason that was not recorded"
+    ),
     "copies": Text("Exposed copies"),
     "outlier": Text("One step takes much longer than the others"),
     "slow-rank": Text("Ranks wait for each other"),
@@ -705,7 +719,8 @@ class Rank:
     ``waits_ns`` is how much longer its collectives took than those of the last rank; ``awaited_ns`` how long the others
     waited for this rank where it alone came last, in sum, ``last`` how often, and ``at_first_ns`` the part of that at
     the first collective of the first step, in which the skew of the profilers' start lies. No common clock is needed.
-    ``awaited_in`` maps the number of a step to its part of ``awaited_ns``.
+    ``awaited_in`` maps the number of a step to its part of ``awaited_ns``. ``alone_in`` maps it to the part that no
+    other rank would have caused, because this one came so much later than the last but one; None if that is unknown.
     """
 
     rank: int | None
@@ -718,15 +733,26 @@ class Rank:
     last: int
     at_first_ns: int = 0
     awaited_in: Mapping[int, int] = field(default_factory=dict)
+    alone_in: Mapping[int, int] | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it alone causes over half of the waiting for it, as far as is known."""
+        return self.alone_in is None or 2 * sum(self.alone_in.values()) > self.awaited_ns
 
     @property
     def late_in(self) -> int | None:
-        """Number of the step with over half of all waiting for this rank, beyond the median step; None without one."""
+        """Number of the step with over half of all waiting for this rank, beyond the median step; None without one.
+
+        None, too, if another step has over half as much.
+        """
         if self.units < 2 or not self.awaited_in:
             return None
         number = max(self.awaited_in, key=lambda step: self.awaited_in[step])
         typical = lower_median([0] * (self.units - len(self.awaited_in)) + [*self.awaited_in.values()])
-        return number if 2 * (self.awaited_in[number] - typical) > self.awaited_ns else None
+        most = self.awaited_in[number] - typical
+        second = max((ns - typical for step, ns in self.awaited_in.items() if step != number), default=0)
+        return number if 2 * most > self.awaited_ns and 2 * second <= most else None
 
     @property
     def waits_per_unit(self) -> int:

@@ -150,17 +150,21 @@ def time_with_cut(profile: RankProfile, gap: FreeGap) -> int:
 
 
 class HostCause(NamedTuple):
-    """Call, frame, range or operator that covers ``ns`` of the idle time of all steps; ``gap`` is its longest place."""
+    """Call, frame, range or operator that covers ``ns`` of the idle time of all steps; ``gap`` is its longest place.
+
+    ``gap`` is None if it covers many gaps, each of which is shorter than it.
+    """
 
     name: str
     ns: int
-    gap: FreeGap
+    gap: FreeGap | None
 
 
 def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None:
     """Return the call, frame or operator that the host was in during over half of the idle time of the given parts.
 
-    Its times at all places are added up. None if there is no such one.
+    Its times at all places are added up. Without such a one, host-bound time may lie in a range with many gaps. None
+    if there is none, either.
     """
     sums, longest = Counter[str](), dict[str, FreeGap]()
     for gap in profile.gaps:
@@ -171,6 +175,9 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
     for name, ns in sums.most_common(1):
         if 2 * ns > profile.sum_ns(*parts):
             return HostCause(name, ns, longest[name])
+    late = profile.late_range
+    if late is not None and "free_host_late_ns" in parts and 2 * late.idle_ns > profile.sum_ns(*parts):
+        return HostCause(late.name, late.idle_ns, None)
     return None
 
 

@@ -102,7 +102,8 @@ def _places_and_advice(
 ) -> Iterator[str]:
     """Yield lines on the longest kernel, late launchers, the longest idle time, what to do, and the largest warning.
 
-    A line is "" if it does not go with the ``leading`` finding. ``focus`` is the profile that the lines are about.
+    A line is "" if it does not go with the ``leading`` finding, which names the longest kernel itself if it is on
+    computing. ``focus`` is the profile that the lines are about.
     """
     kernel = _longest_kernel_line(focus, leading) if leading is not None and leading.id != "copies" else ""
     slow_step = leading is not None and leading.id == "outlier"
@@ -113,7 +114,7 @@ def _places_and_advice(
     named = late or at_one_place or slow_step or (computing and (kernel or warning))
     in_one_step = leading is not None and leading.step is not None
     idle = "" if named else _largest_idle_time_line(focus, of_all_steps=in_one_step)
-    yield from (kernel, late, idle, _to_do_line(leading), warning)
+    yield from ("" if computing else kernel, late, idle, _to_do_line(leading), warning)
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:
@@ -170,8 +171,8 @@ def _add_saving(
 ) -> str:
     """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known.
 
-    A finding "compute" without such a bound gets the share of the time that is computing. Nothing is added without a
-    finding, for one on a single step, or if ``focus`` has no time on a device.
+    A finding "compute" without such a bound gets the share of the time that is computing, and a long kernel. Nothing is
+    added without a finding, for one on a single step, or if ``focus`` has no time on a device.
     """
     whole = focus.median_ns
     if finding is None or not whole or finding.step is not None:
@@ -190,9 +191,10 @@ def _add_saving(
         )
     if finding.id == "compute":
         share = percent(focus.share("compute_ns", "overlap_ns"))
-        return Text(
+        title = Text(
             "{title}: {share} of {time} per {step}", title=title, share=share, time=in_ms(whole), step=unit_word(focus)
         )
+        return joined(SEMICOLON, (title, _longest_kernel_line(focus, finding)))
     return title
 
 

@@ -21,13 +21,14 @@ from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.idle import idle_parts
 from patcher.traces.analysis.lanes import build_lanes
+from patcher.traces.analysis.late_ranges import late_range
 from patcher.traces.analysis.nested import HostThread, host_thread
 from patcher.traces.analysis.rates import rates_by_operator
 from patcher.traces.analysis.replays import CapturedSet, join_replays
 from patcher.traces.analysis.segments import Segment, Split, split
 from patcher.traces.analysis.unit_classes import classes_by_segment
 from patcher.traces.messages import CollectiveMessage
-from patcher.traces.rank_trace import RankTrace
+from patcher.traces.rank_trace import GRAPH_CAPTURE, RankTrace
 from patcher.traces.sidecar import UnitMetadata
 from patcher.traces.trace_columns import UNKNOWN
 
@@ -113,6 +114,8 @@ def attributed(
         graph_shares=_graph_shares(by_graph, units),
         memory=tuple(device_allocations(trace, cuts, chosen, threads)),
         has_shapes=trace.has_shapes, has_stacks=trace.has_stacks,
+        capture_share=_capture_share(trace, [cuts.segments[number] for number in chosen]),
+        late_range=late_range(trace, cuts, chosen, threads, gaps.activities.frames, gaps.late),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 
@@ -338,6 +341,25 @@ def _graph_shares(
     ``units`` maps segments to steps.
     """
     return {units[at].number: together / every for at, (together, every) in (launches or {}).items()}
+
+
+def _capture_share(trace: RankTrace, steps: Sequence[Segment]) -> float:
+    """Return the share (0 to 1) of the host's time in ``steps`` during which a thread captures a graph."""
+    captures = sorted(
+        (begin, end)
+        for calls in trace.calls.values()
+        for begin, end, name in zip(calls.begin, calls.end, calls.name, strict=True)
+        if trace.names.texts[name] == GRAPH_CAPTURE
+    )
+    captured = whole = 0
+    for segment in steps:
+        reach, last = segment.step.begin, segment.step.end
+        whole += last - reach
+        for begin, end in captures:
+            if reach < end and begin < last:
+                captured += min(end, last) - max(begin, reach)
+                reach = min(end, last)
+    return captured / whole if whole else 0.0
 
 
 def _collectives(trace: RankTrace, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:

@@ -12,6 +12,7 @@ from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import COMPUTE, KINDS, Check, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
+from patcher.traces.trace_columns import UNKNOWN
 from patcher.traces.words import in_ms, percent, short
 
 ROUNDED_NS = 1_000
@@ -172,10 +173,13 @@ def _launches_check(launches: Launches) -> Check:
 def _lost_kernels_check(trace: RankTrace) -> Iterator[Check]:
     """Yield a failed check if more than 5 % of the calls that launch a kernel have none in the trace; else nothing.
 
-    It withdraws all diagnoses: the device was busy where it seems idle, and computed for longer.
+    It withdraws all diagnoses: the device was busy where it seems idle, and computed for longer. If no task is linked
+    with a launch, and there are as many tasks, they are not lost.
     """
     if trace.lost_kernels <= (1 - LINKED) * trace.kernel_launches:
         return
+    if trace.lost_kernels == trace.kernel_launches <= len(trace.tasks) and set(trace.tasks.launched) == {UNKNOWN}:
+        return  # the trace has the kernels, but no link to any launch
     evidence = Text(
         "{lost:,} of {launches:,} launches have no kernel in the trace, so the device was busy for longer than"
         " recorded",

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.messages import Text, sentences
-from patcher.traces.analysis.ranks import Key
+from patcher.traces.analysis.ranks import Key, lacks_ranks
 from patcher.traces.messages import LinkPiece
 from patcher.traces.model import EXACT, Collective, Diagnosis, RankProfile, lower_median
 from patcher.traces.words import duration, in_ms, percent, short, size
@@ -91,12 +91,12 @@ def _upper_bounds(sizes: Sequence[int], index: int, times: Mapping[int, Sequence
         yield from (round(ns * max(size / near, 1)) for ns in times[near])
 
 
-def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
+def diagnose_slow_collectives(profile: RankProfile, profiles: Sequence[RankProfile]) -> Diagnosis | None:
     """Diagnose collectives that took over twice their usual time; None without any, or for a saving under 5 %.
 
-    Waiting for other ranks does not count, as far as it is known. The evidence describes the collective with the
-    largest excess. The saving is the excess in ns per step, in each step at most its exposed communication; its 5 % are
-    of the steps' time.
+    Waiting for other ranks does not count, as far as it is known. ``profiles`` are all reported ones. Headline and
+    evidence describe the collective with the largest excess. The saving is the excess in ns per step, in each step at
+    most its exposed communication; its 5 % are of the steps' time.
     """
     slow = [
         collective
@@ -113,14 +113,15 @@ def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
     worst = max(slow, key=lambda collective: collective.excess_ns)
     values = {
         "collective": short(worst.kind or worst.name),
-        "size": size(worst.size or 0),
         "step": worst.unit,
         "time": duration(worst.ns),
     }
-    took = Text("{collective} of {size} in step {step} took {time}.", **values)
+    carried = size(worst.size or 0)
+    took = Text("{collective} of {size} in step {step} took {time}.", size=carried, **values)
     if (neighbour := _faster_neighbour(profile.collectives, worst)) is not None:
         took = Text(
             "{collective} of {size} in step {step} took {time}; another one, of {other_size}, took {other_time}.",
+            size=carried,
             **values,
             other_size=size(neighbour.size or 0),
             other_time=duration(neighbour.ns),
@@ -128,7 +129,13 @@ def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
     less = Text(
         "At the rate of similar collectives, this collective would take {time} less.", duration(worst.excess_ns)
     )
-    evidence = sentences(took, _waiting_sentence(worst), less)
+    is_waiting_known = worst.transit_ns is not None or (
+        worst.waits_ns is not None and lacks_ranks(worst, profiles) is False
+    )
+    evidence = sentences(took, _waiting_sentence(worst, is_known=is_waiting_known), less)
+    headline = Text("A collective takes much longer than similar ones: {collective} in step {step}, {time}", **values)
+    if not is_waiting_known:
+        headline = Text("{title}; it may wait for ranks that the report does not cover", headline)
     if more_slow := len(slow) - 1:
         several = Text(
             "{count:,} other collectives are unusually slow, too ({total:,} in all).",
@@ -140,7 +147,8 @@ def diagnose_slow_collectives(profile: RankProfile) -> Diagnosis | None:
         evidence = sentences(evidence, several)
     return Diagnosis(
         "collective-outlier", "warning", evidence, saving // len(profile.units),
-        Text("upper bound of the saving, estimated from similar collectives"), _advice(worst), profile.source,
+        Text("upper bound of the saving, estimated from similar collectives"),
+        _advice(worst, is_waiting_known=is_waiting_known), profile.source, headline=headline,
     )  # fmt: skip
 
 
@@ -155,11 +163,11 @@ def _faster_neighbour(collectives: Iterable[Collective], worst: Collective) -> C
     return None if best is worst else best
 
 
-def _waiting_sentence(collective: Collective) -> str:
+def _waiting_sentence(collective: Collective, *, is_known: bool) -> str:
     """Return a sentence on how much of a collective is waiting and how much transfer.
 
     torch_npu's own division comes first, then the waits that the other ranks show; with neither, the sentence says that
-    one rank alone cannot tell.
+    one rank alone cannot tell. If the wait of all ranks is not known (``is_known``), it may be longer than they show.
     """
     if collective.transit_ns is not None:
         return Text(
@@ -170,6 +178,13 @@ def _waiting_sentence(collective: Collective) -> str:
         )
     if collective.waits_ns is not None:
         waited, moved = in_ms(collective.waits_ns), in_ms(collective.moving_ns)
+        if not is_known:
+            return Text(
+                "Of this time, {waiting} is waiting for the last of the reported ranks, and {transfer} is transfer or"
+                " waiting for ranks that the report does not cover.",
+                waiting=waited,
+                transfer=moved,
+            )
         return Text(
             "Of this time, {waiting} is waiting for the straggler and {transfer} is transfer.",
             waiting=waited,
@@ -178,12 +193,12 @@ def _waiting_sentence(collective: Collective) -> str:
     return Text("The trace of this rank alone does not show how much of this time is waiting for other ranks.")
 
 
-def _advice(collective: Collective) -> str:
+def _advice(collective: Collective, *, is_waiting_known: bool) -> str:
     """Return what to look at next: all ranks if the wait is unknown, the device if the collective is mostly idle.
 
     Otherwise it is the link and who else uses it.
     """
-    if collective.waits_ns is None and collective.transit_ns is None:
+    if not is_waiting_known:
         return Text(
             "run the report on all ranks to see how much of this time is waiting and how much is transfer; then check"
             " what else uses the link between the ranks"

@@ -13,8 +13,9 @@ from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
-from patcher.traces.analysis.ranks import match_collectives, missing_ranks
+from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks
 from patcher.traces.places import place_in_words
+from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
 
 LOSS, HOST_LOSS = 0.05, 0.5
@@ -28,6 +29,9 @@ _ALIKE = 4
 """Part of the largest excess of a step from which on another one counts as slow, too."""
 
 _COMMUNICATION = "communication_ns"
+
+_CONVERTS_FORMATS = "TransData"
+"""Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
 
 _OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
 """Ids of the diagnoses without a device that are about the median step, not about all time."""
@@ -66,7 +70,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.diagnose_straggler(profiles):
         diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
-    diagnoses = _without_waiting(diagnoses, profiles)
+    diagnoses = [_advise_on_links(diagnosis, profiles) for diagnosis in _without_waiting(diagnoses, profiles)]
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
@@ -111,6 +115,30 @@ def _without_waiting(
     if any(diagnosis.severity == "warning" and diagnosis not in waiting for diagnosis in slow):
         return [diagnosis for diagnosis in diagnoses if diagnosis not in waiting]
     return list(diagnoses)
+
+
+def _advise_on_links(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile]) -> model.Diagnosis:
+    """Return the diagnosis of slow steps with advice on the links, if they communicate longer without waiting.
+
+    That is known if all ranks are reported, and the ranks wait for each other for less than half of the additional time
+    of the slow steps. Any other diagnosis is unchanged.
+    """
+    if diagnosis.slow_steps is None or _COMMUNICATION not in diagnosis.parts:
+        return diagnosis
+    found = [
+        collective
+        for profile in profiles if profile.source == diagnosis.source and not profile.on_host
+        for collective in profile.collectives if collective.unit in diagnosis.slow_steps.numbers
+    ]  # fmt: skip
+    if not found or any(each.waits_ns is None or lacks_ranks(each, profiles) is not False for each in found):
+        return diagnosis
+    if 2 * sum(each.waits_ns or 0 for each in found) >= diagnosis.slow_steps.excess_ns:
+        return diagnosis
+    advice = Text(
+        "the ranks hardly wait for each other in this step: check what else uses the link between the ranks, such as"
+        " another job"
+    )
+    return dataclasses.replace(diagnosis, advice=advice)
 
 
 def _with_cold_starts_as_notes(
@@ -170,7 +198,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     It is None, too, if the steps take equally long on the host. The time before the first kernel does not count, and a
     step that starts the profiler is left out. So are steps with prefill where others only decode: they have more to do.
     The diagnosis is only a note if all slow steps together lose little of the time. Its saving is what they take beyond
-    the median, in ns, spread over all steps.
+    the median, in ns, spread over all steps. If step times on a device rise or fall throughout, all longer steps count.
     """
     if len(profile.units) < 3:
         return None
@@ -180,11 +208,12 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
     if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
-    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > model.SLOW * time(usual)]
-    lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
-    similar = [number for number, excess in late if _ALIKE * excess >= most]
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
     change = host_only.trend([time(unit) for unit in whole])
+    limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
+    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > limit]
+    lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
+    similar = [number for number, excess in late if _ALIKE * excess >= most]
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     slow_steps = None
     if change:
@@ -398,6 +427,7 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
     )
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
     times = _equally_longer(profile, slowest, usual) if part == "compute_ns" else None
+    longer = _longer_kernel(profile, slowest, usual) if part == "compute_ns" and times is None else None
     if times is not None:
         kernels = Text(
             "All large kernels take {times:.2f} times as long as in the median step, which has as many kernels.", times
@@ -405,10 +435,17 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         most = sentences(most, kernels)
         if cause:
             cause = Text("all large kernels take {times:.2f} times as long, and their number is the same", times)
-    elif part == "compute_ns" and (longer := _longer_kernel(profile, slowest, usual)):
+    elif longer is not None:
         most = sentences(most, longer.evidence)
         if 2 * longer.ns > whole:
             cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
+    if part == "compute_ns" and cause and _runs_more_kernels(slowest, usual):
+        more = Text(
+            "the slow step runs {count:,} kernels, the median step {median:,}",
+            count=slowest.kernels,
+            median=usual.kernels,
+        )
+        cause = joined(SEMICOLON, (more, cause)) if longer is not None else more
     if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
         cause = joined(SEMICOLON, (cause, collective))
     if cause and part in host_bound.HOST_PARTS and (launches := _without_graphs(profile, slowest, usual)):
@@ -428,6 +465,11 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
             Text("On the host, step {number} is the slow one: it took {time}.", number=delayed.number, time=host_time),
         )
     return sentences(most, _kernel_counts(slowest, usual)), cause
+
+
+def _runs_more_kernels(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> bool:
+    """Tell whether more kernels explain at least half of what ``slowest`` computes longer, if all are equally long."""
+    return 2 * (slowest.kernels / max(usual.kernels, 1) - 1) >= slowest.compute_ns / max(usual.compute_ns, 1) - 1
 
 
 def _kernel_counts(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
@@ -579,7 +621,7 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose a device that computes for over half of the time, as a note; None below that.
 
     The evidence names the longest kernels, and how much faster the device's roofline would be where it is known. The
-    advice is on the longest kernel if that runs on AI_CPU.
+    advice is on the longest kernel if that runs on AI_CPU, or converts formats.
     """
     share = profile.share("compute_ns", "overlap_ns")
     if share <= 0.5:
@@ -592,6 +634,12 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
     advice = Text("make the kernels faster or fewer: try fusion, another precision or larger batches")
+    if kernels and kernels[0].name == _CONVERTS_FORMATS:
+        advice = Text(
+            "{kernel} only converts the memory format of tensors: set torch.npu.config.allow_internal_format = False,"
+            " or keep one format from operator to operator",
+            kernels[0].name,
+        )
     if kernels and _runs_on_cpu_core(profile, kernels[0].name):
         advice = Text(
             "{kernel} runs on AI_CPU: replace it with an operator that has an AI Core kernel", short(kernels[0].name)
@@ -631,14 +679,21 @@ def _verdict(
     Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
     these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
     withdraw all diagnoses of the device, and there is none on operators, the title says that the data is not
-    sufficient; without profiles, too. ``diagnoses`` are in the order of the report, ``labels`` maps the source of a
-    profile to its label.
+    sufficient; without profiles, too. Before all of these, it says so if all ranks mostly capture graphs, and the
+    first diagnosis does not name that as the cause. ``diagnoses`` are in the order of the report, ``labels`` maps the
+    source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
     on_operators = any(diagnosis.id == "host-operators" for diagnosis in diagnoses)
-    if not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
-        title: str = Text("No verdict: the data is not sufficient")
+    captures = bool(profiles) and all(2 * profile.capture_share > 1 for profile in profiles)
+    if captures and (first is None or first.culprit != GRAPH_CAPTURE):
+        title: str = Text(
+            "Most of the time, the host captures graphs: {share}. A capture runs no kernels; only the later replays do",
+            percent(min(profile.capture_share for profile in profiles), 0),
+        )
+    elif not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
+        title = Text("No verdict: the data is not sufficient")
     else:
         titles = (
             diagnosis.title

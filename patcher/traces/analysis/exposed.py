@@ -19,8 +19,9 @@ from patcher.traces.analysis.pipelines import (
     longer_computing,
     per_unit,
 )
-from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.words import in_ms, percent, short
+from patcher.traces.analysis.ranks import Meetings, lacks_ranks
+from patcher.traces.places import activity_name
+from patcher.traces.words import host_name, in_ms, percent, short
 
 NOTABLE = 0.10
 """The share of the time from which on exposed communication is worth a finding."""
@@ -30,6 +31,12 @@ WAITS = 0.025
 
 BLAMED = 1.5
 """The others wait so many times as long for the straggler as for any other rank."""
+
+_LATE = ("free_host_late_ns", model.LEAD_IN)
+"""The parts of the time that a late host causes, before the first step, too."""
+
+_NAMED = 8
+"""Steps whose stragglers are named at most."""
 
 PIPELINE, WAITING, IDLE, TRANSFER = "pipeline", "waiting", "idle", "transfer"
 PARTS: Mapping[str, str] = {
@@ -111,7 +118,7 @@ def diagnose_communication(
     """
     sums, total = parts_of(profile, meetings), profile.total_ns or 1
     exposed = sum(sums.values())
-    outlier = collectives.diagnose_slow_collectives(profile)
+    outlier = collectives.diagnose_slow_collectives(profile, profiles)
     if exposed < NOTABLE * total and sums[WAITING] < WAITS * total and outlier is None:
         return None
     largest = max(sums, key=lambda part: sums[part])
@@ -125,12 +132,12 @@ def diagnose_communication(
         by_outlier = outlier.evidence
         if largest == TRANSFER and 2 * (outlier.saving_ns or 0) > saving:
             name, saving = outlier.id, min(saving, outlier.saving_ns or 0)
-            text = FindingText(outlier.evidence, outlier.advice, outlier.certainty)
+            text = FindingText(outlier.evidence, outlier.advice, outlier.certainty, headline=outlier.headline)
             by_outlier = ""
     ranks_evidence = ""
     if largest not in (WAITING, PIPELINE) and sums[WAITING] >= WAITS * total and straggler(meetings) is not None:
         ranks_evidence = _straggler_text(profile, profiles, meetings).evidence
-    evidence = sentences(_breakdown(profile, sums), text.evidence, ranks_evidence, by_outlier)
+    evidence = sentences(_breakdown(profile, profiles, sums), text.evidence, ranks_evidence, by_outlier)
     return model.Diagnosis(
         name, "warning", evidence, saving, text.certainty, text.advice, profile.source,
         parts={part: ns // count for part, ns in sums.items() if ns}, culprit=text.culprit, headline=text.headline,
@@ -138,13 +145,13 @@ def diagnose_communication(
     )  # fmt: skip
 
 
-def _breakdown(profile: model.RankProfile, sums: Mapping[str, int]) -> Text:
+def _breakdown(profile: model.RankProfile, profiles: Sequence[model.RankProfile], sums: Mapping[str, int]) -> Text:
     """Return a sentence with the shares of exposed and hidden communication, and each exposed part's time per step.
 
-    ``sums`` has the ns of each exposed part over all steps.
+    ``sums`` has the ns of each exposed part over all steps, ``profiles`` are all ranks of the stage.
     """
     count = len(profile.units)
-    tells_waiting = _tells_waiting(profile)
+    tells_waiting = _tells_waiting(profile, profiles)
     times = joined(COMMA, (_part_words(part, in_ms(ns / count), tells_waiting) for part, ns in sums.items() if ns))
     return Text(
         "{share} of the time is exposed communication ({times}). For another {hidden} of the time, communication is"
@@ -170,10 +177,11 @@ def _part_words(part: str, time: str, tells_waiting: bool) -> Text:
     return Text("{time} transfer", time) if tells_waiting else Text("{time} transfer or waiting", time)
 
 
-def _tells_waiting(profile: model.RankProfile) -> bool:
-    """Tell whether waiting in collectives is known: by other ranks, or by the vendor."""
+def _tells_waiting(profile: model.RankProfile, profiles: Sequence[model.RankProfile]) -> bool:
+    """Tell whether waiting in collectives is known: by the vendor, or by other ranks if none is known to be missing."""
     return any(
-        collective.transit_ns is not None or collective.waits_ns is not None for collective in profile.collectives
+        collective.transit_ns is not None or (collective.waits_ns is not None and not lacks_ranks(collective, profiles))
+        for collective in profile.collectives
     )
 
 
@@ -194,12 +202,19 @@ def _finding_text(
             Text("the network is not the cause: check what the device and the other ranks do during collectives"),
             Text("upper bound of the saving, from torch_npu's own breakdown"),
         )
-    if _tells_waiting(profile):
+    if _tells_waiting(profile, profiles):
         advice = Text("overlap communication with computing; then check message sizes and links")
         return FindingText("", advice, _UPPER, headline=_transfer_headline(profile))
     every = Text("all {world:,} ranks", profile.world) if profile.world else Text("all ranks")
+    unknown = Text(
+        "The trace of one rank does not show whether its communication is transfer or waiting for a straggler."
+    )
+    if any(collective.waits_ns is not None for collective in profile.collectives):
+        unknown = Text(
+            "The report does not cover all ranks, so transfer may include waiting for a straggler that is not reported."
+        )
     return FindingText(
-        Text("The trace of one rank does not show whether its communication is transfer or waiting for a straggler."),
+        unknown,
         Text("run the report on {ranks} before you blame the network", every),
         _UPPER,
         headline=_transfer_headline(profile),
@@ -287,11 +302,97 @@ def _slowest_and_fastest(meetings: Meetings) -> tuple[PipelineStage | None, Pipe
 
 
 def straggler(meetings: Meetings) -> model.Rank | None:
-    """Return the rank that the others wait for at least 1.5 times as long as for any other rank; None without one."""
-    if len(meetings.ranks) < 2:
+    """Return the rank that the others wait for at least 1.5 times as long as for any other rank; None without one.
+
+    None, too, if the straggler changes from step to step, or if another rank comes hardly earlier.
+    """
+    if len(meetings.ranks) < 2 or _stragglers_in_turn(meetings):
         return None
     slow, second, *_ = sorted(meetings.ranks, key=lambda rank: -rank.awaited_ns)
-    return slow if slow.awaited_ns and slow.awaited_ns >= BLAMED * second.awaited_ns else None
+    is_late = bool(slow.awaited_ns) and slow.awaited_ns >= BLAMED * second.awaited_ns
+    return slow if is_late and slow.is_alone else None
+
+
+def _stragglers_in_turn(meetings: Meetings) -> dict[int, model.Rank]:
+    """Return number of a step → its straggler, if the straggler changes from step to step; else an empty dict.
+
+    A step has a straggler if the others wait for it at least 1.5 times as long as for any other rank, and for over half
+    of the mean waiting in a step. These steps must have over half of all waiting, but none of them alone, unless
+    another one has over half as much. No rank may be the straggler in two thirds of them, or have two thirds of their
+    waiting. Ranks that another one follows closely do not count.
+    """
+    ranks = [rank for rank in meetings.ranks if rank.is_alone]
+    steps = {step for rank in meetings.ranks for step in rank.awaited_in}
+    whole = sum(rank.awaited_ns for rank in meetings.ranks)
+    if len(ranks) < 2:
+        return {}
+    stragglers: dict[int, model.Rank] = {}
+    steps_of, waiting_for = Counter[str](), Counter[str]()
+    for step in sorted(steps):
+        waits = [(rank.awaited_in.get(step, 0), rank) for rank in ranks]
+        (most, slow), (second, _), *_ = sorted(waits, key=lambda pair: -pair[0])
+        if most >= BLAMED * second and 2 * most * len(steps) > whole:
+            stragglers[step] = slow
+            steps_of[slow.source] += 1
+            waiting_for[slow.source] += most
+    longest = sorted((slow.awaited_in[step] for step, slow in stragglers.items()), reverse=True)
+    if longest and 2 * longest[0] > whole and 2 * sum(longest[1:2]) <= longest[0]:
+        return {}
+    is_most = 2 * waiting_for.total() > whole
+    changes = all(3 * max(counts.values(), default=0) < 2 * counts.total() for counts in (steps_of, waiting_for))
+    return stragglers if is_most and changes else {}
+
+
+def _text_on_stragglers_in_turn(
+    stragglers: Mapping[int, model.Rank], profiles: Sequence[model.RankProfile], certainty: str
+) -> FindingText:
+    """Return evidence and advice on ``stragglers``, one for each step: on computing, if that takes them longer."""
+    longer = waiting = 0
+    for step, slow in stragglers.items():
+        units = {profile.source: unit for profile in profiles for unit in profile.units if unit.number == step}
+        computing = {source: unit.compute_ns + unit.overlap_ns for source, unit in units.items()}
+        others = [ns for source, ns in computing.items() if source != slow.source]
+        longer += computing.get(slow.source, 0) - round(statistics.median(others)) if others else 0
+        waiting += slow.awaited_in[step] // (len(profiles) - 1)
+    last = joined(
+        COMMA,
+        (
+            Text("{rank} in step {number}", rank=rank_words(slow), number=step)
+            for step, slow in list(stragglers.items())[:_NAMED]
+        ),
+    )
+    evidence: str = Text(
+        "No single straggler: it changes from step to step ({stragglers}). In each of these {count} steps, the others"
+        " wait {time} for it on average.",
+        stragglers=last,
+        count=len(stragglers),
+        time=in_ms(waiting / len(stragglers)),
+    )
+    headline: str = Text("Ranks wait for each other: the straggler changes from step to step")
+    if 2 * longer <= waiting:
+        if name := _held_stragglers(stragglers, profiles, waiting):
+            headline = Text("{title}, mostly while its host is in {call}", title=headline, call=host_name(name))
+        advice = Text("check what differs between ranks in a step: sequence lengths, experts, pauses of the host")
+        return FindingText(evidence, advice, certainty, headline=headline)
+    evidence = sentences(
+        evidence,
+        Text("In its step, the straggler computes {time} longer than the others.", in_ms(longer / len(stragglers))),
+    )
+    headline = Text("Ranks wait for each other: the rank that computes longest changes from step to step")
+    advice = Text("give all ranks equally much work in each step: sort or pack sequences by their length")
+    return FindingText(evidence, advice, certainty, headline=headline)
+
+
+def _held_stragglers(stragglers: Mapping[int, model.Rank], profiles: Sequence[model.RankProfile], waiting: int) -> str:
+    """Return what the hosts of all ``stragglers`` are in for most of their host-bound time; "" if that differs.
+
+    "" also if this time is at most half of the ns that the others wait (``waiting``).
+    """
+    sources = {slow.source for slow in stragglers.values()}
+    slow_profiles = [profile for profile in profiles if profile.source in sources]
+    late = sum(profile.sum_ns(*_LATE) for profile in slow_profiles)
+    names = {activity_name(profile, _LATE) for profile in slow_profiles}
+    return names.pop() if 2 * late > waiting and len(names) == 1 else ""
 
 
 def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingText:
@@ -315,6 +416,9 @@ def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingTe
         Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
         advice,
         certainty,
+        headline=Text("Ranks wait for each other: the straggler changes from collective to collective")
+        if len(awaited) > 1 and all(rank.is_alone for rank in awaited)
+        else "",
     )
 
 
@@ -328,6 +432,8 @@ def _straggler_text(
     certainty: str = (
         model.EXACT if meetings.exact else Text("heuristic, because the trace does not name the process groups")
     )
+    if stragglers := _stragglers_in_turn(meetings):
+        return _text_on_stragglers_in_turn(stragglers, profiles, certainty)
     slow = straggler(meetings)
     if slow is None:
         return _text_on_several_stragglers(meetings, certainty)
@@ -379,8 +485,11 @@ def _straggler_text(
         )
         return FindingText(evidence, advice, certainty, last, headline, slow.late_in)
     waiting = slow.awaited_per_unit // (len(meetings.ranks) - 1)
-    if more is not None and more.part == "compute_ns" and 2 * more.ns > waiting:
-        headline = Text("{title}: {cause}", title=headline, cause=longer_computing(blamed[0], others, more.ns))
+    if more is not None and 2 * more.ns > waiting:
+        cause: str = Text("most of its additional time is in this part of the step: {part}", excess_words(more))
+        if more.part == "compute_ns":
+            cause = longer_computing(blamed[0], others, more.ns)
+        headline = Text("{title}: {cause}", title=headline, cause=cause)
     return FindingText(evidence, advice, certainty, last, headline)
 
 

@@ -18,6 +18,7 @@ from patcher.traces import model
 from patcher.traces.analysis.activities import HostActivities, HostActivity
 from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
 from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle_stretches
+from patcher.traces.analysis.late_ranges import PARTS, IdleTime
 from patcher.traces.analysis.nested import HostThread
 from patcher.traces.analysis.segments import Segment, Split
 from patcher.traces.rank_trace import RankTrace
@@ -53,7 +54,10 @@ _Key = tuple[GapPlace, HostAround, int, bool]
 
 
 class GapSums:
-    """Gaps of the ``chosen`` segments, summed by their place on the device and the state of the host."""
+    """Gaps of the ``chosen`` segments, summed by their place on the device and the state of the host.
+
+    ``late`` has the host-bound ones.
+    """
 
     def __init__(self, trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]) -> None:
         self.trace, self.cuts = trace, cuts
@@ -64,7 +68,10 @@ class GapSums:
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.activities = HostActivities(trace, cuts, threads)
         self.kept: list[tuple[Idle, HostActivity | None]] = []
+        self.late = IdleTime()
         for gap in idle_stretches(trace, cuts, set(chosen)):
+            if gap.part in PARTS:
+                self.late.add(gap)
             if gap.ns < WAITING_NS:
                 self._sum_short(gap)
             else:

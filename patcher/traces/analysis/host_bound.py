@@ -10,6 +10,7 @@ from patcher.traces import model
 from patcher.traces.analysis import copying
 from patcher.traces.analysis.activities import ALLOCATES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
+from patcher.traces.analysis.host_only import RECOMPILES
 from patcher.traces.places import first_place, host_cause, longest_gap_text, main_place, place_in_words, place_with_time
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import host_name, in_ms, percent
@@ -40,6 +41,9 @@ MOSTLY_GRAPHS = 0.5
 
 _MOSTLY_PROMPT = 0.5
 """Share of the kernels that start within 20 µs of their launch, as most do unless something else uses the device."""
+
+_COMPILES = re.compile(r"torch/_(?:dynamo|inductor|functorch)/")
+"""Begin of the name of a frame in which torch.compile compiles, or waits for that."""
 
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
@@ -110,6 +114,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
             percent(latency),
         )
         evidence = sentences(evidence, within) if evidence else within
+    is_prompt = profile.prompt_share is not None and profile.prompt_share >= _MOSTLY_PROMPT
     advice: str = _faster_launches(profile)
     place = first_place(profile, *HOST_PARTS)
     if main := main_place(profile, HOST_PARTS):
@@ -122,11 +127,11 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
             time=in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
-        advice = advice_on_place(profile, cause.gap)
+        advice = advice_on_place(profile, cause.gap) if cause.gap else advice
     else:
         evidence = sentences(evidence, slow_launchers(profile))
         advice = copying.advice_on_many_copies(profile) or advice
-        if latency > late and profile.prompt_share is not None and profile.prompt_share < _MOSTLY_PROMPT:
+        if latency > late and not is_prompt and profile.prompt_share is not None:
             advice = Text(
                 "find out why most kernels start more than 20 µs after their launch although the device is idle;"
                 " possible reasons: another process on the device, a low clock frequency"
@@ -138,7 +143,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
     title = Text("Launch latency: launched kernels start late although the device is idle")
     return model.Diagnosis(
         "dispatch", "warning", evidence, saving, certainty, advice, profile.source,
-        headline=title if latency > late else "",
+        headline=title if latency > late and not is_prompt else "",
     )  # fmt: skip
 
 
@@ -165,7 +170,9 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " another process on the device, a low clock frequency",
             host_name(gap.after),
         )
-    if gap.call and WAITS.search(gap.call):
+    if _COMPILES.match(gap.call):
+        return RECOMPILES
+    if gap.call and WAITS.search(gap.call) and ".py(" not in gap.call:
         return Text(
             "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),
@@ -276,7 +283,10 @@ def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
     evidence = Text(
         "For {share} of the time, the device was idle although its next kernel had been launched in time.", share
     )
-    advice = Text("check what streams wait for: events between streams, copies, graph launches, synchronization")
+    advice = Text(
+        "check whether another process uses the device, and what streams wait for: events between streams, copies,"
+        " graph launches"
+    )
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)

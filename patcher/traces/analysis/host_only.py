@@ -21,7 +21,7 @@ from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
 from patcher.traces.work import inputs_of
 
-_RECOMPILES = Text(
+RECOMPILES = Text(
     "set TORCH_LOGS=recompiles to see why torch.compile compiles again, for example because a shape changes"
 )
 _STACKS = "rlpatch apply … --contents npu,cpu,stack"
@@ -209,7 +209,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
         took = Text("torch.compile takes {time} of the slow step's additional time.", in_ms(compiling))
-        return HostExcess(took, Text("torch.compile compiles during this step"), _RECOMPILES)
+        return HostExcess(took, Text("torch.compile compiles during this step"), RECOMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
@@ -907,7 +907,7 @@ def _diagnose_compilation(profile: model.RankProfile) -> model.Diagnosis | None:
     )  # fmt: skip
     saving = compiling // len(steps)
     return model.Diagnosis(
-        "host-compile", "warning", evidence, saving, Text("upper bound of the saving"), _RECOMPILES, profile.source
+        "host-compile", "warning", evidence, saving, Text("upper bound of the saving"), RECOMPILES, profile.source
     )
 
 

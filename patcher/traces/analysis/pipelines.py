@@ -136,7 +136,8 @@ def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: 
     """Return why a profile computes ``ns`` longer per step than the median of the ``others``, in words.
 
     All its large kernels take longer by about the same factor, or one kernel takes over half of the additional time.
-    The words tell only the time if neither holds, or if the kernels run at different numbers of times.
+    If the kernels run at different numbers of times, it may be that more kernels take over half of it. The words tell
+    only the time if nothing of this holds.
     """
     alike, slow_ns, usual_ns = True, dict[str, float](), dict[str, float]()
     for kernel in profile.kernels:
@@ -145,7 +146,9 @@ def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: 
             slow_ns[kernel.name] = kernel.ns / len(profile.units)
             alike = alike and calls == kernel.calls / len(profile.units)
     time = Text("it computes {time} longer per step", in_ms(ns))
-    if not alike or not any(usual_ns.values()):
+    if not alike:
+        return _more_kernels(profile, others, ns) or time
+    if not any(usual_ns.values()):
         return time
     times = times_as_long(slow_ns, usual_ns)
     if times is not None:
@@ -154,6 +157,30 @@ def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: 
     if 2 * (slow_ns[name] - usual_ns[name]) <= ns:
         return time
     return Text("{excess}, mostly in the kernel {kernel}", excess=time, kernel=short(name))
+
+
+def _more_kernels(profile: RankProfile, others: Collection[RankProfile], ns: int) -> str:
+    """Return in words that a profile runs more kernels than the ``others``; "" if these take at most half of ``ns``.
+
+    They count with the time that a call of the kernel takes in the others' median, else with its own.
+    """
+    count = usual_count = more_ns = 0.0
+    for kernel in profile.kernels:
+        if kernel.kind == model.COMPUTE:
+            calls, own_ns = _calls_and_ns(profile, kernel.name)
+            usual_calls, usual_ns = model.lower_median([_calls_and_ns(other, kernel.name) for other in others])
+            count += calls
+            usual_count += usual_calls
+            more_ns += (calls - usual_calls) * (usual_ns / usual_calls if usual_calls else own_ns / calls)
+    if 2 * more_ns <= ns or count <= usual_count:
+        return ""
+    return Text(
+        "it computes {time} longer per step, mostly because it runs more kernels ({count:,.0f} per step, the others"
+        " {usual:,.0f})",
+        time=in_ms(ns),
+        count=count,
+        usual=usual_count,
+    )
 
 
 def times_as_long(slow_ns: Mapping[str, float], usual_ns: Mapping[str, float]) -> float | None:

@@ -12,7 +12,7 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import activity_name, host_activity, host_cause, main_place, place_of, time_with_cut
-from patcher.traces.words import host_name
+from patcher.traces.words import host_name, listed
 
 SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
@@ -26,6 +26,9 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
     "lead-in": (model.LEAD_IN,),
 }
 """Id of a diagnosis → the parts of the time that it is of."""
+
+_ON_DEVICE = ("waiting", "idle-unknown")
+"""Ids of the diagnoses of idle time whose culprit is a place on the device, not what the host is in."""
 
 NEARLY_ALL = 0.8
 """The share of the time from which on computing comes before all host-bound time."""
@@ -116,26 +119,32 @@ def _name_cause_of_waiting(
     """
     if diagnosis.id != "slow-rank" or not diagnosis.culprit:
         return diagnosis
+    title = Text("Ranks wait for {rank}", diagnosis.culprit) if diagnosis.step is None else diagnosis.title
     for slow in findings:
         if slow.slow_steps and _is_slow_step_of_straggler(slow, diagnosis, by_source):
-            headline = Text("{title}: {cause}", title=diagnosis.title, cause=slow.slow_steps.cause)
+            headline = Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
+            return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
+    for slow in findings:
+        if slow.slow_steps and _are_slow_steps_of_straggler(slow, diagnosis):
+            numbers = listed(slow.slow_steps.numbers)
+            headline = Text(
+                "{title} in steps {numbers}: {cause}",
+                title=title,
+                numbers=numbers,
+                cause=slow.slow_steps.cause,
+            )
             return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for cause in findings:
         if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
             continue
-        name = cause.culprit
+        name = "" if cause.id in _ON_DEVICE else cause.culprit
+        if cause.id == "copies":
+            headline = Text("{title}: it copies for longer, {direction}", title=title, direction=cause.culprit)
+            return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
         if cause.id == "dispatch":  # its culprit may be a place on the device
             name = activity_name(by_source[cause.source], PARTS_OF[cause.id])
         if name:
-            headline = Text(
-                "Ranks wait for {rank}, mostly while its host is in {call}",
-                rank=diagnosis.culprit,
-                call=host_name(name),
-            )
-            if diagnosis.step is not None:
-                headline = Text(
-                    "{title}, mostly while its host is in {call}", title=diagnosis.title, call=host_name(name)
-                )
+            headline = Text("{title}, mostly while its host is in {call}", title=title, call=host_name(name))
             return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
     return diagnosis
 
@@ -154,6 +163,17 @@ def _is_slow_step_of_straggler(
     if len(steps.numbers) > 1 or number != waiting.step or "communication_ns" in slow.parts:
         return False
     return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
+
+
+def _are_slow_steps_of_straggler(slow: model.Diagnosis, waiting: model.Diagnosis) -> bool:
+    """Tell whether ``slow`` is on several steps with one cause on the host, and explains most of ``waiting``.
+
+    The waiting is not that in a single step. Waiting of the straggler explains nothing.
+    """
+    steps = slow.slow_steps
+    if steps is None or waiting.step is not None or len(steps.numbers) < 2 or not steps.cause:
+        return False
+    return "communication_ns" not in slow.parts and 2 * (slow.saving_ns or 0) > (waiting.saving_ns or 0)
 
 
 def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
@@ -267,13 +287,17 @@ def _is_outweighed(
     """Tell whether computing matters more than ``diagnosis``, which is about an idle device.
 
     It matters more than host-bound time, which the profiler makes longer, and than idle time of unknown cause, if that
-    has no known place or cause, or if computing takes nearly all the time. It matters more than the time before the
-    first kernel if it takes over half of the time including that. False for any other diagnosis, or if ``diagnoses``
-    has none on computing in ``profile``.
+    has no known place or cause, or if computing takes nearly all the time. It matters more than many gaps in one range,
+    too, if it takes over twice as long, and than the time before the first kernel if it takes over half of the time
+    including that. False for any other diagnosis, or if ``diagnoses`` has none on computing in ``profile``.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
     if diagnosis.id not in ("dispatch", "idle-unknown", "lead-in") or not computing or profile is None:
         return False
     if diagnosis.id == "lead-in":
         return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)
+    in_range = profile.late_range is not None and diagnosis.culprit == profile.late_range.name
+    saved_ns = (diagnosis.saving_ns or 0) * len(profile.units)
+    if in_range and 2 * saved_ns < profile.sum_ns("compute_ns", "overlap_ns"):
+        return True
     return not diagnosis.culprit or profile.share("compute_ns", "overlap_ns") >= NEARLY_ALL

@@ -80,6 +80,7 @@ def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) 
     usual = _longest_first_waits(meetings, profiles)
     count, waited, awaited, last, at_first = tuple(Counter[str]() for _ in range(5))
     awaited_in: dict[str, Counter[int]] = {profile.source: Counter() for profile in profiles}
+    alone_in: dict[str, Counter[int]] = {profile.source: Counter() for profile in profiles}
     for meeting in meetings:
         more = meeting.waits
         starts = meeting.first and any(_is_in_first_step(profiles, source, meeting.members[source]) for source in more)
@@ -91,7 +92,10 @@ def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) 
         if len(came_last) == 1:  # where several do, the others wait for none of them more than for another
             last[came_last[0]] += 1
             awaited[came_last[0]] += sum(more.values())
-            awaited_in[came_last[0]][meeting.members[came_last[0]].unit] += sum(more.values())
+            unit = meeting.members[came_last[0]].unit
+            awaited_in[came_last[0]][unit] += sum(more.values())
+            second = min(ns for source, ns in more.items() if source != came_last[0])
+            alone_in[came_last[0]][unit] += second * (len(more) - 1)
             at_first[came_last[0]] += sum(more.values()) if starts else 0
     rows = (
         Rank(
@@ -105,6 +109,7 @@ def _sum_by_rank(meetings: Sequence[_Meeting], profiles: Sequence[RankProfile]) 
             last[profile.source],
             at_first[profile.source],
             awaited_in[profile.source],
+            alone_in[profile.source],
         )
         for profile in profiles
     )
@@ -198,6 +203,15 @@ def missing_ranks(profiles: Sequence[RankProfile]) -> list[int]:
     reported, worlds = [profile.rank for profile in profiles], {profile.world for profile in profiles}
     world = worlds.pop() if len(worlds) == 1 else None
     return sorted(set(range(world or 0)).difference(reported)) if None not in reported else []
+
+
+def lacks_ranks(collective: Collective, profiles: Sequence[RankProfile]) -> bool | None:
+    """Tell whether ranks of the collective's group, or without its size ranks of the run, are not in ``profiles``.
+
+    None if neither the size of the group nor that of the run is known.
+    """
+    sizes = [profile.world for profile in profiles] if collective.ranks is None else [collective.ranks]
+    return None if None in sizes else max(size or 0 for size in sizes) > len(profiles)
 
 
 def _same_order(members: Mapping[str, Sequence[Collective]]) -> bool:

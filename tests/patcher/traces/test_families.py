@@ -83,7 +83,7 @@ OF_FAMILY = {
         "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "attn_fwd",
         "void cutlass::device_kernel<flash::FlashAttnBwd<flash::CollectiveMainloopBwd<2>>>(Params)",
         "kernel_unified_attention_3d", "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>(x)", "FlashAttentionScoreGrad",
-        "void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(x)", "void cudnn::fusion::convert_dq_to_16bits<true>(x)",
+        "void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(x)", "void cudnn::fusion::convert_dq_to_16bits<true>(x)", "sage_fwd",
     ],
     "moe": [
         "fused_moe_kernel", "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu", "GroupedMatmul",

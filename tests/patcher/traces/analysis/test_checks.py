@@ -142,8 +142,12 @@ def test_the_vendor_counts_the_same_computing_time(tasks: list[tuple[int, int, s
 def test_launches_without_a_kernel_withdraw_all(launches: int, lost: int, fails: bool) -> None:
     found = [*checks._lost_kernels_check(trace((0, 9, "compute"), kernel_launches=launches, lost_kernels=lost))]
     assert [(check.id, check.ok, check.withdraws) for check in found] == [("lost", False, checks.EVERY)] * fails
+    unlinked = [(0, 9, "compute")] * launches
+    assert [*checks._lost_kernels_check(trace(*unlinked, kernel_launches=launches, lost_kernels=launches))] == []
     all_lost = [*checks._lost_kernels_check(trace(kernel_launches=launches, lost_kernels=launches))]
     assert [check.id for check in all_lost] == ["lost"] * bool(launches)
+    fewer = [*checks._lost_kernels_check(trace(*unlinked[1:], kernel_launches=launches, lost_kernels=launches))]
+    assert [check.id for check in fewer] == ["lost"] * bool(launches)
 
 
 def test_unknown_events_withdraw_all_without_a_device() -> None:

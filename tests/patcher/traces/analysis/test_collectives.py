@@ -107,7 +107,11 @@ def test_the_outlier_is_named_with_its_size_and_a_neighbour() -> None:
     assert found.id == "collective-outlier"
     for fact in ("allreduce of 28.6 MB in step 30", "86.50 ms", "117.0 MB", "2.30 ms", "84.10 ms less"):
         assert fact in found.evidence
-    assert (found.saving_ns, found.source, found.title) == (84_100_000, "/rank0", TITLES["collective-outlier"])
+    assert (found.saving_ns, found.source) == (84_100_000, "/rank0")
+    assert found.title == (
+        f"{TITLES['collective-outlier']}: allreduce in step 30, 86.50 ms; it may wait for ranks that the report does not"
+        " cover"
+    )
     assert found.advice.startswith("run the report on all ranks")
     assert finding(profile(*made(*SLOW[:2], *SLOW[3:], (28.6, 4.4)))) is None
 
@@ -131,16 +135,34 @@ def test_what_the_vendor_calls_waiting_is_no_outlier() -> None:
 
 def test_other_ranks_tell_waiting_from_transfer() -> None:
     """Rank 1 comes last in the third one: what rank 0 took longer is waiting, what both took is not."""
-    ranks = [profile(*made(*SLOW[:2], (28.6, ms)), rank=rank) for rank, ms in enumerate((86.5, 46.5))]
+    ranks = [profile(*made(*SLOW[:2], (28.6, ms), ranks=2), rank=rank) for rank, ms in enumerate((86.5, 46.5))]
     found = finding(*ranks)
     assert found is not None
     assert found.saving_ns == 44 * MS
     assert "Of this time, 40.00 ms is waiting for the straggler and 46.50 ms is transfer." in found.evidence
+    assert found.title == f"{TITLES['collective-outlier']}: allreduce in step 30, 86.50 ms"
     first, second = analysis.reported(ranks).captures
     assert [one.waits_ns for one in (*first.collectives, *second.collectives)] == [0, 0, 40 * MS, 0, 0, 0]
     assert first.collectives[2].gb_per_s == second.collectives[2].gb_per_s == pytest.approx(28.6 / 46.5, abs=1e-3)
     alike = [profile(*made(*SLOW[:2], (28.6, ms)), rank=rank) for rank, ms in enumerate((86.5, 4))]
     assert finding(*alike) is None
+
+
+@pytest.mark.parametrize(
+    ("group", "world", "known"), [(2, 8, True), (3, 2, False), (None, 2, True), (None, 3, False), (None, None, False)]
+)
+def test_ranks_that_are_not_reported_may_be_waited_for(group: int | None, world: int | None, known: bool) -> None:
+    """The size of the group tells whether ranks are missing, else that of the run; without both, nothing tells."""
+    found = finding(
+        *(
+            replace(profile(*made(*SLOW[:2], (28.6, ms), ranks=group), rank=rank), world=world)
+            for rank, ms in enumerate((86.5, 46.5))
+        )
+    )
+    assert found is not None
+    assert ("it may wait for ranks" in found.title) == (not known)
+    assert ("46.50 ms is transfer or waiting for ranks" in found.evidence) == (not known)
+    assert found.advice.startswith("run the report on all ranks") == (not known)
 
 
 def test_no_more_is_gained_than_nothing_hides_and_a_check_allows() -> None:
@@ -262,14 +284,15 @@ def test_the_collective_that_is_idle_is_named_in_both_exports(form: str) -> None
 @pytest.mark.parametrize(
     ("parts", "advice"),
     [
-        ({}, "all ranks"), ({"waits_ns": 3}, "another job"), ({"waits_ns": 3, "idle_ns": 51 * MS}, "the network is not"),
+        ({"waits_ns": 3}, "another job"), ({"waits_ns": 3, "idle_ns": 51 * MS}, "the network is not"),
         ({"waits_ns": 3, "idle_ns": 50 * MS}, "another job"), ({"transit_ns": 5, "idle_ns": 51 * MS}, "the network is not"),
         ({"transit_ns": 5, "idle_ns": None}, "another job"),
     ],
 )  # fmt: skip
 def test_what_to_look_at_next_depends_on_what_the_time_is(parts: dict[str, int | None], advice: str) -> None:
     (collective,) = (replace(one, **parts) for one in made((10, 100)))  # type: ignore[arg-type]
-    assert advice in collectives._advice(collective)
+    assert advice in collectives._advice(collective, is_waiting_known=True)
+    assert "all ranks" in collectives._advice(collective, is_waiting_known=False)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +308,7 @@ def test_an_outlier_saves_what_is_exposed_of_each_unit(units: list[int], exposed
         for at in range(2 if units[1] else 1)
     )
     (sized,) = collectives.with_usual_times([replace(profile(*usual, *slow), units=recorded)], {})
-    found = collectives.diagnose_slow_collectives(sized)
+    found = collectives.diagnose_slow_collectives(sized, [sized])
     assert found is not None
     assert (found.saving_ns or 0) / MS == saving
 

@@ -623,11 +623,18 @@ def test_the_numbers_of_a_finding_are_those_of_its_profile(
 
 
 @pytest.mark.parametrize(
-    ("late", "latency", "title"), [(20, 10, "Host-bound"), (0, 30, "Launch latency"), (10, 20, "Launch")]
-)
-def test_the_larger_part_of_idle_launches_is_the_headline(late: int, latency: int, title: str) -> None:
-    found = report(capture(unit(compute=50, copy=20, free_host_late=late, free_latency=latency)))
-    assert found.verdict.title.startswith(title)
+    ("late", "latency", "prompt", "title"),
+    [
+        (20, 10, None, "Host-bound"), (0, 30, None, "Launch latency"), (10, 20, None, "Launch"), (10, 20, 0.49, "Launch"),
+        (10, 20, 0.5, "Host-bound"),
+    ],
+)  # fmt: skip
+def test_the_larger_part_of_idle_launches_is_the_headline(
+    late: int, latency: int, prompt: float | None, title: str
+) -> None:
+    """If most kernels start promptly, they do not start late: the host launches too few."""
+    made = replace(capture(unit(compute=50, copy=20, free_host_late=late, free_latency=latency)), prompt_share=prompt)
+    assert report(made).verdict.title.startswith(title)
 
 
 # ---------------------------------------------------------------- ranks
@@ -652,6 +659,16 @@ def test_who_waits_for_whom_needs_no_common_clock() -> None:
         (1, 2, 0, 10, 1),
         (2, 2, 2, 0, 0),
     ]
+    # Rank 2 came 2 ms before rank 1: had rank 1 been as early, both others would have waited for 2 ms less.
+    assert [row.alone_in for row in ranks] == [{}, {0: 2 * 2 * MS}, {}]
+
+
+def test_two_ranks_that_are_late_together_are_no_straggler() -> None:
+    """Rank 1 comes last by little: without it, the others would wait for rank 2 nearly as long."""
+    found = report(*meeting((40, 10, 11, 40)))
+    assert found.verdict.title == "Ranks wait for each other"
+    assert "No single straggler" in found.findings[0].evidence
+    assert report(*meeting((40, 10, 30, 40))).verdict.title.startswith("Ranks wait for rank 1")
 
 
 def test_the_slow_rank_is_the_finding_of_all() -> None:
@@ -816,9 +833,10 @@ def test_no_rank_is_blamed_where_waits_are_nearly_equal(times: list[tuple[int, .
     ("longer", "calls", "cause"),
     [
         ((45, 22), 3, ", and all its large kernels take 1.34 times as long"), ((50, 16), 3, ", mostly in the kernel MatMul"),
-        ((34, 30), 3, ", mostly in the kernel Softmax"), ((43, 16), 3, ""), ((50, 16), 4, ""),
+        ((34, 30), 3, ", mostly in the kernel Softmax"), ((43, 16), 3, ""), ((50, 16), 2, ""),
+            ((50, 16), 4, ", mostly because it runs more kernels (7 per step, the others 6)"),
     ],
-    ids=["all kernels", "one kernel", "another kernel", "neither", "more calls"],
+    ids=["all kernels", "one kernel", "another kernel", "neither", "fewer calls", "more calls"],
 )  # fmt: skip
 def test_the_straggler_is_told_with_the_kernels_that_take_it_longer(
     longer: tuple[int, int], calls: int, cause: str
@@ -845,13 +863,42 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     assert [(one.id, one.source, one.same_as) for one in found.findings] == [
         ("slow-rank", "/traces/rank0", ""), ("dispatch", "/traces/rank1", "slow-rank"),
     ]  # fmt: skip
-    assert found.verdict.title == "Ranks wait for rank 1"
+    part = "most of its additional time is in this part of the step: host-bound"
+    assert found.verdict.title == f"Ranks wait for rank 1: {part}"
     assert "rank 1 spends 40.00 ms more than the other ranks on this part" in found.findings[0].evidence
     held = replace(others[0], gaps=(gap("free_host_late_ns", 40, call="load", call_ns=40 * MS),))
     slow, late = report(first, held, *others[1:]).findings[:2]
     assert (slow.title, slow.advice) == ("Ranks wait for rank 1, mostly while its host is in load", late.advice)
     nowhere = replace(held, gaps=(gap("free_host_late_ns", 40),))
-    assert report(first, nowhere, *others[1:]).verdict.title == "Ranks wait for rank 1"
+    assert report(first, nowhere, *others[1:]).verdict.title == f"Ranks wait for rank 1: {part}"
+
+
+@pytest.mark.parametrize(
+    ("part", "title"),
+    [
+        ("copy", "it copies for longer, host to device"),
+        ("free_waiting", "most of its additional time is in this part of the step: stream wait"),
+    ],
+)
+def test_a_straggler_whose_device_copies_or_waits_is_not_blamed_on_its_host(part: str, title: str) -> None:
+    """Its idle time is at one place, before a kernel: that is nothing the host is in."""
+    copies = (Kernel("Memcpy HtoD (Pageable -> Device)", "copy", 1, 40 * MS),)
+    first, second = (
+        replace(one, units=(unit(compute=40, communication=20 if rank else 60, **{part: 40 if rank else 0}),))
+        for rank, one in enumerate(meeting((55, 5), (5, 5)))
+    )
+    second = replace(
+        second,
+        kernels=copies if part == "copy" else (),
+        gaps=(gap("free_waiting_ns", 40),) if part == "free_waiting" else (),
+    )
+    assert report(first, second).verdict.title == f"Ranks wait for rank 1: {title}"
+
+
+def test_stragglers_of_single_collectives_are_told_as_changing() -> None:
+    title = "Ranks wait for each other: the straggler changes from collective to collective"
+    assert report(*meeting((40, 10), (10, 35))).verdict.title == title
+    assert report(*meeting((40, 10, 10))).verdict.title == "Ranks wait for each other"  # the last two come together
 
 
 def late_in_step(waits: Sequence[int], excess: int, call: str) -> list[RankProfile]:
@@ -898,6 +945,19 @@ def test_waiting_in_one_step_is_told_of_this_step(
     assert (found.findings[0].step == 4) == title.startswith("In step")
     assert ("of this waiting is in step 4" in found.findings[0].evidence) == title.startswith("In step")
     assert [each.same_as for each in found.findings if each.id == "outlier"] == [same]
+
+
+@pytest.mark.parametrize(
+    ("excess", "cause"), [(90, " in steps 3, 6: most of the additional time is spent in save"), (40, "")]
+)
+def test_waiting_in_several_steps_is_told_with_what_they_have_in_common(excess: int, cause: str) -> None:
+    """Rank 1 is late by as much in two of eight steps; half of it has to be in the slow steps."""
+    waits = (0, 0, 0, 0, 90, 0, 0, 90, 0)
+    first, second = late_in_step(waits, excess, "save")
+    units = [*second.units]
+    units[6] = replace(units[6], free_host_late_ns=excess * MS)
+    found = report(first, replace(second, units=tuple(units)))
+    assert found.verdict.title == f"Ranks wait for rank 1{cause}"
 
 
 def test_the_host_is_named_beside_a_step_where_no_slow_step_is_known() -> None:

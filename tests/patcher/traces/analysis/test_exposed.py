@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from patcher.traces.analysis import exposed
+from patcher.traces.analysis.diagnoses import reported
 from patcher.traces.analysis.pipelines import PipelineStage
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.model import Collective, Rank, RankProfile, RecordedUnit
+from patcher.traces.model import Collective, FreeGap, Rank, RankProfile, RecordedUnit
 
 
 def told(
@@ -60,6 +61,116 @@ def test_the_straggler_is_awaited_half_as_long_again_as_any_other(awaited: list[
     ranks = [Rank(at, f"r{at}", 1, 100, 3, 5, ns, 1, 0) for at, ns in enumerate(awaited)]
     found = exposed.straggler(meetings(*ranks))
     assert (found and found.rank) == slow
+
+
+IN_TURN: dict[str, tuple[list[dict[int, int]], list[int] | None, int | None]] = {
+    "another rank in each step": ([{0: 30}, {1: 30}, {2: 30}], [0, 1, 2], None),
+    "two ranks, three steps to two": ([{0: 30, 2: 30, 4: 30}, {1: 30, 3: 30}], [0, 1, 0, 1, 0], None),
+    "one rank in two thirds of the steps": ([{0: 30, 2: 30}, {1: 30}], None, 0),
+    "one rank for two thirds of the waiting": ([{0: 40, 1: 40}, {2: 20}, {3: 20}], None, 0),
+    "one rank for a little less": ([{0: 40, 1: 39}, {2: 20}, {3: 20}], [0, 0, 1, 2], None),
+    "half of the waiting in one step": ([{0: 40}, {1: 20}, {2: 20}], [0, 1, 2], None),
+    "a little more in one step": ([{0: 41}, {1: 20}, {2: 20}], None, 0),
+    "two steps, one of them with half as much": ([{0: 40}, {1: 20}], None, 0),
+    "two steps, one of them with a little more": ([{0: 40}, {1: 21}], [0, 1], None),
+    "a step with little waiting": ([{0: 30, 1: 30}, {2: 9}], None, 0),
+    "no straggler in any step": ([{0: 30, 1: 29}, {0: 29, 1: 30}], None, None),
+    "most waiting in steps without one": ([{0: 30, 2: 50, 3: 50}, {1: 30, 2: 49, 3: 49}], None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("awaited", "last", "slow"), IN_TURN.values(), ids=IN_TURN)
+def test_the_straggler_may_change_from_step_to_step(
+    awaited: list[dict[int, int]], last: list[int] | None, slow: int | None
+) -> None:
+    ranks = [
+        Rank(at, f"r{at}", 5, 100, 3, 5, sum(steps.values()), 1, 0, awaited_in=steps)
+        for at, steps in enumerate(awaited)
+    ]
+    found = [rank.rank for rank in exposed._stragglers_in_turn(meetings(*ranks)).values()]
+    assert found == (last or [])
+    straggler = exposed.straggler(meetings(*ranks))
+    assert (straggler and straggler.rank) == slow
+
+
+@pytest.mark.parametrize(("alone", "slow"), [(51, 0), (50, None), (None, 0)])
+def test_the_straggler_alone_causes_over_half_of_the_waiting_for_it(alone: int | None, slow: int | None) -> None:
+    alone_in = None if alone is None else {0: alone - 20, 1: 20}
+    ranks = [
+        Rank(0, "r0", 2, 100, 3, 5, 100, 1, 0, {0: 60, 1: 40}, alone_in), Rank(1, "r1", 2, 100, 3, 5, 20, 1, 0, {1: 20}),
+    ]  # fmt: skip
+    found = exposed.straggler(meetings(*ranks))
+    assert (found and found.rank) == slow
+
+
+@pytest.mark.parametrize(
+    ("longer", "headline", "evidence"),
+    [
+        (20, "the rank that computes longest changes from step to step", "the straggler computes 20.00 ms longer"),
+        (10, "the straggler changes from step to step", "(rank 0 in step 0, rank 1 in step 1, rank 2 in step 2)"),
+    ],
+)
+def test_stragglers_in_turn_are_blamed_on_computing_that_explains_the_waiting(
+    longer: int, headline: str, evidence: str
+) -> None:
+    ms = 1_000_000
+    profiles = [
+        RankProfile(
+            f"r{rank}", "torch", rank, "H100",
+            tuple(
+                RecordedUnit(
+                    number=step, host_ns=9, kernels=1, compute_ns=(50 + longer * (step == rank)) * ms,
+                    communication_ns=(1 if step == rank else 21) * ms,
+                )
+                for step in range(3)
+            ),
+            collectives=tuple(
+                Collective("tp", 0, "allReduce", (1 if step == rank else 21) * ms, unit=step) for step in range(3)
+            ),
+        )
+        for rank in range(3)
+    ]  # fmt: skip
+    report = reported(profiles)
+    assert report.verdict.title == f"Ranks wait for each other: {headline}"
+    assert evidence in report.findings[0].evidence
+    assert "the others wait 20.00 ms for it on average" in report.findings[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("calls", "late", "named"),
+    [
+        (["pack"] * 3, 11, True), (["pack"] * 3, 10, False), (["pack", "pack", "load"], 11, False),
+        (["", "", ""], 11, False),
+    ],
+)  # fmt: skip
+def test_stragglers_in_turn_are_told_with_what_holds_all_their_hosts(calls: list[str], late: int, named: bool) -> None:
+    """In each step another rank is late by 20 ms, for ``late`` of which its host holds it up."""
+    ms = 1_000_000
+    profiles = [
+        RankProfile(
+            f"r{rank}", "torch", rank, "H100",
+            tuple(
+                RecordedUnit(
+                    number=step, host_ns=9, kernels=1, compute_ns=50 * ms,
+                    communication_ns=(1 if step == rank else 21) * ms, free_host_late_ns=late * ms * (step == rank),
+                )
+                for step in range(3)
+            ),
+            collectives=tuple(
+                Collective("tp", 0, "allReduce", (1 if step == rank else 21) * ms, unit=step) for step in range(3)
+            ),
+            gaps=(
+                FreeGap(
+                    kind="place", before="a", after="b", stream="7", part="free_host_late_ns", call=call, call_ns=late * ms, ns=late * ms,
+                    count=1, units=1, unit=rank, unit_ns=late * ms, longest_ns=late * ms, begin_ns=0, at_ns=0,
+                ),
+            ),
+        )
+        for rank, call in enumerate(calls)
+    ]  # fmt: skip
+    title = "Ranks wait for each other: the straggler changes from step to step"
+    title += ", mostly while its host is in pack" if named else ""
+    assert reported(profiles).verdict.title == title
 
 
 @pytest.mark.parametrize(

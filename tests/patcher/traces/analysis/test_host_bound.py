@@ -148,6 +148,14 @@ def compiled(machine: Machine) -> None:
     machine.spend(machine.frames, "/tmp/torchinductor_root/ab/cab.py(9): call", 20 * MS)
 
 
+def compiles(machine: Machine) -> None:
+    machine.spend(machine.frames, "torch/_inductor/async_compile.py(300): wait", 20 * MS)
+
+
+def polls(machine: Machine) -> None:
+    machine.spend(machine.frames, "queue.py(9): wait", 20 * MS)
+
+
 STACK = "--contents npu,cpu,stack"
 CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a call that had returned": (returned_early, "dispatch", ("zoom_shift for 80 %",), ("Synchronize",)),
@@ -161,6 +169,8 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "memory that an operator frees and allocates": (allocates_in_operator, "dispatch", ("cudaFree/cudaMalloc (aten::empty) for ", "expandable_segments"), ()),
     "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
+    "torch.compile that compiles": (compiles, "dispatch", ("async_compile.py(300): wait", "TORCH_LOGS=recompiles"), ("remove this call",)),
+    "a function that waits, for whatever": (polls, "dispatch", ("queue.py(9): wait", "look at what the host does"), ("remove this call",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "dispatch", ("(launch latency)", "aten::slow_start"), ("Synchronize",)),
     "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "in several steps"), ("first launch",)),

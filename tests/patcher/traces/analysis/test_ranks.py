@@ -36,7 +36,7 @@ def sums(*profiles: RankProfile) -> list[tuple[int | None, ...]]:
     ("awaited", "units", "step"),
     [
         ({4: 60, 5: 1}, 5, 4), ({4: 10, 5: 5, 6: 4}, 3, None), ({4: 60}, 2, 4), ({4: 60}, 1, None), ({}, 3, None),
-        ({4: 17, 5: 16}, 2, None), ({4: 21, 5: 20}, 9, 4), ({4: 20, 5: 20}, 9, None),
+        ({4: 17, 5: 16}, 2, None), ({4: 21, 5: 20}, 9, None), ({4: 20, 5: 10}, 9, 4), ({4: 20, 5: 11}, 9, None),
     ],
 )  # fmt: skip
 def test_a_rank_is_late_in_one_step_if_that_has_over_half_of_the_waiting(

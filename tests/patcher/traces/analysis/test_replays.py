@@ -357,3 +357,15 @@ def test_captured_kernels_without_names_are_matched_if_none_overlap(
         trace.add_task(begin, until, "compute", name, "stream 7", 5)
     graph = [CapturedCall(name, False, (), UNKNOWN, ()) for name in names]
     assert (replays._why_unmatched(trace, [[0, 1]], [graph]) == "") == matched
+
+
+@pytest.mark.parametrize(("length", "captures"), [(189, True), (191, False)])
+def test_steps_that_mostly_capture_graphs_are_said_to(tmp_path: Path, length: int, captures: bool) -> None:
+    """The capture takes 95 µs, and the only kernel runs after it."""
+    kernel = event("kernel", "gemm", 5098, 5, tid=7, device=0, stream=7, correlation=5092)
+    mark = event("user_annotation", "ProfilerStep#4", 4995, length)
+    found = reporting.report(
+        [written(tmp_path / "a.json", captured(4, 5000, named=BARE), [kernel, mark])], reporting.ReadOptions()
+    )
+    title = found.data.verdict.title
+    assert title.startswith("Most of the time, the host captures graphs: 50 %") == captures

@@ -129,6 +129,68 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
 
 
 @pytest.mark.parametrize(
+    ("waits", "group", "advice"),
+    [
+        (39, 2, "check what else uses the link"),
+        (40, 2, "find out which rank is the last"),
+        (0, 3, "find out which rank is the last"),
+    ],
+)
+def test_the_link_is_to_be_checked_if_all_ranks_communicate_longer_in_one_step(
+    waits: int, group: int, advice: str
+) -> None:
+    """Step 3 takes 80 ms longer, of which rank 0 waits for so many ms for rank 1; the group may have a third rank."""
+    profiles = [
+        RankProfile(
+            f"r{rank}", "torch", rank, "H100",
+            tuple(RecordedUnit(number=at, host_ns=MS, kernels=1, compute_ns=20 * MS, communication_ns=ns) for at, ns in enumerate(times)),
+            collectives=tuple(Collective("tp", 0, "allReduce", ns, unit=at, ranks=group) for at, ns in enumerate(times)),
+        )
+        for rank in range(2)
+        for times in [[(85 - rank * waits) * MS if at == 3 else 5 * MS for at in range(6)]]
+    ]  # fmt: skip
+    findings = analysis.reported(profiles).findings
+    (slow,) = (finding for finding in findings if finding.id == "outlier" and finding.source == "r0")
+    assert advice in slow.advice
+
+
+@pytest.mark.parametrize(
+    ("kernels", "single", "cause"),
+    [
+        (16, True, "the slow step runs 16 kernels, the median step 10; the kernel a takes most of the additional time"),
+        (16, False, "the slow step runs 16 kernels, the median step 10"),
+        (14, True, "the kernel a takes most of the additional time"),
+        (14, False, "most of the additional time is in this part of the step: computing"),
+    ],
+)  # fmt: skip
+def test_more_kernels_are_named_if_they_explain_half_of_a_slow_step(kernels: int, single: bool, cause: str) -> None:
+    """It computes twice as long, with 60 % or 40 % more kernels; the additional time is in one kernel, or in two."""
+    units = tuple(
+        RecordedUnit(number=at, host_ns=MS, kernels=kernels if at == 3 else 10, compute_ns=(200 if at == 3 else 100) * MS)
+        for at in range(6)
+    )  # fmt: skip
+    usual = {"a": 50 * MS, "b": 50 * MS}
+    slow = {"a": 150 * MS, "b": 50 * MS} if single else {"a": 90 * MS, "b": 100 * MS, "c": 10 * MS}
+    sums = {at: slow if at == 3 else usual for at in range(6)}
+    profile = RankProfile("a", "torch", 0, "H100", units, kernels_of_steps=sums)
+    (steps,) = (each.slow_steps for each in analysis.reported([profile]).findings if each.id == "outlier")
+    assert steps is not None
+    assert steps.cause == cause
+
+
+@pytest.mark.parametrize(("grows", "saving", "severity"), [(20, 30, "problem"), (0, 4, "note")])
+def test_all_steps_above_the_median_count_for_a_trend(grows: int, saving: int, severity: str) -> None:
+    """Of ten steps that grow by 20 ms, only the last three take over 1.3 times the median."""
+    times = [100 + grows * at for at in range(9)] + [280 if grows else 140]
+    units = tuple(
+        RecordedUnit(number=at, host_ns=ms * MS, kernels=1, compute_ns=ms * MS) for at, ms in enumerate(times)
+    )
+    findings = analysis.reported([RankProfile("a", "torch", 0, "H100", units)]).findings
+    (finding,) = (found for found in findings if found.id == "outlier")
+    assert ((finding.saving_ns or 0) // MS, finding.severity) == (saving, severity)
+
+
+@pytest.mark.parametrize(
     ("times", "title"),
     [
         (
@@ -369,6 +431,7 @@ def test_what_keeps_the_host_at_several_places_is_the_cause(gaps: list[FreeGap],
     cause = host_cause(profile, ("free_host_late_ns",))
     assert (cause.name if cause else "") == name
     if cause:
+        assert cause.gap is not None
         assert (cause.ns, cause.gap.ns) == (55, 30)
 
 
@@ -383,7 +446,7 @@ def test_a_long_kernel_is_named_beside_a_smaller_finding(kernels: list[tuple[str
     unit = RecordedUnit(number=0, host_ns=100 * MS, kernels=1, free_host_late_ns=20 * MS, compute_ns=80 * MS)
     sums = tuple(Kernel(name, kind, 2, 2 * ms * MS) for name, kind, ms in kernels)
     made = analysis.reported([RankProfile("a", "torch", 0, "H100", (unit, unit), kernels=sums)])
-    screen = " ".join(first_screen(made))
+    screen = " ".join(" ".join(first_screen(made)).split())
     assert ("longest kernel: slow, 40.00 ms per step (40 %)" in screen) == shown
 
 

@@ -1,0 +1,102 @@
+"""The range in which the host is late: over half of the idle time, and less of the host's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patcher.traces import analysis, formats
+from patcher.traces.model import HostRange
+from tests.patcher.traces.recorded import MS, Range, Run, Task
+
+US = 1000
+SLOW = 40 * US
+STEP, OPTIMIZER = "loop.py(3): train", "adamw.py(61): step"
+
+
+def launches(begin: int, end: int, every: int) -> tuple[Task, ...]:
+    """Kernels of 10 µs, each launched 5 µs before it begins, one in ``every`` ns."""
+    return tuple(Task(at + 5 * US, at + 15 * US, launch=at) for at in range(begin, end - 15 * US + 1, every))
+
+
+def late(tmp_path: Path, tasks: tuple[Task, ...], *functions: Range, annotations: tuple[Range, ...] = ()) -> object:
+    run = Run(tasks, (Range("ProfilerStep#1", 0, 10 * MS),), functions=functions, annotations=annotations)
+    (trace,) = formats.read(run.torch(tmp_path / "a.json"))
+    return analysis.attributed(trace).profile.late_range
+
+
+BUSY = Task(5 * US, 6 * MS, launch=0)
+WHOLE = Range(STEP, 0, 10 * MS)
+
+
+def test_the_range_with_most_idle_time_is_the_innermost_one_that_tells(tmp_path: Path) -> None:
+    """Of 4 ms with a kernel in each 40 µs, three quarters are idle; one function around them lasts a little longer."""
+    found = late(
+        tmp_path, (BUSY, *launches(6 * MS, 10 * MS, SLOW)), WHOLE, Range("loop.py(9): update", 5900 * US, 10 * MS),
+        Range(OPTIMIZER, 6 * MS, 10 * MS), Range("adamw.py(80): half", 8 * MS, 10 * MS),
+    )  # fmt: skip
+    assert isinstance(found, HostRange)
+    assert (found.name, found.ns) == (OPTIMIZER, 4 * MS)
+    assert found.idle_ns == pytest.approx(3 * MS, rel=0.02)
+
+
+@pytest.mark.parametrize(("begin", "told"), [(7900, True), (8100, False)])
+def test_it_has_over_half_of_the_idle_time(tmp_path: Path, begin: int, told: bool) -> None:
+    found = late(tmp_path, (BUSY, *launches(6 * MS, 10 * MS, SLOW)), Range(OPTIMIZER, begin * US, 10 * MS))
+    assert (found is not None) == told
+
+
+@pytest.mark.parametrize(("begin", "told"), [(4100, True), (3900, False)])
+def test_its_share_of_the_host_is_smaller(tmp_path: Path, begin: int, told: bool) -> None:
+    """It has all the idle time, and less or more than 60 % of the step."""
+    found = late(tmp_path, (BUSY, *launches(6 * MS, 10 * MS, SLOW)), Range(OPTIMIZER, begin * US, 10 * MS))
+    assert (found is not None) == told
+
+
+@pytest.mark.parametrize(("last", "told"), [(8600, True), (8720, False)])
+def test_little_host_bound_time_has_no_range(tmp_path: Path, last: int, told: bool) -> None:
+    """Over or under a tenth of the step is idle."""
+    busy = Task(5 * US, (last - 5) * US, launch=0)
+    found = late(tmp_path, (busy, *launches(last * US, 10 * MS, SLOW)), Range(OPTIMIZER, last * US, 10 * MS))
+    assert (found is not None) == told
+
+
+@pytest.mark.parametrize(("steps", "told"), [(2, True), (3, False)])
+def test_idle_time_in_one_of_several_steps_has_no_range(tmp_path: Path, steps: int, told: bool) -> None:
+    more = tuple(
+        Task(number * 10 * MS + 5 * US, number * 10 * MS + 9 * MS, launch=number * 10 * MS)
+        for number in range(1, steps)
+    )
+    marks = tuple(Range(f"ProfilerStep#{number}", number * 10 * MS, (number + 1) * 10 * MS) for number in range(steps))
+    tasks = (BUSY, *launches(6 * MS, 10 * MS, SLOW), *more)
+    run = Run(tasks, marks, functions=(Range(OPTIMIZER, 6 * MS, 10 * MS),))
+    (trace,) = formats.read(run.torch(tmp_path / "a.json"))
+    assert (analysis.attributed(trace).profile.late_range is not None) == told
+
+
+def test_recursion_counts_once_and_the_optimizer_of_torch_counts_too(tmp_path: Path) -> None:
+    tasks = (BUSY, *launches(6 * MS, 10 * MS, SLOW))
+    found = late(tmp_path, tasks, Range(OPTIMIZER, 6 * MS, 10 * MS), Range(OPTIMIZER, 7 * MS, 10 * MS))
+    assert isinstance(found, HostRange)
+    assert (found.name, found.ns) == (OPTIMIZER, 4 * MS)
+    name = "Optimizer.step#AdamW.step"
+    found = late(tmp_path, tasks, annotations=(Range(name, 6 * MS, 10 * MS),))
+    assert isinstance(found, HostRange)
+    assert found.name == name
+
+
+@pytest.mark.parametrize(("late_at", "named"), [(5, True), (6, False)])
+def test_it_is_named_in_the_headline_unless_computing_takes_over_twice_as_long(
+    tmp_path: Path, late_at: int, named: bool
+) -> None:
+    """Three quarters of the time from ``late_at`` ms on are idle: 3.75 ms beside 6.25 ms, or 3 ms beside 7 ms."""
+    tasks = (Task(5 * US, late_at * MS, launch=0), *launches(late_at * MS, 10 * MS, SLOW))
+    run = Run(tasks, (Range("ProfilerStep#1", 0, 10 * MS),), functions=(Range(OPTIMIZER, late_at * MS, 10 * MS),))
+    (trace,) = formats.read(run.torch(tmp_path / "a.json"))
+    report = analysis.reported([analysis.attributed(trace).profile])
+    (finding,) = (finding for finding in report.findings if finding.id == "dispatch")
+    assert finding.title.endswith(f"mostly while the host was in {OPTIMIZER}")
+    assert (report.verdict.title == finding.title) == named
+    assert (finding.saving_ns or 0) == pytest.approx((10 - late_at) * 0.75 * MS, rel=0.02)
+    assert "use CUDA graphs" in finding.advice
