@@ -65,7 +65,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
         ):
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.diagnose_straggler(profiles):
-        diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
+        diagnoses = [slow, *_blame_stragglers(diagnoses, profiles)]
     diagnoses = _without_waiting(diagnoses, profiles)
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
@@ -84,17 +84,22 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
     return model.TraceReport(tuple(profiles), tuple(ordered), verdict, meetings.ranks)
 
 
-def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses, without that of an idle host on any rank but the straggler.
+def _blame_stragglers(
+    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
+) -> Iterator[model.Diagnosis]:
+    """Yield the diagnoses, without that of an idle host on ranks that mostly wait in collectives.
 
-    On the other ranks the host is idle because it waits for the straggler. The straggler's is marked as the cause of
-    this waiting. ``source`` is that of the straggler's profile.
+    There the host is idle because it waits for other ranks. The others' is marked as the cause of this waiting if most
+    of it is time that the typical other rank does not spend.
     """
+    waiting = {profile.source for profile in profiles if profile.on_host and host_only.waits_mostly(profile)}
     for diagnosis in diagnoses:
         if diagnosis.id != "host-idle":
             yield diagnosis
-        elif diagnosis.source == source:
+        elif host_only.idles_longer(profiles, diagnosis.source, diagnosis.saving_ns or 0):
             yield dataclasses.replace(diagnosis, same_as="slow-rank")
+        elif diagnosis.source not in waiting:
+            yield diagnosis
 
 
 def _without_waiting(

@@ -43,6 +43,9 @@ _PAIRS = re.compile(r"send|recv")
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
 
+_MOSTLY_LAST = 0.75
+"""Share of the waiting for any rank that the others have to wait for a single one, to name that as the straggler."""
+
 _LARGE_PLACE = 0.2
 """Share of the time without operators from which on a headline names a place beside the longest one."""
 
@@ -119,12 +122,21 @@ def _diagnose_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Di
         yield dataclasses.replace(_diagnose_longest_operators(profile), headline=headline, advice=advice)
 
 
+class _LateStep(NamedTuple):
+    """Step of the rank that came last, the same step of the other ranks, and for how many ns these typically waited."""
+
+    source: str
+    step: model.HostStep
+    others: Sequence[model.HostStep]
+    ns: int
+
+
 def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
     None unless the typical other rank spends at least 1.5 times as long there, and longer by 10 % of its step. None,
-    too, for fewer than two ranks without a device, and if several profiles are of one rank. The saving in ns is per
-    step.
+    too, for fewer than two ranks without a device, and if several profiles are of one rank. If the last rank changes
+    from step to step, the diagnosis names none. The saving in ns is per step.
     """
     if len({profile.rank for profile in profiles}) < len(profiles):
         return None  # they did not meet
@@ -135,9 +147,13 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     )
     if len(waits) < 2:
         return None
+    late_steps, count = _late_steps([profile for _, _, profile in waits])
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
     saving, name = usual - least, slow.name or slow.source
+    of_slow = [late for late in late_steps if late.source == slow.source]
+    if sum(late.ns for late in of_slow) < _MOSTLY_LAST * sum(late.ns for late in late_steps):
+        return _diagnose_turns(late_steps, count)
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
     evidence: str = Text(
@@ -148,11 +164,112 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
     if (own := _diagnose_idle_host(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
+    headline = Text("Ranks wait for {rank}", name)
+    if cause := _longer_on_last_rank(of_slow):
+        headline = Text("Ranks wait for {rank}, mostly while its host is in {call}", rank=name, call=host_name(cause))
     return model.Diagnosis(
         "slow-rank", "warning", evidence, saving,
         Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
-        advice, slow.source, culprit=name, headline=Text("Ranks wait for {rank}", name),
+        advice, slow.source, culprit=name, headline=headline,
     )  # fmt: skip
+
+
+def _late_steps(profiles: Sequence[model.RankProfile]) -> tuple[list[_LateStep], int]:
+    """Return the steps in which one of the ranks came last at the collectives, and how many steps all ranks have.
+
+    In such a step the last rank spends least time in collectives. The typical other one spends at least 1.5 times as
+    long, and longer by 10 % of the step.
+    """
+    steps = [{step.number: step for step in profile.host_steps} for profile in profiles]
+    numbers = sorted(set.intersection(*map(set, steps)))
+    late_steps = []
+    for number in numbers:
+        ranked = sorted(
+            ((of_rank[number], profile.source) for of_rank, profile in zip(steps, profiles, strict=True)),
+            key=lambda item: _communicating(item[0]),
+        )
+        (last, source), *others = ranked
+        typical, _ = others[(len(others) - 1) // 2]
+        least, usual = _communicating(last), _communicating(typical)
+        if usual >= BLAMED * least and usual - least >= NOTABLE * typical.ns > 0:
+            late_steps.append(_LateStep(source, last, [step for step, _ in others], usual - least))
+    return late_steps, len(numbers)
+
+
+def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagnosis | None:
+    """Diagnose ranks that wait for another rank in different steps; None if that is so in at most half of ``count``."""
+    if 2 * len(late_steps) <= count:
+        return None
+    times = Counter(late.source for late in late_steps)
+    evidence = Text(
+        "In {late} of {count} steps, one rank spends far less time in collectives than a typical other one, because it"
+        " arrives last. In these steps, {ranks} different ranks arrive last.",
+        late=len(late_steps), count=count, ranks=len(times),
+    )  # fmt: skip
+    headline: str = Text("Ranks wait for each other; which one comes last changes from step to step")
+    if cause := _longer_on_last_rank(late_steps):
+        headline = Text(
+            "{headline}: the last one spends more time in {place}", headline=headline, place=host_name(cause)
+        )
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count,
+        Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
+        Text("check what differs between ranks: sequence lengths, experts, pipeline stages"),
+        headline=headline,
+    )  # fmt: skip
+
+
+def _longer_on_last_rank(late_steps: Sequence[_LateStep]) -> str:
+    """Return the range, function or call in which the last rank spends over half of the time that the others wait.
+
+    Counted is what it spends there beyond the typical other rank. Of several, the innermost one is returned. Without
+    any it is an operator, or "".
+    """
+    waiting = sum(late.ns for late in late_steps)
+    for times_by_name in (_times_by_name, _times_by_operator):
+        longer = Counter[str]()
+        for late in late_steps:
+            spent = times_by_name(late.step)
+            others = [times_by_name(step) for step in late.others]
+            for name in {*spent, *itertools.chain(*others)}:
+                longer[name] += spent[name] - _median([times[name] for times in others])
+        if causes := [(ns, name) for name, ns in longer.items() if 2 * ns > waiting]:
+            return min(causes)[1]
+    return ""
+
+
+def _times_by_name(step: model.HostStep) -> Counter[str]:
+    """Return the ns of a step in its ranges, functions and calls by name, as far as these are of its main thread."""
+    times = Counter[str]()
+    for place, ns in step.places.items():
+        if place.inside and not _communicates(place):
+            times[place.inside] += ns
+    return times | Counter(step.ranges) | Counter(step.functions)
+
+
+def _times_by_operator(step: model.HostStep) -> Counter[str]:
+    """Return the ns of a step in its operators by name."""
+    return Counter(step.operators)
+
+
+def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) -> bool:
+    """Tell whether the rank with ``source`` is idle for longer than the typical other one, by over half of ``ns``.
+
+    Waiting in collectives does not count as idle here.
+    """
+    idle = {
+        profile.source: _median([step.idle_ns - _communicating(step) for step in profile.host_steps])
+        for profile in profiles
+        if profile.on_host
+    }
+    others = [other for name, other in idle.items() if name != source]
+    return 2 * (idle.get(source, 0) - _median(others)) > ns
+
+
+def waits_mostly(profile: model.RankProfile) -> bool:
+    """Tell whether the host of a rank without a device waits in collectives for most of its idle time."""
+    steps = profile.host_steps
+    return 2 * _median([_communicating(step) for step in steps]) > _median([step.idle_ns for step in steps])
 
 
 def is_most_of_idle_time(profile: model.RankProfile, ns: int) -> bool:
@@ -524,7 +641,11 @@ def place_words(place: model.HostPlace) -> str:
     It is during a collective, in a frame or range, or before, after or between operators.
     """
     if _communicates(place):
-        return Text("during {collective}", host_name(place.inside))
+        during = Text("during {collective}", host_name(place.inside))
+        within = Text(
+            "during {collective} (within {around})", collective=host_name(place.inside), around=host_name(place.around)
+        )
+        return within if place.around else during
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if _waits_for_gil(place):
         return Text(

@@ -325,17 +325,19 @@ def _place_of_gap(
 ) -> HostPlace:
     """Return the frame or range that covers most of a stretch without an operator, else the operators around it.
 
-    A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
-    is begin and end in ns, ``covering_ranges`` has the "ranges", "frames" and "collectives" to look at. ``neighbours``
-    are the names of the operators before and after, "" at the edge of the step; ``texts`` has the names by number. A
-    frame of a library comes with its caller. Python's garbage collection is returned instead of the frame that it
-    interrupts.
+    A collective that covers most of it takes precedence, unless a frame covers it that does more than wait, or a range
+    that began during the collective. ``stretch`` is begin and end in ns, ``covering_ranges`` has the "ranges", "frames"
+    and "collectives" to look at. ``neighbours`` are the names of the operators before and after, "" at the edge of the
+    step; ``texts`` has the names by number. A frame of a library comes with its caller. Python's garbage collection is
+    returned instead of the frame that it interrupts.
     """
     collective, frame, inside = (
         covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")
     )
     if collective is not None and (frame is None or _WAITS.search(texts[frame.name])):
         return HostPlace(texts[collective.name])
+    if collective is not None and frame == inside and frame.begin <= collective.begin:
+        return HostPlace(texts[collective.name], texts[frame.name])  # the range has started the collective
     if frame is None:
         return HostPlace("", "", *neighbours)
     name, around_name = texts[frame.name], texts[inside.name] if inside else ""

@@ -121,7 +121,11 @@ def _name_cause_of_waiting(
             headline = Text("{title}: {cause}", title=diagnosis.title, cause=slow.slow_steps.cause)
             return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for cause in findings:
-        if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
+        if (
+            cause.same_as != "slow-rank"
+            or cause.id == "host-idle"
+            or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0)
+        ):
             continue
         name = cause.culprit
         if cause.id == "dispatch":  # its culprit may be a place on the device
