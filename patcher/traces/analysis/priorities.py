@@ -11,7 +11,15 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import activity_name, host_activity, host_cause, main_place, place_of, time_with_cut
+from patcher.traces.places import (
+    activity_name,
+    drained_by,
+    host_activity,
+    host_cause,
+    main_place,
+    place_of,
+    time_with_cut,
+)
 from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
@@ -45,7 +53,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     if gap is None:
         cause = host_cause(profile, parts) if diagnosis.id == "dispatch" else None
         if cause is None:
-            return diagnosis
+            return _name_draining_call(diagnosis, profile)
         return dataclasses.replace(
             diagnosis,
             headline=Text(
@@ -69,6 +77,18 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         saving_ns=min(diagnosis.saving_ns + longer // len(profile.units), (gap.ns + longer) // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
+
+
+def _name_draining_call(diagnosis: model.Diagnosis, profile: model.RankProfile) -> model.Diagnosis:
+    """Return a diagnosis of host-bound time, with the call that let the device run empty before most of this time."""
+    gap = drained_by(profile, PARTS_OF["dispatch"]) if diagnosis.id == "dispatch" else None
+    if gap is None:
+        return diagnosis
+    call = host_name(gap.returned_from)
+    headline = Text(
+        "{title}, mostly after the host had waited for the device in {call}", title=diagnosis.title, call=call
+    )
+    return dataclasses.replace(diagnosis, headline=headline, culprit=gap.returned_from)
 
 
 def select_findings(
