@@ -65,7 +65,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
         ):
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.diagnose_straggler(profiles):
-        diagnoses = [slow, *_blame_stragglers(diagnoses, profiles)]
+        diagnoses = [slow, *_blame_stragglers(diagnoses, profiles, slow.step)]
     diagnoses = _without_waiting(diagnoses, profiles)
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
@@ -85,15 +85,18 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
 
 
 def _blame_stragglers(
-    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
+    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], late_in: int | None
 ) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses, without that of an idle host on ranks that mostly wait in collectives.
 
     There the host is idle because it waits for other ranks. The others' is marked as the cause of this waiting if most
-    of it is time that the typical other rank does not spend.
+    of it is time that the typical other rank does not spend. If the waiting is in the step ``late_in``, a diagnosis of
+    that slow step is left out where the rank waits in it.
     """
     waiting = {profile.source for profile in profiles if profile.on_host and host_only.waits_mostly(profile)}
     for diagnosis in diagnoses:
+        if diagnosis.slow_steps and late_in in diagnosis.slow_steps.numbers and _COMMUNICATION in diagnosis.parts:
+            continue
         if diagnosis.id != "host-idle":
             yield diagnosis
         elif host_only.idles_longer(profiles, diagnosis.source, diagnosis.saving_ns or 0):
@@ -203,9 +206,11 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
+    severity = _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual)
+    if slow_steps and 2 * len(similar) >= len(units) and host_only.causes_differ(profile, similar, usual.number, cause):
+        severity = "note"  # half of the steps, each for a reason of its own: none of them is an exception
     return model.Diagnosis(
-        "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual),
-        evidence, saving, _EXACT, better or advice, profile.source,
+        "outlier", severity, evidence, saving, _EXACT, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
 

@@ -43,6 +43,9 @@ _PAIRS = re.compile(r"send|recv")
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
 
+_FEW = 3
+"""Steps from which on one of them can be an exception."""
+
 _MOSTLY_LAST = 0.75
 """Share of the waiting for any rank that the others have to wait for a single one, to name that as the straggler."""
 
@@ -51,6 +54,12 @@ _LARGE_PLACE = 0.2
 
 _COMPREHENSION = re.compile(r": <\w+>$")
 """End of the name of a frame that is part of a function, such as ``f.py(5): <listcomp>``."""
+
+_LARGE_OPERATOR = 0.2
+"""Share of the time of all operators from which on a headline names an operator beside the longest one."""
+
+_NEARLY_WHOLE = 0.95
+"""Share of all steps below which a range or function is a part of them that is worth a headline."""
 
 _NOT_WHOLE = 0.99
 """Share of a step below which a range is not around all of it."""
@@ -148,6 +157,8 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     if len(waits) < 2:
         return None
     late_steps, count = _late_steps([profile for _, _, profile in waits])
+    if late_step := _diagnose_late_step(late_steps, profiles, count):
+        return late_step
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
     saving, name = usual - least, slow.name or slow.source
@@ -156,9 +167,11 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
         return _diagnose_turns(late_steps, count)
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
+    if 2 * len(of_slow) <= count:
+        return None
     evidence: str = Text(
-        "Per step, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank} waits least"
-        " because it arrives last.",
+        "In a typical step, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank}"
+        " waits least because it arrives last.",
         rank=name, least=in_ms(least), usual=in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
@@ -178,7 +191,7 @@ def _late_steps(profiles: Sequence[model.RankProfile]) -> tuple[list[_LateStep],
     """Return the steps in which one of the ranks came last at the collectives, and how many steps all ranks have.
 
     In such a step the last rank spends least time in collectives. The typical other one spends at least 1.5 times as
-    long, and longer by 10 % of the step.
+    long, and longer by 10 % of the step. The last rank spends most of this time outside of collectives.
     """
     steps = [{step.number: step for step in profile.host_steps} for profile in profiles]
     numbers = sorted(set.intersection(*map(set, steps)))
@@ -191,9 +204,50 @@ def _late_steps(profiles: Sequence[model.RankProfile]) -> tuple[list[_LateStep],
         (last, source), *others = ranked
         typical, _ = others[(len(others) - 1) // 2]
         least, usual = _communicating(last), _communicating(typical)
-        if usual >= BLAMED * least and usual - least >= NOTABLE * typical.ns > 0:
-            late_steps.append(_LateStep(source, last, [step for step, _ in others], usual - least))
+        waiting, longer = usual - least, (last.ns - least) - (typical.ns - usual)
+        if usual >= BLAMED * least and waiting >= NOTABLE * typical.ns > 0 and 2 * longer > waiting:
+            late_steps.append(_LateStep(source, last, [step for step, _ in others], waiting))
     return late_steps, len(numbers)
+
+
+def _diagnose_late_step(
+    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int
+) -> model.Diagnosis | None:
+    """Diagnose the rank that the others wait for in a single step, with over half of the waiting; None without one.
+
+    None, too, if the waiting takes under 10 % of the time of all steps, or at most half of that in collectives, or if
+    ranks have under 3 of ``count`` steps.
+    """
+    worst = max(late_steps, key=operator.attrgetter("ns"), default=None)
+    if worst is None or count < _FEW or 2 * worst.ns <= sum(late.ns for late in late_steps):
+        return None
+    (slow,) = (profile for profile in profiles if profile.source == worst.source)
+    in_collectives = [
+        sum(_communicating(step) + _in_collective_operators(step) for step in profile.host_steps)
+        for profile in profiles
+        if profile.on_host and profile is not slow
+    ]
+    if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= _median(in_collectives):
+        return None
+    name, least = slow.name or slow.source, _communicating(worst.step)
+    values = {"number": worst.step.number, "rank": name}
+    evidence = Text(
+        "In step {number}, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank} waits"
+        " least because it arrives last.",
+        least=in_ms(least), usual=in_ms(least + worst.ns), **values,
+    )  # fmt: skip
+    headline: str = Text("In step {number}, the other ranks wait {time} for {rank}", time=in_ms(worst.ns), **values)
+    advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
+    more = excess(slow, worst.step.number, model.lower_median(slow.host_steps, operator.attrgetter("ns")).number)
+    if more.cause:
+        headline, advice = Text("{title}: {cause}", title=headline, cause=more.cause), more.advice or advice
+    elif cause := _longer_on_last_rank([worst]):
+        headline = Text("{title}, mostly while its host is in {call}", title=headline, call=host_name(cause))
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, worst.ns // count,
+        Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
+        advice, slow.source, culprit=name, headline=headline, step=worst.step.number,
+    )  # fmt: skip
 
 
 def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagnosis | None:
@@ -303,6 +357,11 @@ def _communicating(step: model.HostStep) -> int:
     return sum(ns for place, ns in step.places.items() if _communicates(place) and not _PAIRS.search(place.inside))
 
 
+def _in_collective_operators(step: model.HostStep) -> int:
+    """Return for how many ns of a step operators of collectives run, such as ``c10d::broadcast_``."""
+    return sum(ns for name, ns in step.operators.items() if operator_family(name) == COLLECTIVE)
+
+
 class HostExcess(NamedTuple):
     """By what a step exceeds another one, in sentences; the cause for the headline, and advice, "" where unknown."""
 
@@ -364,11 +423,11 @@ def _largest_parts(longer: Counter[str], whole: int) -> str:
 
 
 def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> bool:
-    """Tell whether a ``slow`` step takes longer than the step ``usual`` for a known cause other than ``cause``.
+    """Tell whether a ``slow`` step takes longer than the step ``usual`` for another cause than ``cause``, or unknown.
 
     Steps are told by their numbers. False if ``cause`` is "", or if the steps ran on a device.
     """
-    return bool(cause) and any(excess(profile, number, usual).cause not in ("", cause) for number in slow)
+    return bool(cause) and profile.on_host and any(excess(profile, number, usual).cause != cause for number in slow)
 
 
 def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> str:
@@ -1051,6 +1110,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         " {longest}.",
         share=percent(ran / whole, 0), time=in_ms(ran / len(profile.units)), longest=longest,
     )  # fmt: skip
+    evidence = sentences(evidence, _longest_ranges(profile.host_steps, whole))
     advice: str = Text(
         "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
         " larger operators, or another precision"
@@ -1077,7 +1137,86 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         model.EXACT,
         advice,
         profile.source,
-        headline=headline or _dominant_operator(profile, whole),
+        headline=headline or _steady_headline(profile, whole),
+    )
+
+
+def _longest_ranges(steps: Sequence[model.HostStep], whole: int) -> str:
+    """Return a sentence on up to three ranges with 10 % of ``whole`` ns, the time of all steps; "" without any.
+
+    Ranges around whole steps do not count.
+    """
+    times = sum((Counter(step.ranges) for step in steps), Counter[str]())
+    longest = [(name, ns) for name, ns in times.most_common() if NOTABLE * whole <= ns < _NOT_WHOLE * whole][:_NAMED]
+    if not longest:
+        return ""
+    shares = (Text("{name} ({share})", name=host_name(name), share=percent(ns / whole, 0)) for name, ns in longest)
+    return Text("Longest ranges, as shares of the time of all steps: {ranges}.", joined(COMMA, shares))
+
+
+def _steady_headline(profile: model.RankProfile, whole: int) -> str:
+    """Return a headline on what has half of ``whole`` ns, the time of all steps; "" if nothing has.
+
+    That is an operator, else a family of operators, a range or a function, or else the two longest operators together.
+    """
+    longest, *_ = sorted(profile.operators, key=lambda operator: -operator.host_ns) or [None]
+    dominant = _dominant_operator(profile, whole)
+    if longest is not None and 2 * longest.host_ns >= whole:
+        return dominant
+    names = _two_longest_operators(profile, whole)
+    if within := _range_headline(profile.host_steps, whole):
+        return Text("{headline}; longest operators: {operators}", headline=within, operators=names) if names else within
+    if dominant or not names:
+        return dominant
+    return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)
+
+
+def _range_headline(steps: Sequence[model.HostStep], whole: int) -> str:
+    """Return a headline on the innermost range or function that takes half of ``whole`` ns, the time of all steps.
+
+    It is "" without one. Those around nearly all of the time say nothing. If the times of the range have a trend, the
+    headline says so.
+    """
+    times = sum((Counter(step.ranges) | Counter(step.functions) for step in steps), Counter[str]())
+    half = [
+        (ns, name) for name, ns in times.items() if whole <= 2 * ns < 2 * _NEARLY_WHOLE * whole and _is_function(name)
+    ]
+    if not half:
+        return ""
+    ns, name = min(half)
+    headline = Text(
+        "No device data; {share} of the time is spent in {operators}",
+        share=percent(ns / whole, 0),
+        operators=host_name(name),
+    )
+    change = trend([step.ranges.get(name, step.functions.get(name, 0)) for step in steps])
+    if change is None:
+        return headline
+    values = {"headline": headline, "first_time": in_ms(change[0]), "last_time": in_ms(change[1])}
+    if change[0] > change[1]:
+        return Text(
+            "{headline}, which gets shorter: from {first_time} in the first third to {last_time} in the last", **values
+        )
+    return Text(
+        "{headline}, which gets longer: from {first_time} in the first third to {last_time} in the last", **values
+    )
+
+
+def _two_longest_operators(profile: model.RankProfile, whole: int) -> str:
+    """Return the two longest operators if they have half of the operators' time, and each a fifth of it; else "".
+
+    With each comes its share of ``whole`` ns, the time of all steps.
+    """
+    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
+    longest, own = calls[:_FREQUENT], sum(call.host_ns for call in calls)
+    if 2 * sum(call.host_ns for call in longest) < own or any(call.host_ns < _LARGE_OPERATOR * own for call in longest):
+        return ""
+    return joined(
+        COMMA,
+        (
+            Text("{name} ({share})", name=host_name(call.name), share=percent(call.host_ns / whole, 0))
+            for call in longest
+        ),
     )
 
 
@@ -1137,7 +1276,11 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
         families[operator_family(name)] += ns
     del families[ELEMENTWISE]  # also the family of operators that no pattern fits
     labels = [(host_name(name), ns) for name, ns in times.most_common(1)]
-    labels += [(FAMILIES[family], ns) for family, ns in families.most_common(1)]
+    for family, ns in families.most_common(1):
+        label, own = FAMILIES[family], [name for name, _ in times.most_common() if operator_family(name) == family]
+        if 2 * times[own[0]] >= ns:
+            label = Text("{operators} (mostly {operator})", operators=label, operator=host_name(own[0]))
+        labels.append((label, ns))
     for label, ns in labels:
         if 2 * ns >= whole:
             return Text(

@@ -131,21 +131,17 @@ def _name_cause_of_waiting(
     """Return the diagnosis of a straggler whose headline names what its host does while the other ranks wait.
 
     That is known from a finding on the straggler that explains over half of the waiting. If it is late in one step, the
-    headline has the cause of this slow step. Any other diagnosis is unchanged. ``by_source`` has the profile of each
-    source.
+    headline has the cause of this slow step. Any other diagnosis is unchanged, as is one without a device.
+    ``by_source`` has the profile of each source.
     """
-    if diagnosis.id != "slow-rank" or not diagnosis.culprit:
+    if diagnosis.id != "slow-rank" or not diagnosis.culprit or by_source[diagnosis.source].on_host:
         return diagnosis
     for slow in findings:
         if slow.slow_steps and _is_slow_step_of_straggler(slow, diagnosis, by_source):
             headline = Text("{title}: {cause}", title=diagnosis.title, cause=slow.slow_steps.cause)
             return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for cause in findings:
-        if (
-            cause.same_as != "slow-rank"
-            or cause.id == "host-idle"
-            or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0)
-        ):
+        if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
             continue
         name = cause.culprit
         if cause.id == "dispatch":  # its culprit may be a place on the device
@@ -176,6 +172,8 @@ def _is_slow_step_of_straggler(
         return False
     number = steps.numbers[0] if steps.number_on_host is None else steps.number_on_host
     if len(steps.numbers) > 1 or number != waiting.step or "communication_ns" in slow.parts:
+        return False
+    if by_source[waiting.source].on_host and slow.source != waiting.source:
         return False
     return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
 
