@@ -24,9 +24,6 @@ There other processes on the cores make single steps longer, too: a verdict take
 if the slow step does more work.
 """
 
-_ALIKE = 4
-"""Part of the largest excess of a step from which on another one counts as slow, too."""
-
 _COMMUNICATION = "communication_ns"
 
 _OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
@@ -190,7 +187,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         return None
     late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > model.SLOW * time(usual)]
     lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
-    similar = [number for number, excess in late if _ALIKE * excess >= most]
+    similar = [number for number, excess in late if host_only.SIMILAR * excess >= most]
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
     change = host_only.trend([time(unit) for unit in whole])
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)

@@ -43,6 +43,9 @@ _PAIRS = re.compile(r"send|recv")
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
 
+SIMILAR = 4
+"""Part of the largest excess of a step from which on another one counts as slow, too."""
+
 _FEW = 3
 """Steps from which on one of them can be an exception."""
 
@@ -215,8 +218,8 @@ def _diagnose_late_step(
 ) -> model.Diagnosis | None:
     """Diagnose the rank that the others wait for in a single step, with over half of the waiting; None without one.
 
-    None, too, if the waiting takes under 10 % of the time of all steps, or at most half of that in collectives, or if
-    ranks have under 3 of ``count`` steps.
+    None, too, if the waiting takes under 10 % of the time of all steps, or at most half of that in collectives, if
+    another step of the rank is slow, too, or if ranks have under 3 of ``count`` steps.
     """
     worst = max(late_steps, key=operator.attrgetter("ns"), default=None)
     if worst is None or count < _FEW or 2 * worst.ns <= sum(late.ns for late in late_steps):
@@ -229,6 +232,11 @@ def _diagnose_late_step(
     ]
     if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= _median(in_collectives):
         return None
+    typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
+    if any(
+        SIMILAR * (step.ns - typical.ns) >= worst.step.ns - typical.ns for step in slow.host_steps if step != worst.step
+    ):
+        return None
     name, least = slow.name or slow.source, _communicating(worst.step)
     values = {"number": worst.step.number, "rank": name}
     evidence = Text(
@@ -238,7 +246,7 @@ def _diagnose_late_step(
     )  # fmt: skip
     headline: str = Text("In step {number}, the other ranks wait {time} for {rank}", time=in_ms(worst.ns), **values)
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
-    more = excess(slow, worst.step.number, model.lower_median(slow.host_steps, operator.attrgetter("ns")).number)
+    more = excess(slow, worst.step.number, typical.number)
     if more.cause:
         headline, advice = Text("{title}: {cause}", title=headline, cause=more.cause), more.advice or advice
     elif cause := _longer_on_last_rank([worst]):
@@ -786,6 +794,8 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     if further:
         others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
+    if places[0][1] < _INNER * idle:
+        evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
     severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
     culprit = first.inside if 2 * places[0][1] >= idle and not _communicates(first) else ""
     return model.Diagnosis(
@@ -815,7 +825,7 @@ def _idle_headline(
         )
     large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * idle]
     if has_half and len(large) == 1:
-        return _IdleHeadline(_mostly_at(share, first), saving)
+        return _IdleHeadline(_mostly_at(share, first, idle, saving), saving)
     headline_places = large if has_half else places[:_NAMED]
     saving = sum(ns for _, ns in headline_places)
     headline = Text(
@@ -828,13 +838,23 @@ def _idle_headline(
     return _IdleHeadline(headline, saving)
 
 
-def _mostly_at(share: str, place: model.HostPlace) -> str:
-    """Return the headline on ``share`` of the time without operators, mostly at one place."""
+def _mostly_at(share: str, place: model.HostPlace, idle: float, place_ns: int) -> str:
+    """Return the headline on ``share`` of the time without operators, mostly at one place.
+
+    If the place has far from all of these ``idle`` ns, the headline has its share of the time, too.
+    """
     headline = Text(
         "No device data; for {share} of the time, the host runs no operator, mostly {place}",
         share=share,
         place=place_words(place),
     )
+    if place_ns < _INNER * idle:
+        headline = Text(
+            "No device data; for {share} of the time, the host runs no operator; {part} of this is {place}",
+            share=share,
+            part=percent(place_ns / (idle or 1), 0),
+            place=place_words(place),
+        )
     if _names_cause(place):
         return headline
     return Text("{headline}; what ran in this time was not recorded", headline)
@@ -1321,7 +1341,7 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
     sums = sum((Counter(step.places) for step in profile.host_steps), Counter[model.HostPlace]())
     for most, ns in sums.most_common(1):
         if 2 * ns > idle:
-            headline = _mostly_at(share, most)
+            headline = _mostly_at(share, most, idle, ns)
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline
