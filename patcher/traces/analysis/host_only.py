@@ -1180,14 +1180,17 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     That is an operator, else a family of operators, a range or a function, or else the two longest operators together.
     """
     longest, *_ = sorted(profile.operators, key=lambda operator: -operator.host_ns) or [None]
-    dominant = _dominant_operator(profile, whole)
-    if longest is not None and 2 * longest.host_ns >= whole:
-        return dominant
-    names = _two_longest_operators(profile, whole)
-    if within := _range_headline(profile.host_steps, whole):
+    dominant, dominant_ns = _dominant_label(profile, whole)
+    within, names = _range_headline(profile.host_steps, whole), _two_longest_operators(profile, whole)
+    if dominant and within and 2 * (longest.host_ns if longest else 0) < whole:
+        share = percent(dominant_ns / whole, 0)
+        return Text("{headline}; {share} in {operators}", headline=within, share=share, operators=dominant)
+    if dominant:
+        return _spent_in(dominant, dominant_ns, whole)
+    if within:
         return Text("{headline}; longest operators: {operators}", headline=within, operators=names) if names else within
-    if dominant or not names:
-        return dominant
+    if not names:
+        return ""
     return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)
 
 
@@ -1204,11 +1207,7 @@ def _range_headline(steps: Sequence[model.HostStep], whole: int) -> str:
     if not half:
         return ""
     ns, name = min(half)
-    headline = Text(
-        "No device data; {share} of the time is spent in {operators}",
-        share=percent(ns / whole, 0),
-        operators=host_name(name),
-    )
+    headline = _spent_in(host_name(name), ns, whole)
     change = trend([step.ranges.get(name, step.functions.get(name, 0)) for step in steps])
     if change is None:
         return headline
@@ -1286,7 +1285,20 @@ def trend(times: Sequence[int]) -> tuple[int, int] | None:
 
 
 def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
-    """Return a headline on the operator that takes half of ``whole`` (ns), else on the family that does; else "".
+    """Return a headline on the operator that takes half of ``whole`` (ns), else on the family that does; else ""."""
+    label, ns = _dominant_label(profile, whole)
+    return _spent_in(label, ns, whole) if label else ""
+
+
+def _spent_in(label: str, ns: int, whole: int) -> Text:
+    """Return the headline on ``ns`` of ``whole`` ns that are spent in a range or in operators."""
+    return Text(
+        "No device data; {share} of the time is spent in {operators}", share=percent(ns / whole, 0), operators=label
+    )
+
+
+def _dominant_label(profile: model.RankProfile, whole: int) -> tuple[str, int]:
+    """Return the operator that takes half of ``whole`` (ns), else the family that does, and its ns; else ("", 0).
 
     Elementwise operators and those that no pattern fits count as no family.
     """
@@ -1303,12 +1315,8 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
         labels.append((label, ns))
     for label, ns in labels:
         if 2 * ns >= whole:
-            return Text(
-                "No device data; {share} of the time is spent in {operators}",
-                share=percent(ns / whole, 0),
-                operators=label,
-            )
-    return ""
+            return label, ns
+    return "", 0
 
 
 def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:

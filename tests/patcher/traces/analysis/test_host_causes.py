@@ -104,7 +104,7 @@ PARTS: dict[str, tuple[Mapping[str, int], Mapping[str, list[int]], str]] = {
     "a range that gets longer": (MIXED, {"relabel": [30, 35, 60, 65, 90, 95]}, "62 % of the time is spent in relabel, which gets longer: from 30.00 ms in the first third to 90.00 ms in the last"),
     "a range that gets shorter": (MIXED, {"relabel": [95, 90, 65, 60, 35, 30]}, "62 % of the time is spent in relabel, which gets shorter: from 90.00 ms"),
     "an operator before a range": ({"aten::sort": 60, "aten::mm": 40}, {"relabel": [70] * 6}, "60 % of the time is spent in aten::sort"),
-    "a range before a family": ({"aten::mm": 40, "aten::bmm": 30, "aten::relu": 30}, {"relabel": [70] * 6}, "70 % of the time is spent in relabel"),
+    "a range before a family": ({"aten::mm": 40, "aten::bmm": 30, "aten::relu": 30}, {"relabel": [70] * 6}, "70 % of the time is spent in relabel; 70 % in matmuls and convolutions (mostly aten::mm)"),
     "a family with its longest operator": ({"aten::mm": 40, "aten::bmm": 30, "aten::relu": 30}, {}, "70 % of the time is spent in matmuls and convolutions (mostly aten::mm)"),
     "a family of equal operators": ({"aten::mm": 26, "aten::bmm": 26, "aten::addmm": 26, "aten::relu": 22}, {}, "78 % of the time is spent in matmuls and convolutions"),
     "two operators with little": ({"aten::mm": 20, "aten::relu": 20, "aten::copy_": 20, "aten::sort": 20, "aten::bmm": 20}, {}, "operators take most of the time"),
