@@ -1177,7 +1177,8 @@ def _longest_ranges(steps: Sequence[model.HostStep], whole: int) -> str:
 def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     """Return a headline on what has half of ``whole`` ns, the time of all steps; "" if nothing has.
 
-    That is an operator, else a family of operators, a range or a function, or else the two longest operators together.
+    That is an operator, else a family of operators, a range or a function, an operator with those that it calls, or
+    else the two longest operators together.
     """
     longest, *_ = sorted(profile.operators, key=lambda operator: -operator.host_ns) or [None]
     dominant, dominant_ns = _dominant_label(profile, whole)
@@ -1189,6 +1190,10 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
         return _spent_in(dominant, dominant_ns, whole)
     if within:
         return Text("{headline}; longest operators: {operators}", headline=within, operators=names) if names else within
+    outermost = sum((Counter(step.operators) for step in profile.host_steps), Counter[str]())
+    for name, ns in outermost.most_common(1):
+        if 2 * ns >= whole:
+            return _spent_in(Text("{operator} and the operators that it calls", host_name(name)), ns, whole)
     if not names:
         return ""
     return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)

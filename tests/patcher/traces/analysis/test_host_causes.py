@@ -123,6 +123,21 @@ def test_the_headline_names_the_range_or_the_operators_with_half_of_the_time(
         assert (f"{name} ({round(sum(times) / 6)} %)" in first.evidence) == bool(times)
 
 
+def test_an_operator_is_named_with_those_that_it_calls() -> None:
+    """Its own time, and that of each operator within it, is less than half of the step."""
+    for ms, title in (
+        (50, "50 % of the time is spent in aten::svd and the operators that it calls"),
+        (49, "operators take most of the time"),
+    ):
+        made = rank([step(at, {"aten::svd": ms, "aten::relu": 30, "aten::f": 70 - ms}, {}) for at in range(4)])
+        inner = {"aten::relu": 10, "aten::svd": 15, "aten::copy_": 15, "aten::sort": 15, "aten::f": 45 - ms // 2}
+        calls = tuple(CallSums(name, 1, 0, 0, 4 * ns * MS) for name, ns in inner.items())
+        assert (
+            headline(replace(made, operators=calls)).title
+            == f"No device data; {'on the host, ' * title.startswith('op')}{title}"
+        )
+
+
 @pytest.mark.parametrize(
     ("places", "title"),
     [
