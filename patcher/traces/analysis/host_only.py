@@ -61,6 +61,9 @@ _COMPREHENSION = re.compile(r": <\w+>$")
 _LARGE_OPERATOR = 0.2
 """Share of the time of all operators from which on a headline names an operator beside the longest one."""
 
+_SCATTERED = 1000
+"""Operators of a step from which on their number is in the headline if none of them has much of the time."""
+
 _NEARLY_WHOLE = 0.95
 """Share of all steps below which a range or function is a part of them that is worth a headline."""
 
@@ -183,6 +186,9 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     headline = Text("Ranks wait for {rank}", name)
     if cause := _longer_on_last_rank(of_slow):
         headline = Text("Ranks wait for {rank}, mostly while its host is in {call}", rank=name, call=host_name(cause))
+    elif 2 * (longer := _longer_in_operators(of_slow)) > sum(late.ns for late in of_slow):
+        time = in_ms(longer / len(of_slow))
+        headline = Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=time)
     return model.Diagnosis(
         "slow-rank", "warning", evidence, saving,
         Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
@@ -298,6 +304,15 @@ def _longer_on_last_rank(late_steps: Sequence[_LateStep]) -> str:
         if causes := [(ns, name) for name, ns in longer.items() if 2 * ns > waiting]:
             return min(causes)[1]
     return ""
+
+
+def _longer_in_operators(late_steps: Sequence[_LateStep]) -> int:
+    """Return for how many ns more operators run on the last rank than on the typical other one, without collectives."""
+
+    def computing(step: model.HostStep) -> int:
+        return sum(step.operators.values()) - _in_collective_operators(step)
+
+    return sum(computing(late.step) - _median([computing(step) for step in late.others]) for late in late_steps)
 
 
 def _times_by_name(step: model.HostStep) -> Counter[str]:
@@ -1194,9 +1209,24 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     for name, ns in outermost.most_common(1):
         if 2 * ns >= whole:
             return _spent_in(Text("{operator} and the operators that it calls", host_name(name)), ns, whole)
-    if not names:
+    if names:
+        return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)
+    return _scattered_operators_headline(profile)
+
+
+def _scattered_operators_headline(profile: model.RankProfile) -> str:
+    """Return a headline on at least 1,000 operators per step of which none has a fifth of their time; else ""."""
+    count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
+    longest = max((call.host_ns for call in profile.operators), default=0)
+    own = sum(call.host_ns for call in profile.operators)
+    if count < _SCATTERED or longest >= _LARGE_OPERATOR * own:
         return ""
-    return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)
+    return Text(
+        "No device data; on the host, {count:,} operators per step take most of the time; no kind of operator has over"
+        " {share} of it",
+        count=count,
+        share=percent(math.ceil(100 * longest / own) / 100, 0),
+    )
 
 
 def _range_headline(steps: Sequence[model.HostStep], whole: int) -> str:

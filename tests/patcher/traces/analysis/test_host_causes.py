@@ -123,6 +123,25 @@ def test_the_headline_names_the_range_or_the_operators_with_half_of_the_time(
         assert (f"{name} ({round(sum(times) / 6)} %)" in first.evidence) == bool(times)
 
 
+@pytest.mark.parametrize(
+    ("count", "longest", "said"),
+    [
+        (1000, 10, "1,000 operators per step take most of the time; no kind of operator has over 10 % of it"),
+        (999, 10, ""),
+        (1000, 20, ""),
+    ],
+)
+def test_many_operators_without_a_long_one_are_counted(count: int, longest: int, said: str) -> None:
+    names = [f"aten::f{at}" for at in range(11)]
+    made = rank([step(at, dict.fromkeys(names, 10), {}) for at in range(4)])
+    times = [longest, *[(100 - longest) / 10] * 10]
+    calls = [CallSums(name, 4 * 90, 0, 0, round(ms * MS)) for name, ms in zip(names, times, strict=True)]
+    calls[0] = replace(calls[0], calls=4 * (count - 900))
+    assert (said or "on the host, operators take most of the time") in headline(
+        replace(made, operators=tuple(calls))
+    ).title
+
+
 def test_an_operator_is_named_with_those_that_it_calls() -> None:
     """Its own time, and that of each operator within it, is less than half of the step."""
     for ms, title in (
@@ -493,6 +512,18 @@ def test_the_operator_that_takes_the_last_rank_longer_is_named_without_a_range()
         for each in ranks
     ]
     assert headline(*ranks).title == "Ranks wait for rank 1, mostly while its host is in rollout"
+
+
+@pytest.mark.parametrize(("ms", "named"), [(10, True), (9, False)])
+def test_operators_that_take_the_last_rank_longer_together_are_named(ms: int, named: bool) -> None:
+    """Each of two takes little of the 38 ms longer, and a collective's operator does not count."""
+    times = {"aten::mm": 10, "aten::relu": 10, "c10d::allreduce_": 10}
+    longer = {"aten::mm": 20, "aten::relu": 10 + ms, "c10d::allreduce_": 20}
+    ranks = [rank(steps(times, {GLOO: 40})), rank(steps(longer, {GLOO: 2, UNKNOWN: 18 - ms}), 1)]
+    title = "Ranks wait for rank 1"
+    assert headline(*ranks).title == (
+        f"{title}: its operators take {10 + ms}.00 ms longer per step" if named else title
+    )
 
 
 def test_a_call_that_takes_all_ranks_long_is_no_cause_of_waiting() -> None:
