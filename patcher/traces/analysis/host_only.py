@@ -225,12 +225,15 @@ def _diagnose_late_step(
     """Diagnose the rank that the others wait for in a single step, with over half of the waiting; None without one.
 
     None, too, if the waiting takes under 10 % of the time of all steps, or at most half of that in collectives, if
-    another step of the rank is slow, too, or if ranks have under 3 of ``count`` steps.
+    another step of the rank is slow, too, or if ranks have under 3 of ``count`` steps. A step in which profilers start
+    does not count: they start at different times.
     """
     worst = max(late_steps, key=operator.attrgetter("ns"), default=None)
     if worst is None or count < _FEW or 2 * worst.ns <= sum(late.ns for late in late_steps):
         return None
     (slow,) = (profile for profile in profiles if profile.source == worst.source)
+    if any(worst.step.number in profile.cold for profile in profiles):
+        return None
     in_collectives = [
         sum(_communicating(step) + _in_collective_operators(step) for step in profile.host_steps)
         for profile in profiles

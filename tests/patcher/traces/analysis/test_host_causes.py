@@ -499,6 +499,18 @@ def test_a_rank_is_late_in_one_step_if_no_other_one_is_slow(longer: int, late: b
     assert (host_only.diagnose_straggler(ranks) is not None) == late
 
 
+@pytest.mark.parametrize(("first", "late"), [(0, False), (1, True)])
+def test_a_rank_is_not_late_in_the_step_in_which_profilers_start(first: int, late: bool) -> None:
+    ranks = [
+        replace(
+            rank([step(at, {"aten::mm": 10}, places if at == first else {}) for at in range(first, 8)], number),
+            marks="ProfilerStep#",
+        )
+        for number, places in enumerate(({GLOO: 61}, {SORT: 60}))
+    ]
+    assert (host_only.diagnose_straggler(ranks) is not None) == late
+
+
 def test_the_operator_that_takes_the_last_rank_longer_is_named_without_a_range() -> None:
     ranks = [
         rank(steps({"aten::mm": 50 - wait, "aten::relu": 10}, {GLOO: wait}), at) for at, wait in enumerate((40, 2))
