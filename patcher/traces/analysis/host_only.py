@@ -67,6 +67,12 @@ _SCATTERED = 1000
 _NEARLY_WHOLE = 0.95
 """Share of all steps below which a range or function is a part of them that is worth a headline."""
 
+_FUNCTION = re.compile(r"\(\d+\): |^built-in ")
+"""Part of the name of a Python frame, or of a function in C or C++."""
+
+_OF_TORCH = re.compile(r"DataLoader|^Optimizer\.")
+"""Part of the name of a range that torch records by itself."""
+
 _NOT_WHOLE = 0.99
 """Share of a step below which a range is not around all of it."""
 
@@ -795,6 +801,12 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
         advice = advice_on(model.HostPlace(parts[0][0]))
+    if _is_only_range(first.inside) and not any(step.functions for step in steps):
+        advice = Text(
+            "find out whether the host works or waits in {range}: record Python's stack frames, too: {command}",
+            range=host_name(first.inside),
+            command=_STACKS,
+        )
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if spread and 2 * saving >= idle:
@@ -819,6 +831,12 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline, culprit=culprit
     )
+
+
+def _is_only_range(name: str) -> bool:
+    """Tell whether the name of a place is that of a range of the user, which does not say what Python does in it."""
+    is_torch = name in _COLLECTORS or _OF_TORCH.search(name) or operator_family(name) == COLLECTIVE
+    return bool(name) and not is_torch and not _FUNCTION.search(name)
 
 
 class _IdleHeadline(NamedTuple):
