@@ -801,7 +801,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
         advice = advice_on(model.HostPlace(parts[0][0]))
-    if _is_only_range(first.inside) and not any(step.functions for step in steps):
+    elif _is_only_range(first.inside) and not any(step.functions for step in steps):
         advice = Text(
             "find out whether the host works or waits in {range}: record Python's stack frames, too: {command}",
             range=host_name(first.inside),
@@ -824,9 +824,9 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     if further:
         others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
-    if places[0][1] < _INNER * idle:
-        evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
     severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
+    if severity == "warning" and places[0][1] < _INNER * idle:
+        evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
     culprit = first.inside if 2 * places[0][1] >= idle and not _communicates(first) else ""
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline, culprit=culprit
@@ -1166,7 +1166,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         " {longest}.",
         share=percent(ran / whole, 0), time=in_ms(ran / len(profile.units)), longest=longest,
     )  # fmt: skip
-    evidence = sentences(evidence, _longest_ranges(profile.host_steps, whole))
+    evidence = sentences(evidence, _outermost_operator(profile, whole), _longest_ranges(profile.host_steps, whole))
     advice: str = Text(
         "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
         " larger operators, or another precision"
@@ -1197,6 +1197,23 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     )
 
 
+def _outermost_operator(profile: model.RankProfile, whole: int) -> str:
+    """Return a sentence on the longest operator with those that it calls; "" if that adds little to its own time.
+
+    It has to take 10 % of ``whole`` ns, the time of all steps, and twice its own time.
+    """
+    outermost = sum((Counter(step.operators) for step in profile.host_steps), Counter[str]())
+    own = {call.name: call.host_ns for call in profile.operators}
+    for name, ns in outermost.most_common(1):
+        if ns >= max(NOTABLE * whole, _ALIKE * own.get(name, 0)):
+            return Text(
+                "{operator} and the operators that it calls take {share} of the time of all steps.",
+                operator=host_name(name),
+                share=percent(ns / whole, 0),
+            )
+    return ""
+
+
 def _longest_ranges(steps: Sequence[model.HostStep], whole: int) -> str:
     """Return a sentence on up to three ranges with 10 % of ``whole`` ns, the time of all steps; "" without any.
 
@@ -1216,10 +1233,10 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     That is an operator, else a family of operators, a range or a function, an operator with those that it calls, or
     else the two longest operators together.
     """
-    longest, *_ = sorted(profile.operators, key=lambda operator: -operator.host_ns) or [None]
+    longest_ns = max((call.host_ns for call in profile.operators), default=0)
     dominant, dominant_ns = _dominant_label(profile, whole)
     within, names = _range_headline(profile.host_steps, whole), _two_longest_operators(profile, whole)
-    if dominant and within and 2 * (longest.host_ns if longest else 0) < whole:
+    if dominant and within and 2 * longest_ns < whole:
         share = percent(dominant_ns / whole, 0)
         return Text("{headline}; {share} in {operators}", headline=within, share=share, operators=dominant)
     if dominant:
@@ -1232,16 +1249,27 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
             return _spent_in(Text("{operator} and the operators that it calls", host_name(name)), ns, whole)
     if names:
         return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)
-    return _scattered_operators_headline(profile)
+    return _scattered_operators_headline(profile, outermost, whole)
 
 
-def _scattered_operators_headline(profile: model.RankProfile) -> str:
-    """Return a headline on at least 1,000 operators per step of which none has a fifth of their time; else ""."""
+def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter[str], whole: int) -> str:
+    """Return a headline on at least 1,000 operators per step of which none has a fifth of their time; else "".
+
+    If one has a fifth with those that it calls, the headline has its share of ``whole`` ns, the time of all steps.
+    ``outermost`` has the ns of operators in no other one, by name.
+    """
     count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
     longest = max((call.host_ns for call in profile.operators), default=0)
     own = sum(call.host_ns for call in profile.operators)
     if count < _SCATTERED or longest >= _LARGE_OPERATOR * own:
         return ""
+    for name, ns in outermost.most_common(1):
+        if ns >= _LARGE_OPERATOR * outermost.total():
+            return Text(
+                "No device data; on the host, {count:,} operators per step take most of the time; the longest with"
+                " those that it calls: {operator} ({share})",
+                count=count, operator=host_name(name), share=percent(ns / whole, 0),
+            )  # fmt: skip
     return Text(
         "No device data; on the host, {count:,} operators per step take most of the time; no kind of operator has over"
         " {share} of it",

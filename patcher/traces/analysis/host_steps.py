@@ -336,10 +336,10 @@ def _place_of_gap(
     )
     if collective is not None and (frame is None or _WAITS.search(texts[frame.name])):
         return HostPlace(texts[collective.name])
-    if collective is not None and frame == inside and frame.begin <= collective.begin:
-        return HostPlace(texts[collective.name], texts[frame.name])  # the range has started the collective
     if frame is None:
         return HostPlace("", "", *neighbours)
+    if collective is not None and frame == inside and frame.begin <= collective.begin:
+        return HostPlace(texts[collective.name], texts[frame.name])  # the range has started the collective
     name, around_name = texts[frame.name], texts[inside.name] if inside else ""
     if around_name == COLLECTION:  # whatever frame it interrupts, or calls
         return HostPlace(COLLECTION)

@@ -137,6 +137,9 @@ def test_many_operators_without_a_long_one_are_counted(count: int, longest: int,
     times = [longest, *[(100 - longest) / 10] * 10]
     calls = [CallSums(name, 4 * 90, 0, 0, round(ms * MS)) for name, ms in zip(names, times, strict=True)]
     calls[0] = replace(calls[0], calls=4 * (count - 900))
+    composite = rank([step(at, {**dict.fromkeys(names, 10), "aten::f0": 30}, {}) for at in range(4)])
+    title = headline(replace(composite, operators=tuple(calls))).title
+    assert title.endswith("the longest with those that it calls: aten::f0 (23 %)") == bool(said)
     assert (said or "on the host, operators take most of the time") in headline(
         replace(made, operators=tuple(calls))
     ).title
@@ -531,7 +534,9 @@ def test_the_operator_that_takes_the_last_rank_longer_is_named_without_a_range()
     ranks = [
         replace(
             each,
-            host_steps=[replace(step, ranges={"rollout": 50 * MS - step.places[GLOO]}) for step in each.host_steps],
+            host_steps=tuple(
+                replace(step, ranges={"rollout": 50 * MS - step.places[GLOO]}) for step in each.host_steps
+            ),
         )
         for each in ranks
     ]
