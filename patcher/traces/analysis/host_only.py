@@ -801,7 +801,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
         advice = advice_on(model.HostPlace(parts[0][0]))
-    elif _is_only_range(first.inside) and not any(step.functions for step in steps):
+    elif _is_only_range(first.inside) and not profile.has_stacks:
         advice = Text(
             "find out whether the host works or waits in {range}: record Python's stack frames, too: {command}",
             range=host_name(first.inside),
