@@ -442,11 +442,17 @@ def test_a_collective_explains_a_stretch_in_which_the_host_only_waits(
     assert made.places == {place: 8 * MS}
 
 
-@pytest.mark.parametrize(("begin", "place"), [(2, HostPlace("gloo:all_reduce", "sync")), (3, HostPlace("sync"))])
-def test_a_collective_explains_a_range_that_began_before_it(begin: int, place: HostPlace) -> None:
+@pytest.mark.parametrize(
+    ("begin", "end", "place"),
+    [
+        (2, 9.0, HostPlace("gloo:all_reduce", "sync")), (3, 9.0, HostPlace("sync")),
+        (2, 8.6, HostPlace("gloo:all_reduce", "sync")), (2, 8.5, HostPlace("sync")),
+    ],
+)  # fmt: skip
+def test_a_collective_explains_a_range_that_began_before_it(begin: int, end: float, place: HostPlace) -> None:
     operators = (Range("c10d::allreduce_", 0, MS), Range("aten::add_", 9 * MS, 10 * MS))
     trace = timeline(Run((), (Range("ProfilerStep#1", 0, 10 * MS),), operators))
-    trace.add_frame(COLLECTIVE.name, COLLECTIVE.begin, COLLECTIVE.end, trace.thread(1, COLLECTIVE.thread))
+    trace.add_frame(COLLECTIVE.name, COLLECTIVE.begin, round(end * MS), trace.thread(1, COLLECTIVE.thread))
     trace.add_frame("sync", begin * MS, 9 * MS, 0)
     (made,) = host_steps(trace, split(trace), [0], [host_thread(trace, 0)])
     assert place in made.places
