@@ -237,7 +237,7 @@ def _diagnose_late_step(
     worst = max(late_steps, key=operator.attrgetter("ns"), default=None)
     if worst is None or count < _FEW or 2 * worst.ns <= sum(late.ns for late in late_steps):
         return None
-    (slow,) = (profile for profile in profiles if profile.source == worst.source)
+    slow = next(profile for profile in profiles if profile.source == worst.source)
     if any(worst.step.number in profile.cold for profile in profiles):
         return None
     in_collectives = [
