@@ -561,6 +561,30 @@ def test_operators_that_take_the_last_rank_longer_together_are_named(ms: int, na
     )
 
 
+def test_a_rank_that_is_late_in_half_of_the_steps_is_no_straggler() -> None:
+    waits, lengths = ((36, 29, 171, 83), (502, 57, 145, 76)), (540, 100, 220, 100)
+    ranks = [
+        rank([step(at, {"aten::mm": 1}, {GLOO: ns, SORT: lengths[at] - ns}) for at, ns in enumerate(times)], number)
+        for number, times in enumerate(waits)
+    ]
+    assert host_only.diagnose_straggler(ranks) is None
+
+
+def test_a_rank_that_spends_no_more_time_outside_of_collectives_is_not_late() -> None:
+    """Others wait for something that is not recorded."""
+    ranks = [
+        rank([step(at, {"aten::mm": 40}, {GLOO: 45 if (at + number) % 2 else 5}) for at in range(4)], number)
+        for number in range(2)
+    ]
+    assert host_only.diagnose_straggler(ranks) is None
+
+
+def test_a_slow_step_for_an_unknown_reason_does_not_share_the_cause_of_another() -> None:
+    parts = {HostPlace(f"f.py({at}): g"): 60 for at in range(5)}
+    made = [step(at, MIXED, {1: {SORT: 400}, 3: parts}.get(at, {})) for at in range(6)]
+    assert "in the slowest step, most of" in analysis.reported([rank(made)]).verdict.title
+
+
 def test_a_call_that_takes_all_ranks_long_is_no_cause_of_waiting() -> None:
     ranks = [
         rank(steps({"aten::mm": 10}, {GLOO: wait, SORT: 60, RANDOM: 15 - wait}), at) for at, wait in enumerate((14, 1))
