@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection
 from typing import NamedTuple
@@ -26,6 +27,9 @@ _GRAPH = {
 
 
 _BEFORE = Text("before the first kernel")
+_DRAINS = re.compile(r"synchroni[sz]e|memcpy(?!\w*async)", re.IGNORECASE)
+"""Calls of a device's runtime that always return only when the device has done its work."""
+
 _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
@@ -178,6 +182,18 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
     late = profile.late_range
     if late is not None and "free_host_late_ns" in parts and 2 * late.idle_ns > profile.sum_ns(*parts):
         return HostCause(late.name, late.idle_ns, None)
+    return None
+
+
+def drained_by(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:
+    """Return the short gaps after a call that waits for the device, with over half of the idle time in the given parts.
+
+    Before most of these gaps, the host waited in that call until the device was empty. None without more than one in
+    each step.
+    """
+    for gap in profile.gaps:
+        if gap.kind != "place" and gap.part in parts and _DRAINS.search(gap.returned_from):
+            return gap if 2 * gap.ns > profile.sum_ns(*parts) and gap.count > len(profile.units) else None
     return None
 
 

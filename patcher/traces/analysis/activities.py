@@ -65,6 +65,11 @@ class HostActivities:
             memory_calls[thread] = NestedRanges(ranges)
         return memory_calls
 
+    @cached_property
+    def waiting_names(self) -> frozenset[int]:
+        """Names of calls that wait for the device, as numbers."""
+        return frozenset(name for name, text in enumerate(self.trace.names.texts) if WAITS.search(text))
+
     def call_in(self, gap: Idle) -> HostActivity | None:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.
 
@@ -117,7 +122,7 @@ class HostActivities:
             last = bisect_right(calls.begin, gap.begin)
             for at in range(last - 1, max(last - 1 - _CALLS, -1), -1):
                 name = calls.name[at]
-                if calls.end[at] >= gap.begin - LONG_CALL and WAITS.search(self.trace.names.texts[name]):
+                if calls.end[at] >= gap.begin - LONG_CALL and name in self.waiting_names:
                     return name
         return UNKNOWN
 

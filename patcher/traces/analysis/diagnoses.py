@@ -25,9 +25,6 @@ There other processes on the cores make single steps longer, too: a verdict take
 if the slow step does more work.
 """
 
-_ALIKE = 4
-"""Part of the largest excess of a step from which on another one counts as slow, too."""
-
 _COMMUNICATION = "communication_ns"
 
 _CONVERTS_FORMATS = "TransData"
@@ -69,7 +66,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
         ):
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if slow := host_only.diagnose_straggler(profiles):
-        diagnoses = [slow, *_blame_straggler(diagnoses, slow.source)]
+        diagnoses = [slow, *_blame_stragglers(diagnoses, profiles, slow.step)]
     diagnoses = [_advise_on_links(diagnosis, profiles) for diagnosis in _without_waiting(diagnoses, profiles)]
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
@@ -88,17 +85,25 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
     return model.TraceReport(tuple(profiles), tuple(ordered), verdict, meetings.ranks)
 
 
-def _blame_straggler(diagnoses: Sequence[model.Diagnosis], source: str) -> Iterator[model.Diagnosis]:
-    """Yield the diagnoses, without that of an idle host on any rank but the straggler.
+def _blame_stragglers(
+    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], late_in: int | None
+) -> Iterator[model.Diagnosis]:
+    """Yield the diagnoses, without that of an idle host on ranks that mostly wait in collectives.
 
-    On the other ranks the host is idle because it waits for the straggler. The straggler's is marked as the cause of
-    this waiting. ``source`` is that of the straggler's profile.
+    There the host is idle because it waits for other ranks. The others' is marked as the cause of this waiting if most
+    of it is time that the typical other rank does not spend. If the waiting is in the step ``late_in``, a diagnosis of
+    that slow step is left out where the rank waits in it.
     """
+    waiting = {profile.source for profile in profiles if profile.on_host and host_only.waits_mostly(profile)}
     for diagnosis in diagnoses:
+        if diagnosis.slow_steps and late_in in diagnosis.slow_steps.numbers and _COMMUNICATION in diagnosis.parts:
+            continue
         if diagnosis.id != "host-idle":
             yield diagnosis
-        elif diagnosis.source == source:
+        elif host_only.idles_longer(profiles, diagnosis.source, diagnosis.saving_ns or 0):
             yield dataclasses.replace(diagnosis, same_as="slow-rank")
+        elif diagnosis.source not in waiting:
+            yield diagnosis
 
 
 def _without_waiting(
@@ -213,7 +218,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
     late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > limit]
     lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
-    similar = [number for number, excess in late if _ALIKE * excess >= most]
+    similar = [number for number, excess in late if host_only.SIMILAR * excess >= most]
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     slow_steps = None
     if change:
@@ -227,9 +232,11 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
+    severity = _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual)
+    if slow_steps and 2 * len(similar) >= len(units) and host_only.causes_differ(profile, similar, usual.number, cause):
+        severity = "note"  # half of the steps, each for a reason of its own: none of them is an exception
     return model.Diagnosis(
-        "outlier", _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual),
-        evidence, saving, _EXACT, better or advice, profile.source,
+        "outlier", severity, evidence, saving, _EXACT, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
 

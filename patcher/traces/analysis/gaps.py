@@ -103,7 +103,8 @@ class GapSums:
     def _sum_short(self, gap: Idle) -> None:
         """Add a gap to the sum of all short gaps of the same part of the step, whatever kernels it lies between.
 
-        Gaps within replayed graphs have a sum of their own.
+        Gaps within replayed graphs have a sum of their own. Noted is the synchronising call in which the host was when
+        the device ran empty.
         """
         graph = "within" if self.replays and self._is_within_replay(gap) else ""
         gap_sum = self.short.get((graph, gap.part))
@@ -111,6 +112,8 @@ class GapSums:
             place = GapPlace(graph, UNKNOWN, UNKNOWN, UNKNOWN, gap.part)
             gap_sum = self.short[graph, gap.part] = self.sums[place, NOWHERE, UNKNOWN, False]
         gap_sum.add(gap)
+        if gap.part == "free_host_late_ns" and not graph:
+            gap_sum.returned[self.activities.synchronising_call(gap)] += gap.ns
 
     def _is_within_replay(self, gap: Idle) -> bool:
         """Tell whether a short gap lies within a replayed graph: tasks on both sides and one more share a launch."""
@@ -238,7 +241,9 @@ class GapSums:
         call, covered = max(gap_sum.call_ns.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         if 2 * covered < gap_sum.ns:
             call, covered = UNKNOWN, 0
-        (returned, _) = max(gap_sum.returned.items(), key=itemgetter(1), default=(UNKNOWN, 0))
+        (returned, returned_ns) = max(gap_sum.returned.items(), key=itemgetter(1), default=(UNKNOWN, 0))
+        if place.stream == UNKNOWN and 2 * returned_ns < gap_sum.ns:
+            returned = UNKNOWN
         numbers = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
                    "returned_from": returned, "operator": host.operator, "module": host.module}  # fmt: skip
         fields = {name: "" if number == UNKNOWN else texts[number] for name, number in numbers.items()}

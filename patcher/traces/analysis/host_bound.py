@@ -11,7 +11,15 @@ from patcher.traces.analysis import copying
 from patcher.traces.analysis.activities import ALLOCATES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.host_only import RECOMPILES
-from patcher.traces.places import first_place, host_cause, longest_gap_text, main_place, place_in_words, place_with_time
+from patcher.traces.places import (
+    drained_by,
+    first_place,
+    host_cause,
+    longest_gap_text,
+    main_place,
+    place_in_words,
+    place_with_time,
+)
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import host_name, in_ms, percent
 
@@ -128,6 +136,18 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
         )
         evidence = sentences(evidence, most)
         advice = advice_on_place(profile, cause.gap) if cause.gap else advice
+    elif drained := drained_by(profile, HOST_PARTS):
+        most = Text(
+            "Most of this idle time is in short gaps after the host had waited for the device in {call}:"
+            " {count:,.0f} gaps per step.",
+            call=host_name(drained.returned_from),
+            count=drained.count / len(profile.units),
+        )
+        evidence = sentences(evidence, most)
+        advice = Text(
+            "avoid calls that wait for the device within a step, such as .item(), .cpu(), torch.nonzero() or a check of"
+            " values on the host: keep the values on the device, or wait once per step"
+        )
     else:
         evidence = sentences(evidence, slow_launchers(profile))
         advice = copying.advice_on_many_copies(profile) or advice

@@ -43,11 +43,35 @@ _PAIRS = re.compile(r"send|recv")
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
 
+SIMILAR = 4
+"""Part of the largest excess of a step from which on another one counts as slow, too."""
+
+_FEW = 3
+"""Steps from which on one of them can be an exception."""
+
+_MOSTLY_LAST = 0.75
+"""Share of the waiting for any rank that the others have to wait for a single one, to name that as the straggler."""
+
 _LARGE_PLACE = 0.2
 """Share of the time without operators from which on a headline names a place beside the longest one."""
 
 _COMPREHENSION = re.compile(r": <\w+>$")
 """End of the name of a frame that is part of a function, such as ``f.py(5): <listcomp>``."""
+
+_LARGE_OPERATOR = 0.2
+"""Share of the time of all operators from which on a headline names an operator beside the longest one."""
+
+_SCATTERED = 1000
+"""Operators of a step from which on their number is in the headline if none of them has much of the time."""
+
+_NEARLY_WHOLE = 0.95
+"""Share of all steps below which a range or function is a part of them that is worth a headline."""
+
+_FUNCTION = re.compile(r"\(\d+\): |^built-in ")
+"""Part of the name of a Python frame, or of a function in C or C++."""
+
+_OF_TORCH = re.compile(r"DataLoader|^Optimizer\.")
+"""Part of the name of a range that torch records by itself."""
 
 _NOT_WHOLE = 0.99
 """Share of a step below which a range is not around all of it."""
@@ -119,12 +143,21 @@ def _diagnose_unrecorded_device(profile: model.RankProfile) -> Iterator[model.Di
         yield dataclasses.replace(_diagnose_longest_operators(profile), headline=headline, advice=advice)
 
 
+class _LateStep(NamedTuple):
+    """Step of the rank that came last, the same step of the other ranks, and for how many ns these typically waited."""
+
+    source: str
+    step: model.HostStep
+    others: Sequence[model.HostStep]
+    ns: int
+
+
 def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
 
     None unless the typical other rank spends at least 1.5 times as long there, and longer by 10 % of its step. None,
-    too, for fewer than two ranks without a device, and if several profiles are of one rank. The saving in ns is per
-    step.
+    too, for fewer than two ranks without a device, and if several profiles are of one rank. If the last rank changes
+    from step to step, the diagnosis names none. The saving in ns is per step.
     """
     if len({profile.rank for profile in profiles}) < len(profiles):
         return None  # they did not meet
@@ -135,24 +168,194 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     )
     if len(waits) < 2:
         return None
+    late_steps, count = _late_steps([profile for _, _, profile in waits])
+    if late_step := _diagnose_late_step(late_steps, profiles, count):
+        return late_step
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
     saving, name = usual - least, slow.name or slow.source
+    of_slow = [late for late in late_steps if late.source == slow.source]
+    if sum(late.ns for late in of_slow) < _MOSTLY_LAST * sum(late.ns for late in late_steps):
+        return _diagnose_turns(late_steps, count)
     if usual < BLAMED * least or saving < NOTABLE * _median([step.ns for step in typical.host_steps]):
         return None
+    if 2 * len(of_slow) <= count:
+        return None
     evidence: str = Text(
-        "Per step, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank} waits least"
-        " because it arrives last.",
+        "In a typical step, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank}"
+        " waits least because it arrives last.",
         rank=name, least=in_ms(least), usual=in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
     if (own := _diagnose_idle_host(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
+    headline = Text("Ranks wait for {rank}", name)
+    if cause := _longer_on_last_rank(of_slow):
+        headline = Text("Ranks wait for {rank}, mostly while its host is in {call}", rank=name, call=host_name(cause))
+    elif 2 * (longer := _longer_in_operators(of_slow)) > sum(late.ns for late in of_slow):
+        time = in_ms(longer / len(of_slow))
+        headline = Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=time)
     return model.Diagnosis(
         "slow-rank", "warning", evidence, saving,
         Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
-        advice, slow.source, culprit=name, headline=Text("Ranks wait for {rank}", name),
+        advice, slow.source, culprit=name, headline=headline,
     )  # fmt: skip
+
+
+def _late_steps(profiles: Sequence[model.RankProfile]) -> tuple[list[_LateStep], int]:
+    """Return the steps in which one of the ranks came last at the collectives, and how many steps all ranks have.
+
+    In such a step the last rank spends least time in collectives. The typical other one spends at least 1.5 times as
+    long, and longer by 10 % of the step. The last rank spends most of this time outside of collectives.
+    """
+    steps = [{step.number: step for step in profile.host_steps} for profile in profiles]
+    numbers = sorted(set.intersection(*map(set, steps)))
+    late_steps = []
+    for number in numbers:
+        ranked = sorted(
+            ((of_rank[number], profile.source) for of_rank, profile in zip(steps, profiles, strict=True)),
+            key=lambda item: _communicating(item[0]),
+        )
+        (last, source), *others = ranked
+        typical, _ = others[(len(others) - 1) // 2]
+        least, usual = _communicating(last), _communicating(typical)
+        waiting, longer = usual - least, (last.ns - least) - (typical.ns - usual)
+        if usual >= BLAMED * least and waiting >= NOTABLE * typical.ns > 0 and 2 * longer > waiting:
+            late_steps.append(_LateStep(source, last, [step for step, _ in others], waiting))
+    return late_steps, len(numbers)
+
+
+def _diagnose_late_step(
+    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int
+) -> model.Diagnosis | None:
+    """Diagnose the rank that the others wait for in a single step, with over half of the waiting; None without one.
+
+    None, too, if the waiting takes under 10 % of the time of all steps, or at most half of that in collectives, if
+    another step of the rank is slow, too, or if ranks have under 3 of ``count`` steps. A step in which profilers start
+    does not count: they start at different times.
+    """
+    worst = max(late_steps, key=operator.attrgetter("ns"), default=None)
+    if worst is None or count < _FEW or 2 * worst.ns <= sum(late.ns for late in late_steps):
+        return None
+    slow = next(profile for profile in profiles if profile.source == worst.source)
+    if any(worst.step.number in profile.cold for profile in profiles):
+        return None
+    in_collectives = [
+        sum(_communicating(step) + _in_collective_operators(step) for step in profile.host_steps)
+        for profile in profiles
+        if profile.on_host and profile is not slow
+    ]
+    if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= _median(in_collectives):
+        return None
+    typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
+    if any(
+        SIMILAR * (step.ns - typical.ns) >= worst.step.ns - typical.ns for step in slow.host_steps if step != worst.step
+    ):
+        return None
+    name, least = slow.name or slow.source, _communicating(worst.step)
+    values = {"number": worst.step.number, "rank": name}
+    evidence = Text(
+        "In step {number}, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank} waits"
+        " least because it arrives last.",
+        least=in_ms(least), usual=in_ms(least + worst.ns), **values,
+    )  # fmt: skip
+    headline: str = Text("In step {number}, the other ranks wait {time} for {rank}", time=in_ms(worst.ns), **values)
+    advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
+    more = excess(slow, worst.step.number, typical.number)
+    if more.cause:
+        headline, advice = Text("{title}: {cause}", title=headline, cause=more.cause), more.advice or advice
+    elif cause := _longer_on_last_rank([worst]):
+        headline = Text("{title}, mostly while its host is in {call}", title=headline, call=host_name(cause))
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, worst.ns // count,
+        Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
+        advice, slow.source, culprit=name, headline=headline, step=worst.step.number,
+    )  # fmt: skip
+
+
+def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagnosis | None:
+    """Diagnose ranks that wait for another rank in different steps; None if that is so in at most half of ``count``."""
+    if 2 * len(late_steps) <= count:
+        return None
+    times = Counter(late.source for late in late_steps)
+    evidence = Text(
+        "In {late} of {count} steps, one rank spends far less time in collectives than a typical other one, because it"
+        " arrives last. In these steps, {ranks} different ranks arrive last.",
+        late=len(late_steps), count=count, ranks=len(times),
+    )  # fmt: skip
+    headline: str = Text("Ranks wait for each other; which one comes last changes from step to step")
+    if cause := _longer_on_last_rank(late_steps):
+        headline = Text(
+            "{headline}: the last one spends more time in {place}", headline=headline, place=host_name(cause)
+        )
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count,
+        Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
+        Text("check what differs between ranks: sequence lengths, experts, pipeline stages"),
+        headline=headline,
+    )  # fmt: skip
+
+
+def _longer_on_last_rank(late_steps: Sequence[_LateStep]) -> str:
+    """Return the range, function or call in which the last rank spends over half of the time that the others wait.
+
+    Counted is what it spends there beyond the typical other rank. Of several, the innermost one is returned. Without
+    any it is an operator, or "".
+    """
+    waiting = sum(late.ns for late in late_steps)
+    for times_by_name in (_times_by_name, _times_by_operator):
+        longer = Counter[str]()
+        for late in late_steps:
+            spent = times_by_name(late.step)
+            others = [times_by_name(step) for step in late.others]
+            for name in {*spent, *itertools.chain(*others)}:
+                longer[name] += spent[name] - _median([times[name] for times in others])
+        if causes := [(ns, name) for name, ns in longer.items() if 2 * ns > waiting]:
+            return min(causes)[1]
+    return ""
+
+
+def _longer_in_operators(late_steps: Sequence[_LateStep]) -> int:
+    """Return for how many ns more operators run on the last rank than on the typical other one, without collectives."""
+
+    def computing(step: model.HostStep) -> int:
+        return sum(step.operators.values()) - _in_collective_operators(step)
+
+    return sum(computing(late.step) - _median([computing(step) for step in late.others]) for late in late_steps)
+
+
+def _times_by_name(step: model.HostStep) -> Counter[str]:
+    """Return the ns of a step in its ranges, functions and calls by name, as far as these are of its main thread."""
+    times = Counter[str]()
+    for place, ns in step.places.items():
+        if place.inside and not _communicates(place):
+            times[place.inside] += ns
+    return times | Counter(step.ranges) | Counter(step.functions)
+
+
+def _times_by_operator(step: model.HostStep) -> Counter[str]:
+    """Return the ns of a step in its operators by name."""
+    return Counter(step.operators)
+
+
+def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) -> bool:
+    """Tell whether the rank with ``source`` is idle for longer than the typical other one, by over half of ``ns``.
+
+    Waiting in collectives does not count as idle here.
+    """
+    idle = {
+        profile.source: _median([step.idle_ns - _communicating(step) for step in profile.host_steps])
+        for profile in profiles
+        if profile.on_host
+    }
+    others = [other for name, other in idle.items() if name != source]
+    return 2 * (idle.get(source, 0) - _median(others)) > ns
+
+
+def waits_mostly(profile: model.RankProfile) -> bool:
+    """Tell whether the host of a rank without a device waits in collectives for most of its idle time."""
+    steps = profile.host_steps
+    return 2 * _median([_communicating(step) for step in steps]) > _median([step.idle_ns for step in steps])
 
 
 def is_most_of_idle_time(profile: model.RankProfile, ns: int) -> bool:
@@ -184,6 +387,11 @@ def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
 def _communicating(step: model.HostStep) -> int:
     """Return for how many ns of a step no operator runs during a collective; sends and receives do not count."""
     return sum(ns for place, ns in step.places.items() if _communicates(place) and not _PAIRS.search(place.inside))
+
+
+def _in_collective_operators(step: model.HostStep) -> int:
+    """Return for how many ns of a step operators of collectives run, such as ``c10d::broadcast_``."""
+    return sum(ns for name, ns in step.operators.items() if operator_family(name) == COLLECTIVE)
 
 
 class HostExcess(NamedTuple):
@@ -247,11 +455,11 @@ def _largest_parts(longer: Counter[str], whole: int) -> str:
 
 
 def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> bool:
-    """Tell whether a ``slow`` step takes longer than the step ``usual`` for a known cause other than ``cause``.
+    """Tell whether a ``slow`` step takes longer than the step ``usual`` for another cause than ``cause``, or unknown.
 
     Steps are told by their numbers. False if ``cause`` is "", or if the steps ran on a device.
     """
-    return bool(cause) and any(excess(profile, number, usual).cause not in ("", cause) for number in slow)
+    return bool(cause) and profile.on_host and any(excess(profile, number, usual).cause != cause for number in slow)
 
 
 def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> str:
@@ -515,7 +723,7 @@ def _elements(shapes: str) -> int:
 
 
 def _median(values: Sequence[int]) -> int:
-    return model.lower_median(values)
+    return model.lower_median(values) if values else 0
 
 
 def place_words(place: model.HostPlace) -> str:
@@ -524,7 +732,11 @@ def place_words(place: model.HostPlace) -> str:
     It is during a collective, in a frame or range, or before, after or between operators.
     """
     if _communicates(place):
-        return Text("during {collective}", host_name(place.inside))
+        during = Text("during {collective}", host_name(place.inside))
+        within = Text(
+            "during {collective} (within {around})", collective=host_name(place.inside), around=host_name(place.around)
+        )
+        return within if place.around else during
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
     if _waits_for_gil(place):
         return Text(
@@ -589,6 +801,12 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
         advice = advice_on(model.HostPlace(parts[0][0]))
+    elif _is_only_range(first.inside) and not profile.has_stacks:
+        advice = Text(
+            "find out whether the host works or waits in {range}: record Python's stack frames, too: {command}",
+            range=host_name(first.inside),
+            command=_STACKS,
+        )
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if spread and 2 * saving >= idle:
@@ -607,10 +825,18 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
         evidence = sentences(evidence, others)
     severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
+    if severity == "warning" and places[0][1] < _INNER * idle:
+        evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
     culprit = first.inside if 2 * places[0][1] >= idle and not _communicates(first) else ""
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline, culprit=culprit
     )
+
+
+def _is_only_range(name: str) -> bool:
+    """Tell whether the name of a place is that of a range of the user, which does not say what Python does in it."""
+    is_torch = name in _COLLECTORS or _OF_TORCH.search(name) or operator_family(name) == COLLECTIVE
+    return bool(name) and not is_torch and not _FUNCTION.search(name)
 
 
 class _IdleHeadline(NamedTuple):
@@ -635,7 +861,7 @@ def _idle_headline(
         )
     large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * idle]
     if has_half and len(large) == 1:
-        return _IdleHeadline(_mostly_at(share, first), saving)
+        return _IdleHeadline(_mostly_at(share, first, idle, saving), saving)
     headline_places = large if has_half else places[:_NAMED]
     saving = sum(ns for _, ns in headline_places)
     headline = Text(
@@ -648,13 +874,23 @@ def _idle_headline(
     return _IdleHeadline(headline, saving)
 
 
-def _mostly_at(share: str, place: model.HostPlace) -> str:
-    """Return the headline on ``share`` of the time without operators, mostly at one place."""
+def _mostly_at(share: str, place: model.HostPlace, idle: float, place_ns: int) -> str:
+    """Return the headline on ``share`` of the time without operators, mostly at one place.
+
+    If the place has far from all of these ``idle`` ns, the headline has its share of the time, too.
+    """
     headline = Text(
         "No device data; for {share} of the time, the host runs no operator, mostly {place}",
         share=share,
         place=place_words(place),
     )
+    if place_ns < _INNER * idle:
+        headline = Text(
+            "No device data; for {share} of the time, the host runs no operator; {part} of this is {place}",
+            share=share,
+            part=percent(place_ns / (idle or 1), 0),
+            place=place_words(place),
+        )
     if _names_cause(place):
         return headline
     return Text("{headline}; what ran in this time was not recorded", headline)
@@ -930,6 +1166,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         " {longest}.",
         share=percent(ran / whole, 0), time=in_ms(ran / len(profile.units)), longest=longest,
     )  # fmt: skip
+    evidence = sentences(evidence, _outermost_operator(profile, whole), _longest_ranges(profile.host_steps, whole))
     advice: str = Text(
         "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
         " larger operators, or another precision"
@@ -956,7 +1193,133 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         model.EXACT,
         advice,
         profile.source,
-        headline=headline or _dominant_operator(profile, whole),
+        headline=headline or _steady_headline(profile, whole),
+    )
+
+
+def _outermost_operator(profile: model.RankProfile, whole: int) -> str:
+    """Return a sentence on the longest operator with those that it calls; "" if that adds little to its own time.
+
+    It has to take 10 % of ``whole`` ns, the time of all steps, and twice its own time.
+    """
+    outermost = sum((Counter(step.operators) for step in profile.host_steps), Counter[str]())
+    own = {call.name: call.host_ns for call in profile.operators}
+    for name, ns in outermost.most_common(1):
+        if ns >= max(NOTABLE * whole, _ALIKE * own.get(name, 0)):
+            return Text(
+                "{operator} and the operators that it calls take {share} of the time of all steps.",
+                operator=host_name(name),
+                share=percent(ns / whole, 0),
+            )
+    return ""
+
+
+def _longest_ranges(steps: Sequence[model.HostStep], whole: int) -> str:
+    """Return a sentence on up to three ranges with 10 % of ``whole`` ns, the time of all steps; "" without any.
+
+    Ranges around whole steps do not count.
+    """
+    times = sum((Counter(step.ranges) for step in steps), Counter[str]())
+    longest = [(name, ns) for name, ns in times.most_common() if NOTABLE * whole <= ns < _NOT_WHOLE * whole][:_NAMED]
+    if not longest:
+        return ""
+    shares = (Text("{name} ({share})", name=host_name(name), share=percent(ns / whole, 0)) for name, ns in longest)
+    return Text("Longest ranges, as shares of the time of all steps: {ranges}.", joined(COMMA, shares))
+
+
+def _steady_headline(profile: model.RankProfile, whole: int) -> str:
+    """Return a headline on what has half of ``whole`` ns, the time of all steps; "" if nothing has.
+
+    That is an operator, else a family of operators, a range or a function, an operator with those that it calls, or
+    else the two longest operators together.
+    """
+    longest_ns = max((call.host_ns for call in profile.operators), default=0)
+    dominant, dominant_ns = _dominant_label(profile, whole)
+    within, names = _range_headline(profile.host_steps, whole), _two_longest_operators(profile, whole)
+    if dominant and within and 2 * longest_ns < whole:
+        share = percent(dominant_ns / whole, 0)
+        return Text("{headline}; {share} in {operators}", headline=within, share=share, operators=dominant)
+    if dominant:
+        return _spent_in(dominant, dominant_ns, whole)
+    if within:
+        return Text("{headline}; longest operators: {operators}", headline=within, operators=names) if names else within
+    outermost = sum((Counter(step.operators) for step in profile.host_steps), Counter[str]())
+    for name, ns in outermost.most_common(1):
+        if 2 * ns >= whole:
+            return _spent_in(Text("{operator} and the operators that it calls", host_name(name)), ns, whole)
+    if names:
+        return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)
+    return _scattered_operators_headline(profile, outermost, whole)
+
+
+def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter[str], whole: int) -> str:
+    """Return a headline on at least 1,000 operators per step of which none has a fifth of their time; else "".
+
+    If one has a fifth with those that it calls, the headline has its share of ``whole`` ns, the time of all steps.
+    ``outermost`` has the ns of operators in no other one, by name.
+    """
+    count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
+    longest = max((call.host_ns for call in profile.operators), default=0)
+    own = sum(call.host_ns for call in profile.operators)
+    if count < _SCATTERED or longest >= _LARGE_OPERATOR * own:
+        return ""
+    for name, ns in outermost.most_common(1):
+        if ns >= _LARGE_OPERATOR * outermost.total():
+            return Text(
+                "No device data; on the host, {count:,} operators per step take most of the time; the longest with"
+                " those that it calls: {operator} ({share})",
+                count=count, operator=host_name(name), share=percent(ns / whole, 0),
+            )  # fmt: skip
+    return Text(
+        "No device data; on the host, {count:,} operators per step take most of the time; no kind of operator has over"
+        " {share} of it",
+        count=count,
+        share=percent(math.ceil(100 * longest / own) / 100, 0),
+    )
+
+
+def _range_headline(steps: Sequence[model.HostStep], whole: int) -> str:
+    """Return a headline on the innermost range or function that takes half of ``whole`` ns, the time of all steps.
+
+    It is "" without one. Those around nearly all of the time say nothing. If the times of the range have a trend, the
+    headline says so.
+    """
+    times = sum((Counter(step.ranges) | Counter(step.functions) for step in steps), Counter[str]())
+    half = [
+        (ns, name) for name, ns in times.items() if whole <= 2 * ns < 2 * _NEARLY_WHOLE * whole and _is_function(name)
+    ]
+    if not half:
+        return ""
+    ns, name = min(half)
+    headline = _spent_in(host_name(name), ns, whole)
+    change = trend([step.ranges.get(name, step.functions.get(name, 0)) for step in steps])
+    if change is None:
+        return headline
+    values = {"headline": headline, "first_time": in_ms(change[0]), "last_time": in_ms(change[1])}
+    if change[0] > change[1]:
+        return Text(
+            "{headline}, which gets shorter: from {first_time} in the first third to {last_time} in the last", **values
+        )
+    return Text(
+        "{headline}, which gets longer: from {first_time} in the first third to {last_time} in the last", **values
+    )
+
+
+def _two_longest_operators(profile: model.RankProfile, whole: int) -> str:
+    """Return the two longest operators if they have half of the operators' time, and each a fifth of it; else "".
+
+    With each comes its share of ``whole`` ns, the time of all steps.
+    """
+    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
+    longest, own = calls[:_FREQUENT], sum(call.host_ns for call in calls)
+    if 2 * sum(call.host_ns for call in longest) < own or any(call.host_ns < _LARGE_OPERATOR * own for call in longest):
+        return ""
+    return joined(
+        COMMA,
+        (
+            Text("{name} ({share})", name=host_name(call.name), share=percent(call.host_ns / whole, 0))
+            for call in longest
+        ),
     )
 
 
@@ -1006,7 +1369,20 @@ def trend(times: Sequence[int]) -> tuple[int, int] | None:
 
 
 def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
-    """Return a headline on the operator that takes half of ``whole`` (ns), else on the family that does; else "".
+    """Return a headline on the operator that takes half of ``whole`` (ns), else on the family that does; else ""."""
+    label, ns = _dominant_label(profile, whole)
+    return _spent_in(label, ns, whole) if label else ""
+
+
+def _spent_in(label: str, ns: int, whole: int) -> Text:
+    """Return the headline on ``ns`` of ``whole`` ns that are spent in a range or in operators."""
+    return Text(
+        "No device data; {share} of the time is spent in {operators}", share=percent(ns / whole, 0), operators=label
+    )
+
+
+def _dominant_label(profile: model.RankProfile, whole: int) -> tuple[str, int]:
+    """Return the operator that takes half of ``whole`` (ns), else the family that does, and its ns; else ("", 0).
 
     Elementwise operators and those that no pattern fits count as no family.
     """
@@ -1016,15 +1392,15 @@ def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
         families[operator_family(name)] += ns
     del families[ELEMENTWISE]  # also the family of operators that no pattern fits
     labels = [(host_name(name), ns) for name, ns in times.most_common(1)]
-    labels += [(FAMILIES[family], ns) for family, ns in families.most_common(1)]
+    for family, ns in families.most_common(1):
+        label, own = FAMILIES[family], [name for name, _ in times.most_common() if operator_family(name) == family]
+        if 2 * times[own[0]] >= ns:
+            label = Text("{operators} (mostly {operator})", operators=label, operator=host_name(own[0]))
+        labels.append((label, ns))
     for label, ns in labels:
         if 2 * ns >= whole:
-            return Text(
-                "No device data; {share} of the time is spent in {operators}",
-                share=percent(ns / whole, 0),
-                operators=label,
-            )
-    return ""
+            return label, ns
+    return "", 0
 
 
 def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:
@@ -1057,7 +1433,7 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
     sums = sum((Counter(step.places) for step in profile.host_steps), Counter[model.HostPlace]())
     for most, ns in sums.most_common(1):
         if 2 * ns > idle:
-            headline = _mostly_at(share, most)
+            headline = _mostly_at(share, most, idle, ns)
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

@@ -65,6 +65,9 @@ _WAITS = re.compile(r"wait|synchronize|run_backward")
 
 _NO_SHAPES = ("",)
 
+_END = 10
+"""Part of a stretch, its last, in which a collective still runs if the host only waits for it."""
+
 _NEARLY_ALL, _LARGE = 0.9, 0.2
 """Share of a stretch from which on one frame covers it, and from which on a frame is a place of its own."""
 
@@ -325,11 +328,11 @@ def _place_of_gap(
 ) -> HostPlace:
     """Return the frame or range that covers most of a stretch without an operator, else the operators around it.
 
-    A collective that covers most of it takes precedence, unless a frame covers it that does more than wait. ``stretch``
-    is begin and end in ns, ``covering_ranges`` has the "ranges", "frames" and "collectives" to look at. ``neighbours``
-    are the names of the operators before and after, "" at the edge of the step; ``texts`` has the names by number. A
-    frame of a library comes with its caller. Python's garbage collection is returned instead of the frame that it
-    interrupts.
+    A collective that covers most of it takes precedence, unless a frame covers it that does more than wait, or a range
+    that began during the collective, or goes on after it. ``stretch`` is begin and end in ns, ``covering_ranges`` has
+    the "ranges", "frames" and "collectives" to look at. ``neighbours`` are the names of the operators before and after,
+    "" at the edge of the step; ``texts`` has the names by number. A frame of a library comes with its caller. Python's
+    garbage collection is returned instead of the frame that it interrupts.
     """
     collective, frame, inside = (
         covering(covering_ranges[kind], *stretch, 0) for kind in ("collectives", "frames", "ranges")
@@ -338,6 +341,10 @@ def _place_of_gap(
         return HostPlace(texts[collective.name])
     if frame is None:
         return HostPlace("", "", *neighbours)
+    if collective is not None and frame == inside and frame.begin <= collective.begin:  # the range has started it
+        begin, end = stretch
+        if covering(covering_ranges["collectives"], end - (end - begin) // _END, end, 0) is not None:
+            return HostPlace(texts[collective.name], texts[frame.name])
     name, around_name = texts[frame.name], texts[inside.name] if inside else ""
     if around_name == COLLECTION:  # whatever frame it interrupts, or calls
         return HostPlace(COLLECTION)

@@ -11,7 +11,15 @@ from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.places import activity_name, host_activity, host_cause, main_place, place_of, time_with_cut
+from patcher.traces.places import (
+    activity_name,
+    drained_by,
+    host_activity,
+    host_cause,
+    main_place,
+    place_of,
+    time_with_cut,
+)
 from patcher.traces.words import host_name, listed
 
 SEVERITIES = ("problem", "warning", "note")
@@ -48,7 +56,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     if gap is None:
         cause = host_cause(profile, parts) if diagnosis.id == "dispatch" else None
         if cause is None:
-            return diagnosis
+            return _name_draining_call(diagnosis, profile)
         return dataclasses.replace(
             diagnosis,
             headline=Text(
@@ -72,6 +80,18 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         saving_ns=min(diagnosis.saving_ns + longer // len(profile.units), (gap.ns + longer) // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
+
+
+def _name_draining_call(diagnosis: model.Diagnosis, profile: model.RankProfile) -> model.Diagnosis:
+    """Return a diagnosis of host-bound time, with the call that let the device run empty before most of this time."""
+    gap = drained_by(profile, PARTS_OF["dispatch"]) if diagnosis.id == "dispatch" else None
+    if gap is None:
+        return diagnosis
+    call = host_name(gap.returned_from)
+    headline = Text(
+        "{title}, mostly after the host had waited for the device in {call}", title=diagnosis.title, call=call
+    )
+    return dataclasses.replace(diagnosis, headline=headline, culprit=gap.returned_from)
 
 
 def select_findings(
@@ -114,10 +134,10 @@ def _name_cause_of_waiting(
     """Return the diagnosis of a straggler whose headline names what its host does while the other ranks wait.
 
     That is known from a finding on the straggler that explains over half of the waiting. If it is late in one step, the
-    headline has the cause of this slow step. Any other diagnosis is unchanged. ``by_source`` has the profile of each
-    source.
+    headline has the cause of this slow step. Any other diagnosis is unchanged, as is one without a device.
+    ``by_source`` has the profile of each source.
     """
-    if diagnosis.id != "slow-rank" or not diagnosis.culprit:
+    if diagnosis.id != "slow-rank" or not diagnosis.culprit or by_source[diagnosis.source].on_host:
         return diagnosis
     title = Text("Ranks wait for {rank}", diagnosis.culprit) if diagnosis.step is None else diagnosis.title
     for slow in findings:
@@ -161,6 +181,8 @@ def _is_slow_step_of_straggler(
         return False
     number = steps.numbers[0] if steps.number_on_host is None else steps.number_on_host
     if len(steps.numbers) > 1 or number != waiting.step or "communication_ns" in slow.parts:
+        return False
+    if by_source[waiting.source].on_host and slow.source != waiting.source:
         return False
     return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
 

@@ -380,7 +380,7 @@ def test_slow_collectives_are_told_from_a_twentieth_of_the_time_on(exposed_ms: i
     """They take 80 ms longer; the step computes for 100 ms."""
     found = profile(*made((10, 20), (10, 20), (10, 20), (10, 100)), exposed=exposed_ms)
     (sized,) = collectives.with_usual_times([found], {})
-    assert (collectives.diagnose_slow_collectives(sized) is not None) == told
+    assert (collectives.diagnose_slow_collectives(sized, [sized]) is not None) == told
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_of_slow_collectives_the_slowest_is_named_and_the_others_counted(others:
     slow = made(*((10, ms) for ms in (*others, 100)))
     found = profile(*made((10, 20), (10, 20), (10, 20)), *slow)
     sized = replace(found, collectives=tuple(replace(one, usual_ns=20 * MS) for one in found.collectives))
-    diagnosis = collectives.diagnose_slow_collectives(sized)
+    diagnosis = collectives.diagnose_slow_collectives(sized, [sized])
     assert diagnosis is not None
     assert "would take 80.00 ms less" in diagnosis.evidence
     assert says in diagnosis.evidence
@@ -404,8 +404,7 @@ def test_of_slow_collectives_the_slowest_is_named_and_the_others_counted(others:
 
 def test_what_torch_npu_does_not_divide_is_no_time() -> None:
     (whole,) = made((10, 100), transit_ns=5 * MS)
-    assert "5.00 ms of this time is transfer, 0.00 ms is waiting and 0.00 ms is idle" in collectives._waiting_sentence(
-        whole
-    )
+    said = collectives._waiting_sentence(whole, is_known=True)
+    assert "5.00 ms of this time is transfer, 0.00 ms is waiting and 0.00 ms is idle" in said
     parts = replace(whole, wait_ns=3 * MS, idle_ns=2 * MS)
-    assert "transfer, 3.00 ms is waiting and 2.00 ms is idle" in collectives._waiting_sentence(parts)
+    assert "transfer, 3.00 ms is waiting and 2.00 ms is idle" in collectives._waiting_sentence(parts, is_known=True)

@@ -205,6 +205,20 @@ def two_answers(machine: Machine, number: int, here: int) -> None:
         machine.item("cudaEventSynchronize" if number == 1 else "cudaStreamSynchronize")
 
 
+def checks_values(machine: Machine, number: int, here: int) -> None:
+    """Wait for a number after each second layer, and go on soon."""
+    if here % 2:
+        machine.wait("cudaStreamSynchronize", "aten::item")
+        machine.sleep(20 * US)
+
+
+def late_after_one_check(machine: Machine, number: int, here: int) -> None:
+    """Wait for a number once, and launch each kernel late."""
+    if here == 1:
+        machine.wait("cudaStreamSynchronize", "aten::item")
+    machine.sleep(60 * US)
+
+
 def other_stream(machine: Machine) -> None:
     """A kernel that was launched in time, and waits for nothing that the trace has."""
     machine.kernel("gather", after=max(machine.free.values(), default=0) + 3 * MS, stream=9)
@@ -266,6 +280,15 @@ CASES: dict[str, Case] = {
     ),
     ".item() and the answer to one call or another": (
         two_answers, {"part": LATE, "after": "argmax", "returned_from": "cudaStreamSynchronize", "units": 4}, STACKS,
+    ),
+    ".item() in several layers": (
+        checks_values, {"part": LATE, "kind": "several", "returned_from": "cudaStreamSynchronize"}, STACKS,
+    ),
+    "launches that are late": (
+        lambda machine, *_: machine.sleep(60 * US), {"part": LATE, "kind": "several", "returned_from": ""}, STACKS,
+    ),
+    ".item() in one of many layers that are late": (
+        late_after_one_check, {"part": LATE, "kind": "several", "returned_from": ""}, STACKS,
     ),
     ".item() on an NPU": (
         at(9, lambda machine: machine.item("aclrtSynchronizeStream")),

@@ -168,6 +168,8 @@ GAPS: dict[str, tuple[list[str], list[str], list[str], HostPlace]] = {
     "the function of the operator after": (["f.py(7): g", "built-in method add of type"], [], [], HostPlace("built-in method add of type", "f.py(7): g")),
     "a collective in which backward waits": (["built-in method run_backward"], [], ["gloo:all_reduce"], HostPlace("gloo:all_reduce")),
     "a collective beside other work": (["f.py(7): sleep"], [], ["gloo:all_reduce"], HostPlace("f.py(7): sleep")),
+    "a collective in the range that started it": ([], ["grad_sync"], ["gloo:all_reduce"], HostPlace("gloo:all_reduce", "grad_sync")),
+    "a collective beside a function in the range": (["f.py(7): sleep"], ["grad_sync"], ["gloo:all_reduce"], HostPlace("f.py(7): sleep", "grad_sync")),
     "a collective without a frame": ([], [], ["gloo:all_reduce"], HostPlace("gloo:all_reduce")),
 }  # fmt: skip
 

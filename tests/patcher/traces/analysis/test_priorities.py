@@ -227,7 +227,7 @@ def test_the_headline_on_a_straggler_names_what_explains_over_half_of_the_waitin
 ) -> None:
     waiting = finding(id_, 10, culprit=culprit)
     cause = finding("host-idle", saving, same_as="slow-rank", culprit="save", advice="save less")
-    found = priorities._name_cause_of_waiting(waiting, [finding("copies", 99), cause], {})
+    found = priorities._name_cause_of_waiting(waiting, [finding("copies", 99), cause], {"": profile("", 1)})
     assert ("host is in save" in found.headline, found.advice) == (named, "save less" if named else "")
 
 

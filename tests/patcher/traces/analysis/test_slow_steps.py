@@ -435,6 +435,33 @@ def test_what_keeps_the_host_at_several_places_is_the_cause(gaps: list[FreeGap],
         assert (cause.ns, cause.gap.ns) == (55, 30)
 
 
+def short_gaps(ns: int, returned_from: str, count: int) -> FreeGap:
+    """Return the sum of many short gaps."""
+    return replace(gap(ns), kind="several", after="", stream="", count=count, returned_from=returned_from)
+
+
+DRAINED: dict[str, tuple[list[FreeGap], str]] = {
+    "a synchronising call": ([short_gaps(51, "cudaStreamSynchronize", 2)], "cudaStreamSynchronize"),
+    "a copy that waits": ([short_gaps(51, "hipMemcpyWithStream", 2)], "hipMemcpyWithStream"),
+    "half of the time": ([short_gaps(50, "cudaStreamSynchronize", 2)], ""),
+    "one gap": ([short_gaps(51, "cudaStreamSynchronize", 1)], ""),
+    "a copy that does not wait": ([short_gaps(51, "cudaMemcpyAsync", 2)], ""),
+    "a stream that waits": ([short_gaps(51, "cudaStreamWaitEvent", 2)], ""),
+    "no call": ([short_gaps(51, "", 2)], ""),
+    "a place": ([gap(51, "f.py(7): f")], ""),
+}
+
+
+@pytest.mark.parametrize(("gaps", "call"), DRAINED.values(), ids=DRAINED)
+def test_a_call_that_lets_the_device_run_empty_is_named_before_computing(gaps: list[FreeGap], call: str) -> None:
+    """The step computes for 300 ns, and is idle for 100."""
+    unit = RecordedUnit(number=0, host_ns=400, kernels=1, free_host_late_ns=100, compute_ns=300)
+    report = analysis.reported([RankProfile("a", "torch", 0, "H100", (unit,), gaps=tuple(gaps))])
+    assert ("mostly after the host had waited for the device in" in report.verdict.title) == bool(call)
+    (found,) = (finding for finding in report.findings if finding.id == "dispatch")
+    assert (call in found.title, call in found.evidence, ".item()" in found.advice) == (True, True, bool(call))
+
+
 @pytest.mark.parametrize(
     ("kernels", "shown"),
     [
