@@ -283,7 +283,7 @@ def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagno
         " arrives last. In these steps, {ranks} different ranks arrive last.",
         late=len(late_steps), count=count, ranks=len(times),
     )  # fmt: skip
-    headline: str = Text("Ranks wait for each other; which one comes last changes from step to step")
+    headline: str = Text("Ranks wait for each other: the straggler changes from step to step")
     if cause := _longer_on_last_rank(late_steps):
         headline = Text(
             "{headline}: the last one spends more time in {place}", headline=headline, place=host_name(cause)
