@@ -241,7 +241,9 @@ class TimelineRecorder(MemoryUse):
             self.state = "starting"
             try:
                 import gc
+                import json  # noqa: F401  (not first in the thread: a fork during that would hang)
                 import os
+                import zlib  # noqa: F401
                 from multiprocessing.util import Finalize
                 from threading import Thread
 

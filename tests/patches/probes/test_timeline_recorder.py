@@ -547,6 +547,19 @@ os.waitpid(child, 0)
         assert all(row[0] > lines[0]["before"] and row[1] in identities for row in rows if row[2] == "gc")
 
 
+def test_the_thread_imports_no_module_of_files_first(tmp_path: Path) -> None:
+    """A fork during such an import would hang as soon as it imports the module, too."""
+    code = """
+modules = {"json", "zlib"}
+print(modules & {*sys.modules})
+recorder.wake.wait = lambda _: time.sleep(60)
+def f(): s = span("work", "f")
+f()
+print(modules <= {*sys.modules}, flush=True)
+"""
+    assert left_by(code, tmp_path).output.split() == ["set()", "True"]
+
+
 def test_two_packages_of_a_process_share_a_file(tmp_path: Path) -> None:
     code = 'other = VllmTimeline()\ndef f():\n    s = span("work", "one")\n    t = other.span("work", "other")\nf()'
     left = left_by(code, tmp_path)
