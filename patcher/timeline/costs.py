@@ -64,6 +64,10 @@ ADVICE = {
         "find out with `top` what else runs on this host; then compare this run's number of busy threads"
         " (OMP_NUM_THREADS) with the number of cores that a container limit or `taskset` leaves to the run"
     ),
+    "gc": Text(
+        "Python's garbage collector held this process back: call gc.freeze() after start-up, or gc.disable() and then"
+        " gc.collect() between steps"
+    ),
     "replica": Text("check this replica's host, and how the requests are distributed over the replicas"),
 }
 """Advice on the next action, by cause."""
@@ -138,10 +142,11 @@ def with_applicable_advice(
 def advice_key(cause: Cause) -> str:
     """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank".
 
-    A wait such as polling goes by its kind, and a late start of something is "queue". An engine, server or trainer goes
-    by whether a single replica or rank is to blame, other processes go by their role. What fits nowhere is "driver".
+    A garbage collection or a wait such as polling goes by its kind, and a late start of something is "queue". An
+    engine, server or trainer goes by whether a single replica or rank is to blame, other processes go by their role.
+    What fits nowhere is "driver".
     """
-    if cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine":
+    if cause.kind == "gc" or (cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine"):
         return cause.kind
     if cause.what.startswith("start of "):
         return "queue"

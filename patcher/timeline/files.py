@@ -35,7 +35,7 @@ NAME = re.compile(r".+_\d{1,10}_(?P<started>\d{1,16})\.jsonl\.gz(\.old)?")
 
 KINDS = (
     "phase", "step", "call", "work", "unit", "wait", "sync", "sleep", "poll", "trajectory", "reward", "request",
-    "serve", "pause", "batch", "route", "send",
+    "serve", "pause", "batch", "route", "send", "gc",
 )  # fmt: skip
 
 SMALLEST = 200

@@ -200,22 +200,19 @@ class _Join:
         """Return the records of all processes from ``start`` to ``end`` (microseconds).
 
         Spans that overlap this time are included whole, also those that still go on, but not spans that mark steps.
-        Pauses of rlpatch's own recorders are listed apart, merged and cut off at the limits. Iterations of the engines
-        and stalls are those of the whole run.
+        Pauses of rlpatch's own recorders and garbage collections are listed apart, merged and cut off at the limits.
+        Iterations of the engines and stalls are those of the whole run.
         """
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
             if span.start < end and (span.end is None or span.end > start) and span.kind != "step"
         ]  # fmt: skip
-        pauses = defaultdict[int, list[KeptSpan]](list)
-        for span in spans:
-            if span.kind == "pause":
-                pauses[span.process].append(span)
+        pauses, collections = (self._ranges_by_process(spans, kind, start, end) for kind in ("pause", "gc"))
         return StepRecords(
             start,
             end,
             self.driver or 0,
-            [span for span in spans if span.kind != "pause"],
+            [span for span in spans if span.kind not in ("pause", "gc")],
             iterations={at: self.readers[at].iterations for at in self.roles.get("engine", ())},
             roles=[process.role for process in self.processes],
             replica_of=[process.replica for process in self.processes],
@@ -223,9 +220,19 @@ class _Join:
             trainers_known="trainer" in self.roles,
             partial=bool(self.lacking),
             expected=self.expected,
-            pauses={process: covered(spans, start, end) for process, spans in pauses.items()},
+            pauses=pauses,
             stalls=self._stalls(),
+            collections=collections,
         )
+
+    @staticmethod
+    def _ranges_by_process(spans: Iterable[KeptSpan], kind: str, low: int, high: int) -> dict[int, list[TimeRange]]:
+        """Return process index → the ranges that its spans of ``kind`` cover between ``low`` and ``high`` (µs)."""
+        by_process = defaultdict[int, list[KeptSpan]](list)
+        for span in spans:
+            if span.kind == kind:
+                by_process[span.process].append(span)
+        return {process: covered(spans, low, high) for process, spans in by_process.items()}
 
     def _feed_memory(self, number: int | None, end: int) -> None:
         """Add the memory noted up to ``end`` (microseconds) to step ``number``, and drop the notes.

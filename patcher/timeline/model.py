@@ -40,7 +40,7 @@ class LaneSpan(NamedTuple):
     """A span of one process, in seconds; ``end`` is None while the span goes on.
 
     ``kind`` is that of the record (``phase``, ``call``, ``work``, ``unit``, ``wait``, ``sync``, ``sleep``, ``poll``,
-    ``batch``, ``trajectory``, ``reward``, ``request``, ``route``, ``serve``, ``send``).
+    ``batch``, ``trajectory``, ``reward``, ``request``, ``route``, ``serve``, ``send``, ``gc``).
     """
 
     start: float

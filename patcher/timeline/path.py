@@ -43,6 +43,9 @@ GENERATING = (
 PAUSE = Text("rlpatch opens a recording window or saves a trace")
 """What rlpatch's own recorders do while they hold a process back."""
 
+COLLECTION = Text("garbage collection")
+"""What Python does while its garbage collector holds a process back."""
+
 LONGEST = 1 << 16
 """Most points of one rank's work that are compared with those of other ranks."""
 
@@ -134,8 +137,9 @@ class StepRecords:
     ``driver`` is the index of the process whose marks end the steps, ``replica_of`` has the replica of each process.
     ``tolerance`` is the possible error of the clocks. ``trainers_known`` tells whether trainers have files at all,
     ``partial`` that some ranks have none. ``expected`` is the number of works that each call of the driver had in other
-    steps. ``pauses`` are the times in which rlpatch's own recorders held a process back, in order, by its index, and
-    ``stalls`` those in which it certainly ran nothing.
+    steps. ``pauses`` are the times in which rlpatch's own recorders held a process back, in order, by its index,
+    ``collections`` those in which Python's garbage collector did, and ``stalls`` those in which it certainly ran
+    nothing.
     """
 
     start: int
@@ -151,6 +155,7 @@ class StepRecords:
     expected: Mapping[str, int] = field(default_factory=dict)
     pauses: Mapping[int, Sequence[TimeRange]] = field(default_factory=dict)
     stalls: Mapping[int, Sequence[TimeRange]] = field(default_factory=dict)
+    collections: Mapping[int, Sequence[TimeRange]] = field(default_factory=dict)
 
     @cached_property
     def remote_rewards(self) -> Sequence[KeptSpan]:
@@ -209,16 +214,25 @@ class StepRecords:
         """Return for how many microseconds of ``start`` to ``end`` rlpatch held a process back."""
         return self._overlap(self.pauses.get(process, ()), start, end)
 
-    @cached_property
-    def trainers_paused(self) -> Sequence[TimeRange]:
-        """Return the times of the step in which rlpatch's own recorders held back all trainers at once, in order.
+    def trainers_held_back(self, ranges: Mapping[int, Sequence[TimeRange]]) -> Sequence[TimeRange]:
+        """Return the times of the step in which all trainers at once were held back, in order; [] without trainers.
 
-        [] without trainers.
+        ``ranges`` are those in which each process was held back: `pauses` or `collections`.
         """
         trainers = [process for process, role in enumerate(self.roles) if role == "trainer"]
-        running = [uncovered(self.pauses.get(process, ()), self.start, self.end) for process in trainers]
+        running = [uncovered(ranges.get(process, ()), self.start, self.end) for process in trainers]
         together = covered(part for parts in running for part in parts)
         return uncovered(together, self.start, self.end) if trainers else []
+
+    @cached_property
+    def trainers_paused(self) -> Sequence[TimeRange]:
+        """Return the times of the step in which rlpatch's own recorders held back all trainers at once, in order."""
+        return self.trainers_held_back(self.pauses)
+
+    @cached_property
+    def trainers_collecting(self) -> Sequence[TimeRange]:
+        """Return the times of the step in which all trainers at once collected garbage, in order."""
+        return self.trainers_held_back(self.collections)
 
     @cached_property
     def children(self) -> Mapping[tuple[int, int] | None, Sequence[KeptSpan]]:
@@ -552,12 +566,14 @@ class StepRecords:
 def critical_path(records: StepRecords) -> list[PathPiece]:
     """Return the pieces of a step's critical path, in order and without gaps: they sum to the step's length.
 
-    A piece is a time in which the step waited for one activity. Pauses of rlpatch's own recorders are pieces, too.
+    A piece is a time in which the step waited for one activity. Pauses of rlpatch's own recorders are pieces, too, and
+    so are garbage collections.
     """
     walk = _Walk(records)
     roots = [root for root in records.children[None] if root.process == records.driver]
     walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
-    return merged(part for piece in reversed(walk.pieces) for part in _split_at_pauses(records, piece))
+    pieces = (part for piece in reversed(walk.pieces) for part in _split_at_pauses(records, piece))
+    return merged(part for piece in pieces for part in _split_at_collections(records, piece))
 
 
 def _split_at_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
@@ -582,6 +598,29 @@ def _split_at_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPie
             yield piece._replace(start=at, end=start, late=late)
             yield PathPiece(start, end, "rlpatch", "pause", PAUSE, piece.phase, piece.process)
             at, late = end, 0
+    yield piece._replace(start=at, late=late)
+
+
+def _split_at_collections(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
+    """Yield a piece of the critical path without the garbage collections of its process, and these, in order.
+
+    If the piece names no trainer, only those of all trainers at once count. A collection explains the piece's delay up
+    to its own length. The remaining delay stays with the first part.
+    """
+    if piece.kind == "pause":
+        collections: Sequence[TimeRange] = ()
+    elif piece.process is None:
+        collections = records.trainers_collecting if piece.role == "trainer" else ()
+    else:
+        collections = records.collections.get(piece.process, ())
+    inside = covered(collections, piece.start, piece.end)
+    at, late = piece.start, max(piece.late - length(inside), 0)
+    explained = piece.late - late
+    for start, end in inside:
+        yield piece._replace(start=at, end=start, late=late)
+        own = min(explained, end - start)
+        yield piece._replace(start=start, end=end, kind="gc", what=COLLECTION, late=own)
+        at, late, explained = end, 0, explained - own
     yield piece._replace(start=at, late=late)
 
 

@@ -44,6 +44,7 @@ class TimelineRecorder(MemoryUse):
     waits_read: int  # when that was
     cpu_waits: Any  # rows of microseconds: clock, time since the waits were read before, longest wait in it
     measured: bool | None = None  # whether these are measured; None: not decided yet
+    collecting: int | None = None  # when the last garbage collection began
 
     def __init__(self) -> None:
         import itertools
@@ -239,7 +240,10 @@ class TimelineRecorder(MemoryUse):
         if self.state == "" and self.lock.acquire(False):
             self.state = "starting"
             try:
+                import gc
+                import json  # noqa: F401  (not first in the thread: a fork during that would hang)
                 import os
+                import zlib  # noqa: F401
                 from multiprocessing.util import Finalize
                 from threading import Thread
 
@@ -250,6 +254,8 @@ class TimelineRecorder(MemoryUse):
                     self.folder = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*") + "/timeline"
                     most = self.setting("RLPATCH_MAX_TIMELINE_MB", self.MAX_TIMELINE_MB, r"0*[1-9]\d*")
                     self.most_bytes, self.state = int(most) * 10**6, "on"
+                    if self.collected not in gc.callbacks:  # a fork has that of its parent
+                        gc.callbacks.append(self.collected)
                     Thread(target=self.write_regularly, name="rlpatch-timeline", daemon=True).start()
                     self.register(Finalize(None, self.write, [True], exitpriority=100))
             except Exception as e:
@@ -257,6 +263,14 @@ class TimelineRecorder(MemoryUse):
             finally:
                 self.lock.release()
         return self.state != "off"
+
+    def collected(self, moment: str, info: Any) -> None:  # docstring goes in
+        """Keep a garbage collection of over 50 ms as a span; Python calls this when one starts and stops."""
+        now, since = self.clock(), self.collecting
+        self.collecting = now if moment == "start" else None
+        if since and moment == "stop" and now - since > 50000000 and self.state == "on":
+            values = ("gc", "garbage collection", since, now, None, info["generation"], None)
+            self.rows.append([next(self.ids), self.current.get(), *values])
 
     def register(self, end: Any) -> None:  # once, and in child processes, too
         """Have ``end`` called when this process ends."""
@@ -275,6 +289,7 @@ class TimelineRecorder(MemoryUse):
 
         Do so every half second, or at once when ``wake`` is set.
         """
+        import gc
         import time
 
         while self.state == "on":
@@ -284,6 +299,8 @@ class TimelineRecorder(MemoryUse):
             self.note_change()
             self.note_cpu_wait()
             self.write()
+        if self.collected in gc.callbacks:
+            gc.callbacks.remove(self.collected)
 
     def note_cpu_wait(self) -> None:  # docstring goes in
         """Note how long a thread was ready to run but had no CPU since the last reading, if over 2 % of the time.

@@ -213,6 +213,8 @@ def test_the_path_of_a_run_is_that_of_all_steps_but_the_first() -> None:
         (Cause("trainer", None, None, "micro-batch", "", 1, 0, "unit"), "trainer"),
         (Cause("trainer", None, None, "generate", "", 1, 0, "phase"), "generate"),
         (Cause("trainer", None, 1, "start of update", "", 1, 0, "work"), "queue"),
+        (Cause("trainer", None, 1, "garbage collection", "", 1, 0, "gc"), "gc"),
+        (Cause("engine", 1, None, "garbage collection", "", 1, 0, "gc"), "gc"),
         (Cause("engine", 1, None, "no iteration", "", 1, 0, "gap"), "replica"),
         (Cause("engine", None, None, "decode", "", 1, 0, "iteration"), "engine"),
         (Cause("server", 0, None, "generate", "", 1, 0, "serve"), "replica"),

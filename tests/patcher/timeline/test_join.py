@@ -418,6 +418,21 @@ def test_a_pause_of_the_driver_is_rlpatchs_own(tmp_path: Path) -> None:
     assert step.pause_seconds == pytest.approx(0.03)
 
 
+def test_a_garbage_collection_of_the_driver_is_a_part_of_the_step(tmp_path: Path) -> None:
+    small(tmp_path)
+    append(tmp_path, 10, ("gc", "garbage collection", ZERO + 3_420 * MS, ZERO + 3_450 * MS))
+    run = joined(tmp_path)
+    assert [
+        (piece.kind, piece.what, piece.phase, piece.seconds)
+        for piece in run.steps[3].critical_path
+        if piece.start > 3.39 and piece.end < 3.501
+    ] == [
+        ("phase", "gen", "gen", 0.009), ("phase", "adv", "adv", 0.02), ("gc", "garbage collection", "adv", 0.03),
+        ("phase", "adv", "adv", 0.05),
+    ]  # fmt: skip
+    assert run.steps[3].pause_seconds == 0
+
+
 @pytest.mark.parametrize(("spmd", "killed"), [(False, 1), (True, 1), (False, 2)])
 def test_ranks_that_recorded_nothing_of_a_call_are_counted(spmd: bool, killed: int, tmp_path: Path) -> None:
     """Ranks are killed in the last step; without a driver their works are told by their number."""

@@ -9,6 +9,7 @@ from patcher.timeline import path
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange, end_of
 from patcher.timeline.path import (
+    COLLECTION,
     DEEPEST,
     PAUSE,
     PathPiece,
@@ -735,6 +736,48 @@ def test_a_piece_is_split_at_the_pauses_of_its_process(
     parts = [*path._split_at_pauses(records, piece)]
     assert [(part.start, part.end, None if part.kind == "pause" else part.late) for part in parts] == expected
     assert {part[2:7] for part in parts if part.kind == "pause"} <= {("rlpatch", "pause", PAUSE, "p", process)}
+
+
+def test_a_garbage_collection_is_an_activity_of_its_process() -> None:
+    """Rank 1 collects for 140 ms, and rank 0 waits for it in a collective; the driver collects while it waits."""
+    rows = ranks(
+        [unit(0, 50), gather(50, 200), unit(200, 300)], [unit(0, 200), gather(200, 200.5), unit(200.5, 300)], 300
+    )
+    found = rows.path(300, collections={SECOND: [TimeRange(40 * MS, 180 * MS)], DRIVER: [TimeRange(10 * MS, 290 * MS)]})
+    (collection,) = (piece for piece in found if piece.kind == "gc")
+    assert collection[:7] == (40 * MS, 180 * MS, "trainer", "gc", COLLECTION, "", SECOND)
+    assert collection.late == 140 * MS
+    assert sum(piece.late for piece in found) == pytest.approx(150 * MS, abs=2 * MS)
+    assert not any(
+        piece.kind == "gc" for piece in rows.path(300, collections={FIRST: [TimeRange(40 * MS, 180 * MS)]})
+    )  # while it waits for the other rank, anyway
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "process", "collections", "expected"),
+    [
+        ("work", "driver", DRIVER, {DRIVER: [(20, 30), (50, 55)]}, [(10, 20, 25), (20, 30, 10), (30, 50, 0), (50, 55, 5), (55, 90, 0)]),
+        ("work", "driver", DRIVER, {DRIVER: [(20, 70)]}, [(10, 20, 0), (20, 70, 40), (70, 90, 0)]),
+        ("work", "driver", DRIVER, {DRIVER: [(20, 50), (60, 80)]}, [(10, 20, 0), (20, 50, 30), (50, 60, 0), (60, 80, 10), (80, 90, 0)]),
+        ("work", "driver", DRIVER, {DRIVER: [(0, 15), (80, 99)], FIRST: [(20, 30)]}, [(10, 10, 25), (10, 15, 5), (15, 80, 0), (80, 90, 10), (90, 90, 0)]),
+        ("work", "driver", DRIVER, {DRIVER: [(0, 10), (90, 99)]}, [(10, 90, 40)]), ("work", "driver", None, {DRIVER: [(20, 30)]}, [(10, 90, 40)]),
+        ("work", "trainer", None, {FIRST: [(20, 40)], SECOND: [(30, 60)]}, [(10, 30, 30), (30, 40, 10), (40, 90, 0)]),
+        ("work", "trainer", None, {FIRST: [(20, 40)]}, [(10, 90, 40)]), ("work", "trainer", FIRST, {SECOND: [(20, 30)]}, [(10, 90, 40)]),
+        ("iteration", "engine", ENGINE, {ENGINE: [(20, 30)]}, [(10, 20, 30), (20, 30, 10), (30, 90, 0)]),
+        ("gap", "unrecorded", None, {FIRST: [(20, 40)], SECOND: [(30, 60)]}, [(10, 90, 40)]), ("pause", "rlpatch", FIRST, {FIRST: [(20, 30)]}, [(10, 90, 40)]),
+    ],
+)  # fmt: skip
+def test_a_piece_is_split_at_the_garbage_collections_of_its_process(
+    kind: str, role: str, process: int | None, collections: dict[int, list[tuple[int, int]]],
+    expected: list[tuple[int, int, int]],
+) -> None:  # fmt: skip
+    """Each explains as much of its delay as it is long, and the first part has what remains."""
+    ranges = {at: [TimeRange(*collection) for collection in several] for at, several in collections.items()}
+    records = StepRecords(0, 100, DRIVER, [], {}, ROLES, REPLICAS, collections=ranges)
+    parts = [*path._split_at_collections(records, PathPiece(10, 90, role, kind, "x", "p", process, 40))]
+    assert [(part.start, part.end, part.late) for part in parts] == expected
+    for at, part in enumerate(parts):
+        assert part[2:7] == ((role, "gc", COLLECTION, "p", process) if at % 2 else (role, kind, "x", "p", process))
 
 
 def test_the_phases_of_a_step_are_spans_of_the_driver_alone() -> None:

@@ -61,6 +61,23 @@ def test_causes_are_named_and_nobody_else_is_accused(tmp_path: Path) -> None:
     assert {step: text for step, text in faults.items() if text not in ("", "seconds")} == {}
 
 
+@pytest.mark.parametrize("measured", [False, True])
+def test_long_garbage_collections_are_named(measured: bool, tmp_path: Path) -> None:
+    """In step 6 one rank collects, in step 9 the other one for longer, in step 12 an optimizer is slow by itself."""
+    slow = [Injected("optimizer", *rest) for rest in ((6, 1.2, 1), (9, 0.7, 1), (9, 1.5, 0), (12, 1.3, 0))]
+    Scene(tmp_path, 3, 16, injected=slow, collecting=(6, 9), measured=measured).write()
+    run = joined(tmp_path)
+    causes = {step.step: step.limited_by for step in run.steps if step.limited_by}
+    assert {step: (cause.label, round(cause.excess_seconds, 1)) for step, cause in causes.items()} == {
+        6: ("trainer, rank 1: garbage collection in update_actor", 1.2),
+        9: ("trainer, rank 0: garbage collection in update_actor", 1.5),
+        12: ("trainer, rank 0: update_actor", 1.3),
+    }
+    advice = {cause.cause.what: cause.advice for cause in run.causes if cause.cause and cause.cause.excess_seconds}
+    assert advice["garbage collection"] == costs.ADVICE["gc"]
+    assert run.notes == ()
+
+
 def test_no_cause_is_made_up_in_a_run_of_noise(tmp_path: Path) -> None:
     Scene(tmp_path, 11, 30, noise=0.3).write()
     assert [step.limited_by for step in joined(tmp_path).steps[1:] if step.limited_by] == []

@@ -18,7 +18,7 @@ import pytest
 
 from patches.probes.timeline_recorder import LoopTimeline, SglangTimeline, TimelineRecorder, VllmTimeline
 from tests.matrix import CRASH, thinned
-from tests.patches.probes.timelines import files_of, left_by, start
+from tests.patches.probes.timelines import files_of, left_by, rows_of, start
 from tests.patches.standin import Console
 
 MS = 1_000_000
@@ -437,6 +437,126 @@ f()
     assert sorted(named.values()) == [["child"], ["parent", "around"]]
     for lines in left.files:
         assert all(row[0] > lines[0]["before"] for line in lines[1:] for row in line.get("spans", ()))
+
+
+COLLECT = """
+import gc
+gc.disable()
+
+def collect(thousands):
+    waste = [[number] for number in range(1000 * thousands)]
+    del waste[::2]  # so that it is no quick look at one list
+    begin = time.monotonic_ns()
+    gc.collect()
+    return begin, time.monotonic_ns()
+
+def long_ones(name):
+    s = span("work", name)
+    took, thousands = 0, 500
+    while took < 200_000_000:  # a fast machine needs more
+        begin, end = collect(thousands)
+        took, thousands = end - begin, 2 * thousands
+        print(name, begin, end)
+"""
+
+
+def test_a_long_garbage_collection_is_a_span_within_the_current_one_of_its_thread(tmp_path: Path) -> None:
+    code = 'long_ones("a")\nthread = threading.Thread(target=long_ones, args=["b"])\nthread.start()\nthread.join()'
+    left = left_by(COLLECT + code, tmp_path)
+    assert left.status == 0
+    (lines,) = left.files
+    clocks = [line["at"][0] for line in lines[1:] for _ in line.get("spans", ())]
+    around = {row[0]: row[3] for row in left.rows}
+    kept = [
+        (around[row[1]], row[3], row[7], clock + row[4], clock + row[4] + row[5])
+        for clock, row in zip(clocks, rows_of(lines), strict=True)
+        if row[2] == "gc"
+    ]
+    for name, begin, end in map(str.split, left.output.splitlines()):
+        inside = [row for row in kept if row[0] == name and int(begin) // 1000 <= row[3] and row[4] <= int(end) // 1000]
+        took = (int(end) - int(begin)) // 1000
+        if took > 200_000:  # it is Python's collector that takes this time
+            ((_, what, generation, start_us, end_us),) = inside
+            assert (what, generation) == ("garbage collection", 2)
+            assert took / 2 < end_us - start_us <= took
+
+
+@pytest.mark.parametrize(("ns", "kept"), [(50 * MS, False), (50 * MS + 1, True)])
+def test_a_collection_of_over_50_ms_is_kept(ns: int, kept: bool, recorder: LoopTimeline) -> None:
+    recorder.collected("stop", {})  # of one that had begun before
+    for moment, now in (("start", 7), ("stop", 7 + ns), ("stop", 7_000 * MS)):  # and one whose start was not told
+        recorder.clock = lambda now=now: now
+        recorder.collected(moment, {"generation": 1})
+    assert [row[2:] for row in recorder.rows] == (
+        [["gc", "garbage collection", 7, 7 + ns, None, 1, None]] if kept else []
+    )
+
+
+def test_no_collection_is_kept_where_the_timeline_has_ended(recorder: LoopTimeline) -> None:
+    recorder.state = "off"
+    for moment, now in (("start", 7), ("stop", 7_000 * MS)):
+        recorder.clock = lambda now=now: now
+        recorder.collected(moment, {"generation": 1})
+    assert not recorder.rows
+
+
+def test_collections_are_watched_once_in_each_process_until_the_timeline_ends(tmp_path: Path) -> None:
+    code = """
+import gc
+def watched(): print(sum("collected" in str(call) for call in gc.callbacks), flush=True)
+def f(recorder): s = recorder.span("work", "f")
+watched()
+f(recorder)
+f(VllmTimeline())
+watched()
+if not (child := os.fork()):
+    watched()
+    f(recorder)
+    watched()
+    os._exit(0)
+os.waitpid(child, 0)
+f(recorder)
+watched()
+recorder.stop(KeyError())
+while gc.callbacks: time.sleep(0.01)
+watched()
+"""
+    left = left_by(code, tmp_path)
+    assert left.status == 0
+    counts = [line for line in left.output.splitlines() if line.isdigit()]
+    assert counts == ["0", "1", "1", "1", "1", "0"]
+
+
+def test_a_fork_keeps_its_own_collections(tmp_path: Path) -> None:
+    code = """
+long_ones("parent")
+if not (child := os.fork()):
+    long_ones("child")
+    recorder.write(True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    left = left_by(COLLECT + code, tmp_path)
+    assert left.status == 0
+    assert len(left.files) == 2
+    for lines in left.files:
+        rows = rows_of(lines)
+        identities = {row[0] for row in rows}
+        assert any(row[2] == "gc" for row in rows)
+        assert all(row[0] > lines[0]["before"] and row[1] in identities for row in rows if row[2] == "gc")
+
+
+def test_the_thread_imports_no_module_of_files_first(tmp_path: Path) -> None:
+    """A fork during such an import would hang as soon as it imports the module, too."""
+    code = """
+modules = ["json", "zlib"]
+for module in modules: sys.modules.pop(module, None)
+recorder.wake.wait = lambda _: time.sleep(60)
+def f(): s = span("work", "f")
+f()
+print(*(module in sys.modules for module in modules), flush=True)
+"""
+    assert left_by(code, tmp_path).output.split() == ["True", "True"]
 
 
 def test_two_packages_of_a_process_share_a_file(tmp_path: Path) -> None:

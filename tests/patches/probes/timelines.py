@@ -30,14 +30,18 @@ class Left(NamedTuple):
 
     @property
     def rows(self) -> list[list[Any]]:
-        """The spans of all files, each filled up to nine columns, as they were written."""
-        rows = [row for lines in self.files for line in lines[1:] for row in line.get("spans", ())]
-        return [[*row, *[None] * (9 - len(row))] for row in rows]
+        """The spans of all files but garbage collections, each filled up to nine columns, as they were written."""
+        return [row for lines in self.files for row in rows_of(lines) if row[2] != "gc"]
 
     @property
     def ended(self) -> list[str]:
         """The names of the spans that have ended, in this order."""
         return [row[3] for row in self.rows if row[5] is not None]
+
+
+def rows_of(lines: Sequence[dict[str, Any]]) -> list[list[Any]]:
+    """The spans of a file, each filled up to nine columns."""
+    return [[*row, *[None] * (9 - len(row))] for line in lines[1:] for row in line.get("spans", ())]
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
