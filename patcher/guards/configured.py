@@ -86,12 +86,16 @@ def _needs_composing(application: Application, home: Path, runs: Sequence[_Run],
     packaged = "|".join((r"_self_|\S+://.*", *application.defaults))
     includes = re.compile(rf"\s{{0,2}}-\s+(?!({packaged})\s*$)")  # a configuration of the user, which may name one
     is_mixed = any(includes.match(line.text) for line in reading.texts if ".yaml:" in line.where)
+    return not unclear and (bool(mentions) or is_mixed or _chooses_file(home, runs, reading))
+
+
+def _chooses_file(home: Path, runs: Sequence[_Run], reading: Reading) -> bool:
+    """Tell whether an override, or a text where a configuration of the user is, chooses a file of a group."""
     words = [(home, word) for run in runs for word in run.overrides]
     folders = {run.file.parent for run in runs if run.file.parent.resolve() != home.resolve()}
     words += [(folder, text.text) for folder in folders for text in reading.texts]
     groups = ((folder, key) for folder, word in words for key in re.findall(r"[\w./-]+(?=[@=])", word))
-    is_chosen = any((folder / key).is_dir() for folder, key in groups)
-    return not unclear and (bool(mentions) or is_mixed or is_chosen)
+    return any((folder / key).is_dir() for folder, key in groups)
 
 
 # --- what is started ---

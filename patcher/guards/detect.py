@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from patcher.guards.launch import LaunchText, Reading, read, text_of
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
 from patcher.guards.start import OUTSIDE, Start, is_known, shown
 from patcher.messages import COMMA, Text, joined
-from patcher.switches import ConfigSwitch, Form, State, Switch
+from patcher.switches import ConfigSwitch, Form, Release, State, Switch
 
 _VALUE = Text("this value is not documented, or is only known at run time")
 _WORDS = Text("a part of the command is only known at run time")
@@ -40,13 +40,32 @@ def detect(checked: Checked, launch: Launch, *, with_off: bool) -> tuple[GuardRe
             results += judged
     where = joined(COMMA, filter(None, (ENVIRONMENT, str(launch.script or ""), COMMAND if launch.command else "")))
     for switches, texts in ((application.switches if application else (), hidden), (checked.switches, reading.hidden)):
-        not_off = {result.profiler for result in results if result.state is not State.OFF}
-        for profiler in dict.fromkeys(switch.profiler for switch in switches) if texts or with_off else ():
-            alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
-            if alike and texts and profiler not in not_off:
-                results.append(_possibly_on(alike[0], texts[0]))
-            why = alike[0].why if alike else Text("this release has no switch for this profiler")
-            results.append(GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why))
+        if texts or with_off:
+            not_off = {result.profiler for result in results if result.state is not State.OFF}
+            results += _off_or_hidden([*switches], release, texts, not_off, where)
+    return _severest(results)
+
+
+def _off_or_hidden(
+    switches: Sequence[Switch | ConfigSwitch], release: Release, hidden: list[LaunchText], not_off: set[str], where: str
+) -> Iterator[GuardResult]:
+    """Yield OFF at ``where`` for each profiler of ``switches``, before it UNKNOWN if a ``hidden`` text may turn it on.
+
+    A profiler in ``not_off`` gets no UNKNOWN here, because it has a more certain result already.
+    """
+    for profiler in dict.fromkeys(switch.profiler for switch in switches):
+        alike = [switch for switch in switches if switch.profiler == profiler and release.has(switch)]
+        if alike and hidden and profiler not in not_off:
+            yield _possibly_on(alike[0], hidden[0])
+        why = alike[0].why if alike else Text("this release has no switch for this profiler")
+        yield GuardResult(profiler, State.OFF, where, "", Text("nothing to do"), why)
+
+
+def _severest(results: list[GuardResult]) -> tuple[GuardResult, ...]:
+    """Return the severest result per profiler and place, the severest first.
+
+    An OFF is kept only if its profiler has no other result, and only once.
+    """
     severest: dict[tuple[str, str], GuardResult] = {}
     for result in sorted(results, key=lambda result: -result.state.severity):
         is_off = result.state is State.OFF

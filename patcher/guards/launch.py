@@ -209,11 +209,9 @@ class _Reader:
         that is surely started without any are "". As a run sets PYTHONPATH, ``${PYTHONPATH:+TEXT}`` yields TEXT, and
         any other expansion of it is returned as it is.
         """
-        if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):
-            return ""
-        for pattern, text in programs.FIXED.items():
-            if re.fullmatch(pattern, raw):
-                return text or str(self.path.absolute().parent if self.path else Path())
+        fixed = self.fixed_text(raw)
+        if fixed is not None:
+            return fixed
         match = re.fullmatch(programs.PARAMETER, raw)
         name, operator, operand = match.group(1, 3, 4) if match else ("", None, None)
         default, values = Word(self.line, operand or ""), self.values.get(name, [])
@@ -227,6 +225,15 @@ class _Reader:
             if is_known(text):
                 return text
         return INSIDE if self.is_clear(raw) else OUTSIDE
+
+    def fixed_text(self, raw: str) -> str | None:
+        """Return the text of the shell expansion ``raw`` if it does not depend on variables; else None."""
+        if self.plain and re.fullmatch(r"\$\{?[1-9@*]\}?", raw):
+            return ""
+        for pattern, text in programs.FIXED.items():
+            if re.fullmatch(pattern, raw):
+                return text or str(self.path.absolute().parent if self.path else Path())
+        return None
 
     def expand_known(self, raw: str) -> str:
         """Return the only text that a shell expansion yields; the expansion as written if the text is not known."""
@@ -267,9 +274,7 @@ class _Reader:
         for word in sources:
             for text in word.commands():
                 self.read_inner_shell(text, word.line)
-        for name, value in start.variables.items() if not start.texts else ():
-            if value is not None and is_known(value) and len(value) < _LONGEST and name not in self.result.environ:
-                self.constants[name] = value
+        self.add_constants(start)
         if start.words and not (start.texts and re.fullmatch(programs.HARMLESS, start.name)):
             self.result.starts.append(start)
         self.follow(command, start)
@@ -277,10 +282,20 @@ class _Reader:
         is_passed_on = start.sure and bool(start.is_export or start.program or is_typed_shell)
         for word in sources:
             self.note(word.expanded(self.expand_known), word.line, plain=is_passed_on and word in command.words)
+        self.plain = self.goes_on(command, start)
+
+    def add_constants(self, start: Start) -> None:
+        """Note the values of variables that a command without a program surely sets."""
+        for name, value in start.variables.items() if not start.texts else ():
+            if value is not None and is_known(value) and len(value) < _LONGEST and name not in self.result.environ:
+                self.constants[name] = value
+
+    def goes_on(self, command: ShellCommand, start: Start) -> bool:
+        """Tell whether the script surely goes on behind ``command``, whose program is that of ``start``."""
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in command.words))
         is_passed = re.fullmatch(programs.GOES_ON, start.shape if start.own else " ".join(start.words))
         is_whole = command.after in ("\n", ";", "&")  # else the rest may be in the next line
-        self.plain = start.sure and is_whole and bool(is_passed) and not is_diverted
+        return start.sure and is_whole and bool(is_passed) and not is_diverted
 
     def build_start(self, command: ShellCommand) -> Start:
         """Return the start of ``command``, with its words expanded.
@@ -336,6 +351,10 @@ class _Reader:
                 self.read_python(word.text, word.line)
             elif not is_python and re.search(r"[\s<;&|]", word.expanded(lambda _: "")):
                 self.read_inner_shell(word.text, word.line)
+        self.read_named_files(start)
+
+    def read_named_files(self, start: Start) -> None:
+        """Read the files and modules that the words of ``start`` name; note as hidden if they do not tell its code."""
         if "/" in start.name:
             self.read_file(start.name)
         pairs = [*pairwise(start.own if start.program else start.texts)]
