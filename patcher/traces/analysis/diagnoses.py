@@ -225,20 +225,18 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
     similar = [number for number, excess in late if host_only.SIMILAR * excess >= most]
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
+    advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     slow_steps, certainty, saving = None, _EXACT, lost // len(profile.units)
     if change:
         if calls := host_only.calls_with_trend(steps):
             cause, better = calls, ""
-        headline, advice = _with_cause(_trend_headline(*change), cause), host_only.GROWS
+        headline, better = _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(better)
         if steps:
             least = min(change)
             saving = sum(max(step.ns - least, 0) for step in steps) // len(steps)
             certainty = _BEYOND_FASTEST_THIRD
     else:
         headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
-        advice = Text(
-            "check what is special about this step: its requests, a copy, garbage collection, another process"
-        )
         slow_steps = _slow_steps(profile, similar, slowest, usual, most, cause)
     evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
     part = _part_of_slow_step(profile, slowest, usual)

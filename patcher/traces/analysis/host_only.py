@@ -94,10 +94,11 @@ _CALLS_OPERATORS = re.compile(r"torch/(?:_ops|_tensor|functional|autograd|optim|
 _LINEAR = "aten::linear"
 """Operator whose second input is a weight of the model."""
 
-_MORE_WORK = Text(
+MORE_WORK = Text(
     "this step does more work than the median step, for example validation, or another model: check whether the"
     " additional work is needed, and how often"
 )
+"""Advice on a step that does more work than others, without a trend."""
 
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
@@ -196,8 +197,8 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     disturbed = _is_disturbed(of_slow)
     if disturbed and not (own and own.severity == "warning"):
         advice = Text(
-            "check whether {rank} gets its CPU cores: other processes, its number of threads (OMP_NUM_THREADS), binding"
-            " to cores; if it does, check its inputs",
+            "check whether {rank} gets its CPU cores: other processes, its own threads (OMP_NUM_THREADS, threads of"
+            " Python), binding to cores; if it does, check its inputs",
             rank=name,
         )
     if disturbed:
@@ -539,7 +540,7 @@ def _excess_by_calls(
     counts = Text("This step ran {count:,} operators, the median step {median:,}.", count=calls, median=usual_calls)
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
-        advice = _MORE_WORK
+        advice = MORE_WORK
     if within := _excess_in_range(slow, typical):
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
     (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
@@ -735,7 +736,7 @@ def _excess_by_larger_inputs(
     layers, whatever the batch.
     """
     if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
-        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), _MORE_WORK)
+        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), MORE_WORK)
     within = _excess_in_range(slow, typical)
     cause: str = Text("larger inputs than in the median step")
     if within:
@@ -910,7 +911,8 @@ def _idle_evidence(profile: model.RankProfile, place: model.HostPlace, place_ns:
 
 def is_whole_trace(profile: model.RankProfile) -> bool:
     """Tell whether nothing marks steps, and the whole trace counts as one."""
-    return not profile.marks and len(profile.units) == 1
+    unit = profile.metadata.unit if profile.metadata else ""
+    return not profile.marks and not unit and len(profile.units) == 1
 
 
 class _Idle(NamedTuple):
@@ -1120,6 +1122,12 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
         " 0.1 ms take {time}. Most frequent: {operators}.",
         step_time=in_ms(whole), count=calls.total() / len(steps), time=in_ms(small), operators=most,
     )  # fmt: skip
+    if is_whole_trace(profile):
+        evidence = Text(
+            "The trace of {step_time} has {count:,} operators. In total, operators and pauses that are each shorter"
+            " than 0.1 ms take {time}. Most frequent: {operators}.",
+            step_time=in_ms(whole), count=calls.total(), time=in_ms(small), operators=most,
+        )  # fmt: skip
     advice: str = Text(
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
@@ -1254,6 +1262,12 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         " {longest}.",
         share=percent(ran / whole, 0), time=in_ms(ran / len(profile.units)), longest=longest,
     )  # fmt: skip
+    if is_whole_trace(profile):
+        evidence = Text(
+            "The trace has no device data. Operators ran on the host for {share} of the time, {time} in total. The"
+            " longest: {longest}.",
+            share=percent(ran / whole, 0), time=in_ms(ran), longest=longest,
+        )  # fmt: skip
     evidence = sentences(evidence, _outermost_operator(profile, whole), _longest_ranges(profile.host_steps, whole))
     advice = _advice_on_operators(profile, whole)
     headline = _trend_headline(profile.host_steps)
@@ -1263,7 +1277,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
-        evidence, advice = sentences(evidence, more.evidence), more.advice or GROWS
+        evidence, advice = sentences(evidence, more.evidence), advice_on_trend(more.advice)
     return model.Diagnosis(
         "host-operators",
         "note",
@@ -1301,11 +1315,11 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
             " process has no more threads (OMP_NUM_THREADS) than cores",
             range=host_name(inside),
         )
-    if has_half and operator_family(calls[0].name) not in (ELEMENTWISE, GEMM):
+    if has_half and "Backward" not in dominant and operator_family(dominant) not in (ELEMENTWISE, GEMM):
         return Text(
             "call {operator} less often, or on smaller inputs; also check that the process has no more threads"
             " (OMP_NUM_THREADS) than cores",
-            operator=host_name(calls[0].name),
+            operator=host_name(dominant),
         )
     if sum(call.calls for call in calls) >= _SCATTERED * len(steps) and not _dominant_label(profile, whole)[0]:
         return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
@@ -1325,7 +1339,7 @@ def _outermost_operator(profile: model.RankProfile, whole: int) -> str:
     for name, ns in outermost.most_common(1):
         if ns >= max(NOTABLE * whole, _ALIKE * own.get(name, 0)):
             return Text(
-                "{operator} and the operators that it calls take {share} of the time of all steps.",
+                "{operator} and the operators that it calls take {share} of the whole time.",
                 operator=host_name(name),
                 share=percent(ns / whole, 0),
             )
@@ -1381,17 +1395,18 @@ def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter
     own = sum(call.host_ns for call in profile.operators)
     if count < _SCATTERED or longest >= _LARGE_OPERATOR * own:
         return ""
+    headline = Text("No device data; on the host, {count:,} operators per step take most of the time", count=count)
+    if is_whole_trace(profile):
+        headline = Text("No device data; on the host, {count:,} operators take most of the time", count=count)
     for name, ns in outermost.most_common(1):
         if ns >= _LARGE_OPERATOR * outermost.total():
             return Text(
-                "No device data; on the host, {count:,} operators per step take most of the time; the longest with"
-                " those that it calls: {operator} ({share})",
-                count=count, operator=host_name(name), share=percent(ns / whole, 0),
+                "{headline}; the longest with those that it calls: {operator} ({share})",
+                headline=headline, operator=host_name(name), share=percent(ns / whole, 0),
             )  # fmt: skip
     return Text(
-        "No device data; on the host, {count:,} operators per step take most of the time; no kind of operator has over"
-        " {share} of it",
-        count=count,
+        "{headline}; no kind of operator has over {share} of it",
+        headline=headline,
         share=percent(math.ceil(100 * longest / own) / 100, 0),
     )
 
@@ -1412,7 +1427,9 @@ def _range_with_trend(steps: Sequence[model.HostStep], whole: int) -> bool:
     """
     _, name = _range_with_half(steps, whole)
     change, of_steps = trend(_times_in(steps, name)), trend_of_steps(steps)
-    return bool(change and of_steps) and 2 * abs(change[1] - change[0]) >= abs(of_steps[1] - of_steps[0])
+    if change is None or of_steps is None:
+        return False
+    return 2 * abs(change[1] - change[0]) >= abs(of_steps[1] - of_steps[0])
 
 
 def _range_with_half(steps: Sequence[model.HostStep], whole: int) -> tuple[int, str]:
@@ -1536,21 +1553,26 @@ def trend_of_steps(steps: Sequence[model.HostStep]) -> tuple[int, int] | None:
 def calls_with_trend(steps: Sequence[model.HostStep]) -> str:
     """Return in words how the calls of an operator rise or fall from step to step as the times do; "" without one.
 
-    Of several, it is that whose time changes most; it takes a tenth of the change at least.
+    Of several, it is that whose time changes most. All of them together take at least half of the change.
     """
     change = trend_of_steps(steps)
     if change is None:
         return ""
     changes = _operators_with_trend(steps, _calls_of, rises=change[0] < change[1])
-    name = max(changes, key=changes.__getitem__, default="")
-    if not name or changes[name] < NOTABLE * abs(change[1] - change[0]):
+    if not changes or 2 * sum(changes.values()) < abs(change[1] - change[0]):
         return ""
+    name = max(changes, key=changes.__getitem__)
     first, last = steps[0], steps[-1]
     return Text(
         "{operator} runs {first_count:,} times in step {first}, but {last_count:,} times in step {last}",
         operator=host_name(name), first_count=first.calls.get(name, 0), first=first.number,
         last_count=last.calls.get(name, 0), last=last.number,
     )  # fmt: skip
+
+
+def advice_on_trend(advice: str) -> str:
+    """Return what to do about steps with a trend; ``advice`` is that on the slowest of them, "" if unknown."""
+    return GROWS if advice in ("", MORE_WORK) else advice
 
 
 def _operators_with_trend(

@@ -74,7 +74,10 @@ _WAITS = re.compile(r"wait|synchronize|run_backward")
 _NO_SHAPES = ("",)
 
 _END = 10
-"""Part of a stretch, its last, in which a collective still runs if the host only waits for it."""
+"""Part of a stretch, its last, in which a collective still runs if the host only waits for it.
+
+An import of a module may begin and end as far outside of a stretch.
+"""
 
 _NEARLY_ALL, _LARGE = 0.9, 0.2
 """Share of a stretch from which on one frame covers it, and from which on a frame is a place of its own."""
@@ -381,9 +384,28 @@ def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Se
     own = [at for at, frame in enumerate(around) if _FRAME.search(frame) and not is_library(frame)]
     if not own:
         return "", name
-    called = next(filter(IMPORTS.match, around), next(iter(around[own[-1] + 1 :]), name))
+    called = next(iter(around[own[-1] + 1 :]), name)
+    importing = next(filter(IMPORTS.match, around), "")
+    if importing and _imports_mostly(frames, stretch, texts):
+        return around[own[-1]], importing
     tells_more = _STANDARD.match(called) and (BLOCKS.search(called) or not BLOCKS.search(name))
     return around[own[-1]], called if tells_more else name
+
+
+def _imports_mostly(frames: NestedRanges, stretch: tuple[int, int], texts: Sequence[str]) -> bool:
+    """Tell whether imports of modules take at least half of ``stretch``, begin and end in ns.
+
+    An import that is around more than a stretch without operators is that of the whole program. ``texts`` are the names
+    of ``frames`` by number.
+    """
+    begin, end = stretch
+    around, importing, reach = (end - begin) // _END, 0, begin
+    for index in overlapping(frames, begin, end):
+        first, last = frames.begin[index], frames.end[index]
+        if IMPORTS.match(texts[frames.name[index]]) and begin - around <= first and last <= end + around:
+            importing += max(min(last, end) - max(first, reach), 0)
+            reach = max(reach, last)
+    return 2 * importing >= end - begin
 
 
 def is_library(frame: str) -> bool:
