@@ -8,7 +8,7 @@ import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
@@ -832,10 +832,9 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     places, parts = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
-    (first, saving), *further = places
-    all_idle = sum(step.idle_ns for step in steps)
-    share = percent(all_idle / (sum(step.ns for step in steps) or 1), 0)
-    evidence = _idle_evidence(profile, first, saving, share)
+    (first, _), *further = places
+    idle_times = _idle_times(steps, [place for place, _ in places], in_frames=bool(parts))
+    evidence: str = _idle_evidence(profile, first, idle_times)
     advice = advice_on(first)
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
@@ -848,7 +847,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         )
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
-    if spread and 2 * saving >= idle:
+    if spread and 2 * places[0][1] >= idle:
         equal = Text(
             "At this place, the time without operators is nearly the same in half of the steps: it differs by at most"
             " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
@@ -859,16 +858,17 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
             "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because the time without"
             " operators is nearly the same in many steps"
         )
-    of_first = [
-        sum(step.frames.get(first.inside, {}).values()) if parts else step.places.get(first, 0) for step in steps
-    ]
-    headline, saving = _idle_headline(places, idle, _Idle(share, all_idle, of_first), is_timer=bool(spread))
-    if trend(of_first) and 2 * saving >= idle:
+    headline, shown = _idle_headline(places, idle, idle_times, is_timer=bool(spread))
+    saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
+    if trend(idle_times.of_places[first]) and 2 * typical >= idle:
         advice = joined(SEMICOLON, (GROWS, advice))
     if further:
-        others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
+        others = Text(
+            "Other places where no operator runs: {places}.",
+            _places_with_times((place, idle_times.per_step(place)) for place, _ in further[: _NAMED - 1]),
+        )
         evidence = sentences(evidence, others)
-    severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
+    severity = "warning" if 2 * idle >= whole and 2 * typical >= idle else "note"
     if severity == "warning" and places[0][1] < _INNER * idle:
         evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
     culprit = first.inside if 2 * places[0][1] >= idle and not _communicates(first) else ""
@@ -883,28 +883,28 @@ def _is_only_range(name: str) -> bool:
     return bool(name) and not is_torch and not _FUNCTION.search(name)
 
 
-def _idle_evidence(profile: model.RankProfile, place: model.HostPlace, place_ns: int, share: str) -> Text:
-    """Return the sentences on the ``share`` of the time without operators, and the place with most of it.
-
-    ``place_ns`` is its time in ns in the median step.
-    """
+def _idle_evidence(profile: model.RankProfile, place: model.HostPlace, idle: _IdleTimes) -> Text:
+    """Return the sentences on the time without operators, and the ``place`` with most of it in a typical step."""
     steps = profile.host_steps
-    whole, idle = (
-        sum(values) / len(steps) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True)
-    )
     values = {
-        "step_time": in_ms(whole), "time": in_ms(idle), "share": share, "place": place_words(place),
-        "longest": in_ms(place_ns),
+        "step_time": in_ms(sum(step.ns for step in steps) / len(steps)), "time": in_ms(idle.ns / len(steps)),
+        "share": idle.share, "place": place_words(place), "longest": in_ms(idle.per_step(place)),
     }  # fmt: skip
     if is_whole_trace(profile):
         return Text(
-            "In the {step_time} of the trace, no operator ran on the host for {time} ({share}). The place with most of"
-            " this: {place}, {longest} in total.",
+            "In the {step_time} of the trace, no operator ran on the host for {time} ({share}). The main place:"
+            " {place}, {longest}.",
+            **values,
+        )
+    if idle.is_exception(place):
+        return Text(
+            "On average, a step takes {step_time}, and no operator ran on the host for {time} of it ({share}). The main"
+            " place: {place}, {longest} in a typical step.",
             **values,
         )
     return Text(
-        "On average, a step takes {step_time}, and no operator ran on the host for {time} of it ({share}). The place"
-        " with most of this: {place}, {longest} in a typical step.",
+        "On average, a step takes {step_time}, and no operator ran on the host for {time} of it ({share}). The main"
+        " place: {place}, {longest} on average.",
         **values,
     )
 
@@ -915,58 +915,78 @@ def is_whole_trace(profile: model.RankProfile) -> bool:
     return not profile.marks and not unit and len(profile.units) == 1
 
 
-class _Idle(NamedTuple):
-    """The time without operators: its ``share`` of the time in words, its ns in all steps, and of these by step.
-
-    The last are the ns at the longest place.
-    """
+class _IdleTimes(NamedTuple):
+    """The time without operators: its ``share`` of the time in words, its ns in all steps, and by place and step."""
 
     share: str
     ns: int
-    of_first: Sequence[int]
+    of_places: Mapping[model.HostPlace, Sequence[int]]
+
+    def is_exception(self, place: model.HostPlace) -> bool:
+        """Tell whether a single step of several has over half of the time at a place."""
+        times = self.of_places[place]
+        return len(times) > 1 and 2 * max(times) > sum(times)
+
+    def per_step(self, place: model.HostPlace) -> int:
+        """Return the mean ns at a place per step; the lower median if a single step has over half of the time."""
+        times = self.of_places[place]
+        return _median(times) if self.is_exception(place) else sum(times) // len(times)
+
+
+def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlace], *, in_frames: bool) -> _IdleTimes:
+    """Return the time without operators of all steps, and that at the ``places``, or ``in_frames`` of these names."""
+    idle = sum(step.idle_ns for step in steps)
+    share = percent(idle / (sum(step.ns for step in steps) or 1), 0)
+    times = {
+        place: [
+            sum(step.frames.get(place.inside, {}).values()) if in_frames else step.places.get(place, 0)
+            for step in steps
+        ]
+        for place in places
+    }
+    return _IdleTimes(share, idle, times)
 
 
 class _IdleHeadline(NamedTuple):
-    """A headline on the places without operators that it names, and their ns per step."""
+    """A headline on the places without operators that it names, and their ns in a typical step."""
 
     text: str
-    saving: int
+    places: Sequence[tuple[model.HostPlace, int]]
 
 
 def _idle_headline(
-    places: Sequence[tuple[model.HostPlace, int]], typical_idle: float, idle: _Idle, *, is_timer: bool
+    places: Sequence[tuple[model.HostPlace, int]], typical_idle: float, idle: _IdleTimes, *, is_timer: bool
 ) -> _IdleHeadline:
     """Return the headline on the time without operators, ``typical_idle`` ns in the median step, mostly at ``places``.
 
     The longest place comes first. With ``is_timer``, it takes nearly the same time in many steps.
     """
-    first, saving = places[0]
-    has_half = 2 * saving >= typical_idle
+    first, longest = places[0]
+    has_half = 2 * longest >= typical_idle
     if has_half and is_timer:
-        return _IdleHeadline(
-            Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving)), saving
-        )
+        waits = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(longest))
+        return _IdleHeadline(waits, places[:1])
     large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * typical_idle]
     if has_half and len(large) == 1:
-        return _IdleHeadline(_mostly_at(first, idle), saving)
-    headline_places = large if has_half else places[:_NAMED]
-    saving = sum(ns for _, ns in headline_places)
+        return _IdleHeadline(_mostly_at(first, idle), large)
+    shown = large if has_half else places[:_NAMED]
     headline = Text(
         "No device data; for {share} of the time, the host runs no operator: {places}",
         share=idle.share,
-        places=_places_with_times(headline_places),
+        places=_places_with_times((place, idle.per_step(place)) for place, _ in shown),
     )
     if has_half and not any(_names_cause(place) for place, _ in large):
         headline = Text("{headline}; what ran in this time was not recorded", headline)
-    return _IdleHeadline(headline, saving)
+    return _IdleHeadline(headline, shown)
 
 
-def _mostly_at(place: model.HostPlace, idle: _Idle) -> str:
+def _mostly_at(place: model.HostPlace, idle: _IdleTimes) -> str:
     """Return the headline on the time without operators, mostly at one place, with the trend of that.
 
     If the place has far from all of this time, the headline has its share of it, too.
     """
-    place_ns = sum(idle.of_first)
+    times = idle.of_places[place]
+    place_ns = sum(times)
     headline: str = Text(
         "No device data; for {share} of the time, the host runs no operator, mostly {place}",
         share=idle.share,
@@ -980,7 +1000,7 @@ def _mostly_at(place: model.HostPlace, idle: _Idle) -> str:
             place=place_words(place),
         )
     if _names_cause(place):
-        return _with_trend(headline, idle.of_first)
+        return _with_trend(headline, times)
     return Text("{headline}; what ran in this time was not recorded", headline)
 
 
@@ -1036,7 +1056,7 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
     return frame, ns, [(name, part_ns / len(steps)) for name, part_ns in parts.most_common(_NAMED)]
 
 
-def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
+def _places_with_times(places: Iterable[tuple[model.HostPlace, int]]) -> str:
     """Return places with their ns in words."""
     return joined(COMMA, (Text("{place} {time}", place=place_words(place), time=in_ms(ns)) for place, ns in places))
 
@@ -1668,8 +1688,7 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
     sums = sum((Counter(step.places) for step in profile.host_steps), Counter[model.HostPlace]())
     for most, ns in sums.most_common(1):
         if 2 * ns > idle:
-            times = [step.places.get(most, 0) for step in profile.host_steps]
-            headline = _mostly_at(most, _Idle(share, idle, times))
+            headline = _mostly_at(most, _idle_times(profile.host_steps, [most], in_frames=False))
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

@@ -877,8 +877,8 @@ def test_a_place_without_operators_that_gets_longer_is_told_with_that() -> None:
 @pytest.mark.parametrize(
     ("marks", "count", "sentence"),
     [
-        ("ProfilerStep#", 4, "On average, a step takes 200.00 ms, and no operator ran on the host for 150.00 ms of it (75 %). The place with most of this: in built-in function sort, 100.00 ms in a typical step."),
-        ("", 1, "In the 100.00 ms of the trace, no operator ran on the host for 90.00 ms (90 %). The place with most of this: in built-in function sort, 80.00 ms in total."),
+        ("ProfilerStep#", 4, "On average, a step takes 200.00 ms, and no operator ran on the host for 150.00 ms of it (75 %). The main place: in built-in function sort, 110.00 ms on average."),
+        ("", 1, "In the 100.00 ms of the trace, no operator ran on the host for 90.00 ms (90 %). The main place: in built-in function sort, 80.00 ms."),
     ],
 )  # fmt: skip
 def test_shares_without_operators_are_of_one_whole(marks: str, count: int, sentence: str) -> None:
@@ -890,6 +890,23 @@ def test_shares_without_operators_are_of_one_whole(marks: str, count: int, sente
     assert f"for {sentence.partition('(')[2][:2]} % of the time" in first.title
     screen = " ".join(line.strip() for line in first_screen(analysis.reported([profile])))
     assert ("Saves at most 80.00 ms how" in screen.replace("  ", " ")) == (not marks)
+
+
+@pytest.mark.parametrize(
+    ("times", "sentence", "saving"),
+    [
+        ([80, 60, 90, 230], "The main place: in built-in function sort, 115.00 ms on average.", 115),
+        ([80, 60, 90, 231], "The main place: in built-in function sort, 80.00 ms in a typical step.", 80),
+    ],
+    ids=["half of it in one step", "more"],
+)
+def test_a_step_with_over_half_of_the_time_at_a_place_does_not_count(
+    times: list[int], sentence: str, saving: int
+) -> None:
+    made = rank([step(at, {"aten::mm": 10}, {SORT: ms}) for at, ms in enumerate(times)])
+    (idle,) = (found for found in host_only.diagnoses(made) if found.id == "host-idle")
+    assert sentence in idle.evidence
+    assert idle.saving_ns == saving * MS
 
 
 IMPORT = "<frozen importlib._bootstrap>(1165): _find_and_load"
