@@ -218,7 +218,8 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
-    steps = [step for step in profile.host_steps if step.number in {unit.number for unit in whole}]
+    numbers = {unit.number for unit in whole if profile.on_host}
+    steps = [step for step in profile.host_steps if step.number in numbers]
     change = host_only.trend_of_steps(steps) if steps else host_only.trend([time(unit) for unit in whole])
     limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
     late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > limit]

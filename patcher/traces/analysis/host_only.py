@@ -923,12 +923,12 @@ class _IdleTimes(NamedTuple):
     of_places: Mapping[model.HostPlace, Sequence[int]]
 
     def is_exception(self, place: model.HostPlace) -> bool:
-        """Tell whether a single step of several has over half of the time at a place."""
+        """Tell whether a single step of several has over two thirds of the time at a place."""
         times = self.of_places[place]
-        return len(times) > 1 and 2 * max(times) > sum(times)
+        return len(times) > 1 and 3 * max(times) > 2 * sum(times)
 
     def per_step(self, place: model.HostPlace) -> int:
-        """Return the mean ns at a place per step; the lower median if a single step has over half of the time."""
+        """Return the mean ns at a place per step; the lower median if a single step has most of the time."""
         times = self.of_places[place]
         return _median(times) if self.is_exception(place) else sum(times) // len(times)
 
@@ -1539,16 +1539,16 @@ def trend(times: Sequence[int], noise: float = NOTABLE) -> tuple[int, int] | Non
         return None
     third = len(times) // 3
     first, last = _median(times[:third]), _median(times[-third:])
-    if first == last:
+    if first == last or max(first, last) < _TREND * min(first, last):
         return None
-    pairs = [(before, after) for before, after in itertools.combinations(times, 2) if before != after]
-    in_order = sum((before < after) == (first < last) for before, after in pairs)
     middle = _median(times[third:-third])
     at_once = min(abs(middle - first), abs(last - middle)) < NOTABLE * abs(last - first)
     stands_out = max(times) - _median(times) > 2 * abs(last - first)
-    if at_once or stands_out or max(first, last) < _TREND * min(first, last) or in_order < (1 - noise) * len(pairs):
+    if at_once or stands_out:
         return None
-    return first, last
+    pairs = [(before, after) for before, after in itertools.combinations(times, 2) if before != after]
+    in_order = sum((before < after) == (first < last) for before, after in pairs)
+    return (first, last) if in_order >= (1 - noise) * len(pairs) else None
 
 
 def trend_of_steps(steps: Sequence[model.HostStep]) -> tuple[int, int] | None:
