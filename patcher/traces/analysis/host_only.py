@@ -967,9 +967,9 @@ def _idle_headline(
         waits = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(longest))
         return _IdleHeadline(waits, places[:1])
     large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * typical_idle]
-    if has_half and len(large) == 1:
+    if has_half and len(large) == 1 and 2 * sum(idle.of_places[first]) >= idle.ns:
         return _IdleHeadline(_mostly_at(first, idle), large)
-    shown = large if has_half else places[:_NAMED]
+    shown = large if has_half and len(large) > 1 else places[:_NAMED]
     headline = Text(
         "No device data; for {share} of the time, the host runs no operator: {places}",
         share=idle.share,

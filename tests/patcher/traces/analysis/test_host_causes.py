@@ -909,6 +909,19 @@ def test_a_step_with_over_two_thirds_of_the_time_at_a_place_does_not_count(
     assert idle.saving_ns == saving * MS
 
 
+@pytest.mark.parametrize(
+    ("last", "title"),
+    [(224, "; 50 % of this is in built-in function sort"), (225, ": in built-in function sort 60.00 ms")],
+)
+def test_a_place_with_less_than_half_of_all_idle_time_is_not_most_of_it(last: int, title: str) -> None:
+    """It has half of this time in a typical step. In the last step, the host is idle at another place."""
+    made = [
+        *(step(at, {"aten::mm": 10}, {SORT: 60, RANDOM: 11, UNKNOWN: 14}) for at in range(5)),
+        step(5, {"aten::mm": 10}, {SORT: 60, RANDOM: 11, HostPlace("rollout"): last}),
+    ]
+    assert f"the host runs no operator{title}" in headline(rank(made)).title
+
+
 IMPORT = "<frozen importlib._bootstrap>(1165): _find_and_load"
 INNER: list[tuple[list[str], HostPlace]] = [
     (["loop.py(7): reward", "unknown"], HostPlace("loop.py(7): reward")),
