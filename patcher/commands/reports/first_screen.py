@@ -8,6 +8,7 @@ from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model
 from patcher.traces.analysis.host_bound import slow_launchers
+from patcher.traces.analysis.host_only import is_whole_trace
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
@@ -114,7 +115,7 @@ def _places_and_advice(
     named = late or at_one_place or slow_step or (computing and (kernel or warning))
     in_one_step = leading is not None and leading.step is not None
     idle = "" if named else _largest_idle_time_line(focus, of_all_steps=in_one_step)
-    yield from ("" if computing else kernel, late, idle, _to_do_line(leading), warning)
+    yield from ("" if computing else kernel, late, idle, _to_do_line(leading, focus), warning)
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:
@@ -468,10 +469,15 @@ def _slow_steps_words(slow: model.SlowSteps) -> str:
     return Text("{title}: {cause}", title=steps, cause=slow.cause) if slow.cause else steps
 
 
-def _to_do_line(leading: model.Diagnosis | None) -> str:
-    """Return a line with the advice of the leading finding and the most that it can save; "" without advice."""
+def _to_do_line(leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
+    """Return a line with the advice of the leading finding and the most that it can save; "" without advice.
+
+    The saving is per step unless nothing marks the steps of ``focus``, and the whole trace counts as one.
+    """
     if leading is None or not leading.advice:
         return ""
+    if leading.saving_ns and leading.step is None and is_whole_trace(focus):
+        return Text("to do: {advice}. Saves at most {saving}", advice=leading.advice, saving=in_ms(leading.saving_ns))
     if leading.saving_ns and leading.step is None:
         return Text(
             "to do: {advice}. Saves at most {saving} per step", advice=leading.advice, saving=in_ms(leading.saving_ns)

@@ -35,6 +35,10 @@ _OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
 
 _EXACT = Text("upper bound of the saving: the measured time by which slow steps exceed the median step")
 
+_BEYOND_FASTEST_THIRD = Text(
+    "upper bound of the saving: the measured time by which steps exceed the median of the fastest third of them"
+)
+
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
     """Return the report on the ranks of one run: findings and a verdict.
@@ -214,29 +218,34 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
     whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
-    change = host_only.trend([time(unit) for unit in whole])
+    numbers = {unit.number for unit in whole if profile.on_host}
+    steps = [step for step in profile.host_steps if step.number in numbers]
+    change = host_only.trend_of_steps(steps) if steps else host_only.trend([time(unit) for unit in whole])
     limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
     late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > limit]
     lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
     similar = [number for number, excess in late if host_only.SIMILAR * excess >= most]
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
-    slow_steps = None
+    advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
+    slow_steps, certainty, saving = None, _EXACT, lost // len(profile.units)
     if change:
-        headline, advice = _with_cause(_trend_headline(*change), cause), host_only.GROWS
+        if calls := host_only.calls_with_trend(steps):
+            cause, better = calls, ""
+        headline, better = _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(better)
+        if steps:
+            least = min(change)
+            saving = sum(max(step.ns - least, 0) for step in steps) // len(steps)
+            certainty = _BEYOND_FASTEST_THIRD
     else:
         headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
-        advice = Text(
-            "check what is special about this step: its requests, a copy, garbage collection, another process"
-        )
         slow_steps = _slow_steps(profile, similar, slowest, usual, most, cause)
     evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
-    saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     severity = _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual)
     if slow_steps and 2 * len(similar) >= len(units) and host_only.causes_differ(profile, similar, usual.number, cause):
         severity = "note"  # half of the steps, each for a reason of its own: none of them is an exception
     return model.Diagnosis(
-        "outlier", severity, evidence, saving, _EXACT, better or advice, profile.source,
+        "outlier", severity, evidence, saving, certainty, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
 

@@ -8,15 +8,15 @@ import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
-from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, SMALL_NS, is_library
-from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES
+from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, IMPORTS, SMALL_NS, is_library
+from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES, GEMM
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
 from patcher.traces.work import inputs_of
@@ -24,8 +24,8 @@ from patcher.traces.work import inputs_of
 RECOMPILES = Text(
     "set TORCH_LOGS=recompiles to see why torch.compile compiles again, for example because a shape changes"
 )
-_STACKS = "rlpatch apply … --contents npu,cpu,stack"
-_SHAPES = "rlpatch apply … --contents npu,cpu,shapes"
+_STACKS = "rlpatch apply … --contents cpu,stack"
+_SHAPES = "rlpatch apply … --contents cpu,shapes"
 _NAMED = 3  # operators or places that a sentence names
 _FREQUENT = 2  # operators that a headline names
 _LARGER = 1.3  # times as many elements of inputs, from which on their size may be the cause
@@ -42,6 +42,9 @@ _PAIRS = re.compile(r"send|recv")
 
 _TREND_STEPS, _TREND = 5, 1.5
 """Steps from which on they can have a trend, and how many times as long the longer third of them takes at least."""
+
+_NOISY = 0.25
+"""Share of the pairs of steps that may be out of order if the work has a trend, too: 10 % if only the times have."""
 
 SIMILAR = 4
 """Part of the largest excess of a step from which on another one counts as slow, too."""
@@ -91,10 +94,11 @@ _CALLS_OPERATORS = re.compile(r"torch/(?:_ops|_tensor|functional|autograd|optim|
 _LINEAR = "aten::linear"
 """Operator whose second input is a weight of the model."""
 
-_MORE_WORK = Text(
+MORE_WORK = Text(
     "this step does more work than the median step, for example validation, or another model: check whether the"
     " additional work is needed, and how often"
 )
+"""Advice on a step that does more work than others, without a trend."""
 
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
@@ -182,15 +186,28 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     if 2 * len(of_slow) <= count:
         return None
     evidence: str = Text(
-        "In a typical step, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank}"
-        " waits least because it arrives last.",
+        "In a typical step, {rank} runs no operator during collectives for only {least}, a typical other rank for"
+        " {usual}. {rank} waits least because it arrives last.",
         rank=name, least=in_ms(least), usual=in_ms(usual),
     )  # fmt: skip
     advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
     if (own := _diagnose_idle_host(slow)) is not None and own.severity == "warning":
         evidence, advice = sentences(evidence, own.evidence), own.advice
     headline = Text("Ranks wait for {rank}", name)
-    if cause := _longer_on_last_rank(of_slow):
+    disturbed = _is_disturbed(of_slow)
+    if disturbed and not (own and own.severity == "warning"):
+        advice = Text(
+            "check whether {rank} gets its CPU cores: other processes, its own threads (OMP_NUM_THREADS, threads of"
+            " Python), binding to cores; if it does, check its inputs",
+            rank=name,
+        )
+    if disturbed:
+        headline = Text(
+            "Ranks wait for {rank}: it runs the same operators as the others, but takes longer, at another place in"
+            " each step",
+            rank=name,
+        )
+    elif cause := _longer_on_last_rank(of_slow):
         headline = Text("Ranks wait for {rank}, mostly while its host is in {call}", rank=name, call=host_name(cause))
     elif 2 * (longer := _longer_in_operators(of_slow)) > sum(late.ns for late in of_slow):
         time = in_ms(longer / len(of_slow))
@@ -255,8 +272,8 @@ def _diagnose_late_step(
     name, least = slow.name or slow.source, _communicating(worst.step)
     values = {"number": worst.step.number, "rank": name}
     evidence = Text(
-        "In step {number}, {rank} spends only {least} in collectives; a typical other rank spends {usual}. {rank} waits"
-        " least because it arrives last.",
+        "In step {number}, {rank} runs no operator during collectives for only {least}, a typical other rank for"
+        " {usual}. {rank} waits least because it arrives last.",
         least=in_ms(least), usual=in_ms(least + worst.ns), **values,
     )  # fmt: skip
     headline: str = Text("In step {number}, the other ranks wait {time} for {rank}", time=in_ms(worst.ns), **values)
@@ -279,7 +296,7 @@ def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagno
         return None
     times = Counter(late.source for late in late_steps)
     evidence = Text(
-        "In {late} of {count} steps, one rank spends far less time in collectives than a typical other one, because it"
+        "In {late} of {count} steps, one rank waits far less during collectives than a typical other one, because it"
         " arrives last. In these steps, {ranks} different ranks arrive last.",
         late=len(late_steps), count=count, ranks=len(times),
     )  # fmt: skip
@@ -313,6 +330,29 @@ def _longer_on_last_rank(late_steps: Sequence[_LateStep]) -> str:
         if causes := [(ns, name) for name, ns in longer.items() if 2 * ns > waiting]:
             return min(causes)[1]
     return ""
+
+
+def _is_disturbed(late_steps: Sequence[_LateStep]) -> bool:
+    """Tell whether the last rank does the same as the others, and is longer at other operators or pauses in each step.
+
+    No range, function, operator or pause may take it longest in over half of the steps, of which it needs three.
+    Larger inputs, or code of its own, would be at the same place. Other processes on its CPU cores would not.
+    """
+    if len(late_steps) < _FEW:
+        return False
+    longest = Counter[str]()
+    for late in late_steps:
+        if any((late.step.calls, late.step.inputs) != (other.calls, other.inputs) for other in late.others):
+            return False
+        times, *others = ({**step.operators, **_times_without_operators(step)} for step in (late.step, *late.others))
+        longer = {name: ns - _median([other.get(name, 0) for other in others]) for name, ns in times.items()}
+        longest[max(longer, key=longer.__getitem__, default="")] += 1
+    return 2 * max(longest.values()) <= len(late_steps)
+
+
+def _times_without_operators(step: model.HostStep) -> dict[str, int]:
+    """Return the ns of a step at each place without an operator, by its words, without collectives."""
+    return {place_words(place): ns for place, ns in step.places.items() if not _communicates(place)}
 
 
 def _longer_in_operators(late_steps: Sequence[_LateStep]) -> int:
@@ -416,7 +456,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     whole = slow.ns - typical.ns
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
-        took = Text("torch.compile takes {time} of the slow step's additional time.", in_ms(compiling))
+        took = Text("torch.compile takes {time} of this step's additional time.", in_ms(compiling))
         return HostExcess(took, Text("torch.compile compiles during this step"), RECOMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
@@ -451,7 +491,7 @@ def _largest_parts(longer: Counter[str], whole: int) -> str:
         for name, ns in longer.most_common(_NAMED)
         if ns >= NOTABLE * whole
     ]
-    return Text("Largest parts of the slow step's additional time: {names}.", joined(COMMA, named)) if named else ""
+    return Text("Largest parts of this step's additional time: {names}.", joined(COMMA, named)) if named else ""
 
 
 def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> bool:
@@ -497,10 +537,10 @@ def _excess_by_calls(
     no range did.
     """
     whole, calls, usual_calls = slow.ns - typical.ns, sum(slow.calls.values()), sum(typical.calls.values())
-    counts = Text("The slow step ran {count:,} operators, the median step {median:,}.", count=calls, median=usual_calls)
+    counts = Text("This step ran {count:,} operators, the median step {median:,}.", count=calls, median=usual_calls)
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
-        advice = _MORE_WORK
+        advice = MORE_WORK
     if within := _excess_in_range(slow, typical):
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
     (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
@@ -522,7 +562,7 @@ def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExces
         return None
     ns, name = min(telling)
     evidence = Text(
-        "{time} of the slow step's additional time is spent in the range {name}.", time=in_ms(ns), name=host_name(name)
+        "{time} of this step's additional time is spent in the range {name}.", time=in_ms(ns), name=host_name(name)
     )
     return HostExcess(evidence, Text("most of the additional time is spent in {place}", host_name(name)))
 
@@ -696,7 +736,7 @@ def _excess_by_larger_inputs(
     layers, whatever the batch.
     """
     if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
-        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), _MORE_WORK)
+        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), MORE_WORK)
     within = _excess_in_range(slow, typical)
     cause: str = Text("larger inputs than in the median step")
     if within:
@@ -738,6 +778,8 @@ def place_words(place: model.HostPlace) -> str:
         )
         return within if place.around else during
     inside = Text("Python's garbage collection") if place.inside in _COLLECTORS else host_name(place.inside)
+    if IMPORTS.match(place.inside):
+        inside = Text("an import of Python modules")
     if _waits_for_gil(place):
         return Text(
             "in {inside}, which has not returned although the operator that it called has ended: another Python thread"
@@ -779,24 +821,20 @@ def _names_cause(place: model.HostPlace) -> bool:
 def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose the places at which no operator runs for at least 10 % of a typical step; None without any.
 
-    A place counts with its median time over the steps. The longest place is the cause if it has half of the time
-    without operators, and no other has a fifth of it; else up to three are. The diagnosis is a warning if they take
-    half of the time without operators, and that is half of the step; else a note. If the longest place takes half of
-    that time, and nearly the same time in half of the steps, the diagnosis calls it a wait for a fixed time. The saving
-    in ns is per step.
+    A place counts with its median time over the steps; shares are those of the time of all steps. The longest place is
+    the cause if it has half of the time without operators, and no other has a fifth of it; else up to three are. The
+    diagnosis is a warning if they take half of the time without operators, and that is half of the step; else a note.
+    If the longest place takes half of that time, and nearly the same time in half of the steps, the diagnosis calls it
+    a wait for a fixed time. The saving in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (_median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
     places, parts = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
-    (first, saving), *further = places
-    share = percent(idle / (whole or 1), 0)
-    evidence: str = Text(
-        "In a typical step of {step_time}, no operator ran on the host for {time} ({share}). The longest such gap:"
-        " {place}, {longest}.",
-        step_time=in_ms(whole), time=in_ms(idle), share=share, place=place_words(first), longest=in_ms(saving),
-    )  # fmt: skip
+    (first, _), *further = places
+    idle_times = _idle_times(steps, [place for place, _ in places], in_frames=bool(parts))
+    evidence: str = _idle_evidence(profile, first, idle_times)
     advice = advice_on(first)
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
@@ -809,7 +847,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         )
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
-    if spread and 2 * saving >= idle:
+    if spread and 2 * places[0][1] >= idle:
         equal = Text(
             "At this place, the time without operators is nearly the same in half of the steps: it differs by at most"
             " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
@@ -820,11 +858,17 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
             "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because the time without"
             " operators is nearly the same in many steps"
         )
-    headline, saving = _idle_headline(places, idle, share, is_timer=bool(spread))
+    headline, shown = _idle_headline(places, idle, idle_times, is_timer=bool(spread))
+    saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
+    if trend(idle_times.of_places[first]) and 2 * typical >= idle:
+        advice = joined(SEMICOLON, (GROWS, advice))
     if further:
-        others = Text("Other places where no operator runs: {places}.", _places_with_times(further[: _NAMED - 1]))
+        others = Text(
+            "Other places where no operator runs: {places}.",
+            _places_with_times((place, idle_times.per_step(place)) for place, _ in further[: _NAMED - 1]),
+        )
         evidence = sentences(evidence, others)
-    severity = "warning" if 2 * idle >= whole and 2 * saving >= idle else "note"
+    severity = "warning" if 2 * idle >= whole and 2 * typical >= idle else "note"
     if severity == "warning" and places[0][1] < _INNER * idle:
         evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
     culprit = first.inside if 2 * places[0][1] >= idle and not _communicates(first) else ""
@@ -839,60 +883,124 @@ def _is_only_range(name: str) -> bool:
     return bool(name) and not is_torch and not _FUNCTION.search(name)
 
 
+def _idle_evidence(profile: model.RankProfile, place: model.HostPlace, idle: _IdleTimes) -> Text:
+    """Return the sentences on the time without operators, and the ``place`` with most of it in a typical step."""
+    steps = profile.host_steps
+    values = {
+        "step_time": in_ms(sum(step.ns for step in steps) / len(steps)), "time": in_ms(idle.ns / len(steps)),
+        "share": idle.share, "place": place_words(place), "longest": in_ms(idle.per_step(place)),
+    }  # fmt: skip
+    if is_whole_trace(profile):
+        return Text(
+            "In the {step_time} of the trace, no operator ran on the host for {time} ({share}). The main place:"
+            " {place}, {longest}.",
+            **values,
+        )
+    if idle.is_exception(place):
+        return Text(
+            "On average, a step takes {step_time}, and no operator ran on the host for {time} of it ({share}). The main"
+            " place: {place}, {longest} in a typical step.",
+            **values,
+        )
+    return Text(
+        "On average, a step takes {step_time}, and no operator ran on the host for {time} of it ({share}). The main"
+        " place: {place}, {longest} on average.",
+        **values,
+    )
+
+
+def is_whole_trace(profile: model.RankProfile) -> bool:
+    """Tell whether nothing marks steps, and the whole trace counts as one."""
+    unit = profile.metadata.unit if profile.metadata else ""
+    return not profile.marks and not unit and len(profile.units) == 1
+
+
+class _IdleTimes(NamedTuple):
+    """The time without operators: its ``share`` of the time in words, its ns in all steps, and by place and step."""
+
+    share: str
+    ns: int
+    of_places: Mapping[model.HostPlace, Sequence[int]]
+
+    def is_exception(self, place: model.HostPlace) -> bool:
+        """Tell whether a single step of several has over two thirds of the time at a place."""
+        times = self.of_places[place]
+        return len(times) > 1 and 3 * max(times) > 2 * sum(times)
+
+    def per_step(self, place: model.HostPlace) -> int:
+        """Return the mean ns at a place per step; the lower median if a single step has most of the time."""
+        times = self.of_places[place]
+        return _median(times) if self.is_exception(place) else sum(times) // len(times)
+
+
+def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlace], *, in_frames: bool) -> _IdleTimes:
+    """Return the time without operators of all steps, and that at the ``places``, or ``in_frames`` of these names."""
+    idle = sum(step.idle_ns for step in steps)
+    share = percent(idle / (sum(step.ns for step in steps) or 1), 0)
+    times = {
+        place: [
+            sum(step.frames.get(place.inside, {}).values()) if in_frames else step.places.get(place, 0)
+            for step in steps
+        ]
+        for place in places
+    }
+    return _IdleTimes(share, idle, times)
+
+
 class _IdleHeadline(NamedTuple):
-    """A headline on the places without operators that it names, and their ns per step."""
+    """A headline on the places without operators that it names, and their ns in a typical step."""
 
     text: str
-    saving: int
+    places: Sequence[tuple[model.HostPlace, int]]
 
 
 def _idle_headline(
-    places: Sequence[tuple[model.HostPlace, int]], idle: float, share: str, *, is_timer: bool
+    places: Sequence[tuple[model.HostPlace, int]], typical_idle: float, idle: _IdleTimes, *, is_timer: bool
 ) -> _IdleHeadline:
-    """Return the headline on ``idle`` ns per step without operators, ``share`` of the time, mostly at ``places``.
+    """Return the headline on the time without operators, ``typical_idle`` ns in the median step, mostly at ``places``.
 
     The longest place comes first. With ``is_timer``, it takes nearly the same time in many steps.
     """
-    first, saving = places[0]
-    has_half = 2 * saving >= idle
+    first, longest = places[0]
+    has_half = 2 * longest >= typical_idle
     if has_half and is_timer:
-        return _IdleHeadline(
-            Text("No device data; the host probably waits a fixed {time} in each step", in_ms(saving)), saving
-        )
-    large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * idle]
-    if has_half and len(large) == 1:
-        return _IdleHeadline(_mostly_at(share, first, idle, saving), saving)
-    headline_places = large if has_half else places[:_NAMED]
-    saving = sum(ns for _, ns in headline_places)
+        waits = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(longest))
+        return _IdleHeadline(waits, places[:1])
+    large = [(place, ns) for place, ns in places[:_NAMED] if ns >= _LARGE_PLACE * typical_idle]
+    if has_half and len(large) == 1 and 2 * sum(idle.of_places[first]) >= idle.ns:
+        return _IdleHeadline(_mostly_at(first, idle), large)
+    shown = large if has_half and len(large) > 1 else places[:_NAMED]
     headline = Text(
         "No device data; for {share} of the time, the host runs no operator: {places}",
-        share=share,
-        places=_places_with_times(headline_places),
+        share=idle.share,
+        places=_places_with_times((place, idle.per_step(place)) for place, _ in shown),
     )
     if has_half and not any(_names_cause(place) for place, _ in large):
         headline = Text("{headline}; what ran in this time was not recorded", headline)
-    return _IdleHeadline(headline, saving)
+    return _IdleHeadline(headline, shown)
 
 
-def _mostly_at(share: str, place: model.HostPlace, idle: float, place_ns: int) -> str:
-    """Return the headline on ``share`` of the time without operators, mostly at one place.
+def _mostly_at(place: model.HostPlace, idle: _IdleTimes) -> str:
+    """Return the headline on the time without operators, mostly at one place, with the trend of that.
 
-    If the place has far from all of these ``idle`` ns, the headline has its share of the time, too.
+    If the place has far from all of this time, the headline has its share of it, too.
     """
-    headline = Text(
+    times = idle.of_places[place]
+    place_ns = sum(times)
+    headline: str = Text(
         "No device data; for {share} of the time, the host runs no operator, mostly {place}",
-        share=share,
+        share=idle.share,
         place=place_words(place),
     )
-    if place_ns < _INNER * idle:
+    if place_ns < _INNER * idle.ns:
         headline = Text(
             "No device data; for {share} of the time, the host runs no operator; {part} of this is {place}",
-            share=share,
-            part=percent(place_ns / (idle or 1), 0),
+            share=idle.share,
+            part=percent(place_ns / (idle.ns or 1), 0),
             place=place_words(place),
         )
     if _names_cause(place):
-        return headline
+        return _with_trend(headline, times)
     return Text("{headline}; what ran in this time was not recorded", headline)
 
 
@@ -948,7 +1056,7 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
     return frame, ns, [(name, part_ns / len(steps)) for name, part_ns in parts.most_common(_NAMED)]
 
 
-def _places_with_times(places: Sequence[tuple[model.HostPlace, int]]) -> str:
+def _places_with_times(places: Iterable[tuple[model.HostPlace, int]]) -> str:
     """Return places with their ns in words."""
     return joined(COMMA, (Text("{place} {time}", place=place_words(place), time=in_ms(ns)) for place, ns in places))
 
@@ -997,6 +1105,8 @@ def advice_on(place: model.HostPlace) -> str:
         return Text("find the other Python thread that holds the GIL, and move its work to another process")
     if place.inside in _COLLECTORS:
         return Text("call gc.freeze() after everything is loaded, or gc.collect() between the steps")
+    if IMPORTS.match(place.inside):
+        return Text("import the modules before the first step")
     if BLOCKS.search(place.inside):
         return Text(
             "the host waits in this call: find out which thread, process or machine it waits for, or let the host do"
@@ -1032,6 +1142,12 @@ def _diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | N
         " 0.1 ms take {time}. Most frequent: {operators}.",
         step_time=in_ms(whole), count=calls.total() / len(steps), time=in_ms(small), operators=most,
     )  # fmt: skip
+    if is_whole_trace(profile):
+        evidence = Text(
+            "The trace of {step_time} has {count:,} operators. In total, operators and pauses that are each shorter"
+            " than 0.1 ms take {time}. Most frequent: {operators}.",
+            step_time=in_ms(whole), count=calls.total(), time=in_ms(small), operators=most,
+        )  # fmt: skip
     advice: str = Text(
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
@@ -1166,25 +1282,22 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         " {longest}.",
         share=percent(ran / whole, 0), time=in_ms(ran / len(profile.units)), longest=longest,
     )  # fmt: skip
+    if is_whole_trace(profile):
+        evidence = Text(
+            "The trace has no device data. Operators ran on the host for {share} of the time, {time} in total. The"
+            " longest: {longest}.",
+            share=percent(ran / whole, 0), time=in_ms(ran), longest=longest,
+        )  # fmt: skip
     evidence = sentences(evidence, _outermost_operator(profile, whole), _longest_ranges(profile.host_steps, whole))
-    advice: str = Text(
-        "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
-        " larger operators, or another precision"
-    )
-    dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
-    if _COPIES.search(dominant):
-        advice = Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
-    if _PYTHON_BACKWARD.search(dominant):
-        advice = Text(
-            "look at the Python code that {operator} runs: a backward hook, or backward() of an autograd.Function",
-            host_name(dominant),
-        )
+    advice = _advice_on_operators(profile, whole)
     headline = _trend_headline(profile.host_steps)
-    if headline:
+    if headline and not calls_with_trend(profile.host_steps) and _range_with_trend(profile.host_steps, whole):
+        headline = ""
+    elif headline:
         usual = model.lower_median(profile.host_steps, operator.attrgetter("ns"))
         slowest = max(profile.host_steps, key=operator.attrgetter("ns"))
         more = excess(profile, slowest.number, usual.number)
-        evidence, advice = sentences(evidence, more.evidence), more.advice or GROWS
+        evidence, advice = sentences(evidence, more.evidence), advice_on_trend(more.advice)
     return model.Diagnosis(
         "host-operators",
         "note",
@@ -1194,6 +1307,45 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
         advice,
         profile.source,
         headline=headline or _steady_headline(profile, whole),
+    )
+
+
+def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
+    """Return what to do about steps that mostly run operators, by what has half of ``whole`` ns, the time of all steps.
+
+    It is on the operator, range or number of operators that `_steady_headline` names, too.
+    """
+    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
+    own, steps = sum(call.host_ns for call in calls) or 1, profile.host_steps
+    dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
+    if _COPIES.search(dominant):
+        return Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
+    if _PYTHON_BACKWARD.search(dominant):
+        return Text(
+            "look at the Python code that {operator} runs: a backward hook, or backward() of an autograd.Function",
+            host_name(dominant),
+        )
+    has_half = bool(calls) and 2 * calls[0].host_ns >= whole
+    _, inside = _range_with_half(steps, whole)
+    if inside and not has_half:
+        if trend(_times_in(steps, inside)):
+            return GROWS
+        return Text(
+            "look at {range} first: run it less often, or use fewer and larger operators in it; also check that the"
+            " process has no more threads (OMP_NUM_THREADS) than cores",
+            range=host_name(inside),
+        )
+    if has_half and "Backward" not in dominant and operator_family(dominant) not in (ELEMENTWISE, GEMM):
+        return Text(
+            "call {operator} less often, or on smaller inputs; also check that the process has no more threads"
+            " (OMP_NUM_THREADS) than cores",
+            operator=host_name(dominant),
+        )
+    if sum(call.calls for call in calls) >= _SCATTERED * len(steps) and not _dominant_label(profile, whole)[0]:
+        return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
+    return Text(
+        "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
+        " larger operators, or another precision"
     )
 
 
@@ -1207,7 +1359,7 @@ def _outermost_operator(profile: model.RankProfile, whole: int) -> str:
     for name, ns in outermost.most_common(1):
         if ns >= max(NOTABLE * whole, _ALIKE * own.get(name, 0)):
             return Text(
-                "{operator} and the operators that it calls take {share} of the time of all steps.",
+                "{operator} and the operators that it calls take {share} of the whole time.",
                 operator=host_name(name),
                 share=percent(ns / whole, 0),
             )
@@ -1224,7 +1376,7 @@ def _longest_ranges(steps: Sequence[model.HostStep], whole: int) -> str:
     if not longest:
         return ""
     shares = (Text("{name} ({share})", name=host_name(name), share=percent(ns / whole, 0)) for name, ns in longest)
-    return Text("Longest ranges, as shares of the time of all steps: {ranges}.", joined(COMMA, shares))
+    return Text("Longest ranges, as shares of the whole time: {ranges}.", joined(COMMA, shares))
 
 
 def _steady_headline(profile: model.RankProfile, whole: int) -> str:
@@ -1263,17 +1415,18 @@ def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter
     own = sum(call.host_ns for call in profile.operators)
     if count < _SCATTERED or longest >= _LARGE_OPERATOR * own:
         return ""
+    headline = Text("No device data; on the host, {count:,} operators per step take most of the time", count=count)
+    if is_whole_trace(profile):
+        headline = Text("No device data; on the host, {count:,} operators take most of the time", count=count)
     for name, ns in outermost.most_common(1):
         if ns >= _LARGE_OPERATOR * outermost.total():
             return Text(
-                "No device data; on the host, {count:,} operators per step take most of the time; the longest with"
-                " those that it calls: {operator} ({share})",
-                count=count, operator=host_name(name), share=percent(ns / whole, 0),
+                "{headline}; the longest with those that it calls: {operator} ({share})",
+                headline=headline, operator=host_name(name), share=percent(ns / whole, 0),
             )  # fmt: skip
     return Text(
-        "No device data; on the host, {count:,} operators per step take most of the time; no kind of operator has over"
-        " {share} of it",
-        count=count,
+        "{headline}; no kind of operator has over {share} of it",
+        headline=headline,
         share=percent(math.ceil(100 * longest / own) / 100, 0),
     )
 
@@ -1281,18 +1434,44 @@ def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter
 def _range_headline(steps: Sequence[model.HostStep], whole: int) -> str:
     """Return a headline on the innermost range or function that takes half of ``whole`` ns, the time of all steps.
 
-    It is "" without one. Those around nearly all of the time say nothing. If the times of the range have a trend, the
-    headline says so.
+    It is "" without one. If the times of the range have a trend, the headline says so.
+    """
+    ns, name = _range_with_half(steps, whole)
+    return _with_trend(_spent_in(host_name(name), ns, whole), _times_in(steps, name)) if name else ""
+
+
+def _range_with_trend(steps: Sequence[model.HostStep], whole: int) -> bool:
+    """Tell whether the headline on a range with half of ``whole`` ns, the time of all steps, says that it has a trend.
+
+    The range has to have at least half of the change of the steps, too.
+    """
+    _, name = _range_with_half(steps, whole)
+    change, of_steps = trend(_times_in(steps, name)), trend_of_steps(steps)
+    if change is None or of_steps is None:
+        return False
+    return 2 * abs(change[1] - change[0]) >= abs(of_steps[1] - of_steps[0])
+
+
+def _range_with_half(steps: Sequence[model.HostStep], whole: int) -> tuple[int, str]:
+    """Return the ns and name of the innermost range or function with half of ``whole`` ns; (0, "") without one.
+
+    Those around nearly all of the time say nothing.
     """
     times = sum((Counter(step.ranges) | Counter(step.functions) for step in steps), Counter[str]())
     half = [
         (ns, name) for name, ns in times.items() if whole <= 2 * ns < 2 * _NEARLY_WHOLE * whole and _is_function(name)
     ]
-    if not half:
-        return ""
-    ns, name = min(half)
-    headline = _spent_in(host_name(name), ns, whole)
-    change = trend([step.ranges.get(name, step.functions.get(name, 0)) for step in steps])
+    return min(half, default=(0, ""))
+
+
+def _times_in(steps: Sequence[model.HostStep], name: str) -> list[int]:
+    """Return for how many ns each step is in a range or function."""
+    return [step.ranges.get(name, step.functions.get(name, 0)) for step in steps]
+
+
+def _with_trend(headline: str, times: Sequence[int]) -> str:
+    """Return the headline on a part of the steps, with the trend of its ``times`` (ns by step) if they have one."""
+    change = trend(times)
     if change is None:
         return headline
     values = {"headline": headline, "first_time": in_ms(change[0]), "last_time": in_ms(change[1])}
@@ -1329,43 +1508,119 @@ def _trend_headline(steps: Sequence[model.HostStep]) -> str:
     If all steps run the same operators on the same inputs, as far as recorded, the change has to be twofold. Less can
     come from other processes on the machine.
     """
-    change = trend([step.ns for step in steps])
+    change = trend_of_steps(steps)
     same = all((step.calls, step.inputs) == (steps[0].calls, steps[0].inputs) for step in steps)
     if change is None or (same and max(change) < 2 * min(change)):
         return ""
     times = {"first_time": in_ms(change[0]), "last_time": in_ms(change[1])}
-    if change[0] > change[1]:
-        return Text(
-            "No device data; the step time keeps falling, from {first_time} in the first third to {last_time} in the"
-            " last third",
-            **times,
-        )
-    return Text(
+    headline: str = Text(
         "No device data; the step time keeps growing, from {first_time} in the first third to {last_time} in the"
         " last third",
         **times,
     )
+    if change[0] > change[1]:
+        headline = Text(
+            "No device data; the step time keeps falling, from {first_time} in the first third to {last_time} in the"
+            " last third",
+            **times,
+        )
+    calls = calls_with_trend(steps)
+    return Text("{title}: {cause}", title=headline, cause=calls) if calls else headline
 
 
-def trend(times: Sequence[int]) -> tuple[int, int] | None:
+def trend(times: Sequence[int], noise: float = NOTABLE) -> tuple[int, int] | None:
     """Return the median of the first and of the last third of ``times`` (ns by step) if they rise or fall throughout.
 
-    Both have to differ by a factor of at least 1.5, and nine of ten pairs of steps have to be in this order. At least a
-    tenth of the change has to lie on each side of the middle third. No step may exceed the median step by over twice
-    the change. None otherwise, and for under five steps.
+    Both have to differ by a factor of at least 1.5, and at most the share ``noise`` of pairs of steps may be out of
+    order. At least a tenth of the change has to lie on each side of the middle third. No step may exceed the median
+    step by over twice the change. None otherwise, and for under five steps.
     """
     if len(times) < _TREND_STEPS:
         return None
     third = len(times) // 3
     first, last = _median(times[:third]), _median(times[-third:])
-    pairs = [(before, after) for before, after in itertools.combinations(times, 2) if before != after]
-    in_order = sum((before < after) == (first < last) for before, after in pairs)
+    if first == last or max(first, last) < _TREND * min(first, last):
+        return None
     middle = _median(times[third:-third])
     at_once = min(abs(middle - first), abs(last - middle)) < NOTABLE * abs(last - first)
     stands_out = max(times) - _median(times) > 2 * abs(last - first)
-    if at_once or stands_out or max(first, last) < _TREND * min(first, last) or in_order < (1 - NOTABLE) * len(pairs):
+    if at_once or stands_out:
         return None
-    return first, last
+    pairs = [(before, after) for before, after in itertools.combinations(times, 2) if before != after]
+    in_order = sum((before < after) == (first < last) for before, after in pairs)
+    return (first, last) if in_order >= (1 - noise) * len(pairs) else None
+
+
+def trend_of_steps(steps: Sequence[model.HostStep]) -> tuple[int, int] | None:
+    """Return the trend of the steps' times. More of them may be out of order if the work has the same trend.
+
+    The work is the calls of operators, or the elements of their inputs. Those of them that have this trend take at
+    least half of the change. Other processes on the machine disturb the times, but not the work.
+    """
+    times = [step.ns for step in steps]
+    change = trend(times)
+    noisy = trend(times, _NOISY)
+    if change or noisy is None:
+        return change
+    first, last = noisy
+    work = (_calls_of, _elements_of)
+    explained = {
+        name: ns for work_of in work for name, ns in _operators_with_trend(steps, work_of, rises=first < last).items()
+    }
+    return noisy if 2 * sum(explained.values()) >= abs(last - first) else None
+
+
+def calls_with_trend(steps: Sequence[model.HostStep]) -> str:
+    """Return in words how the calls of an operator rise or fall from step to step as the times do; "" without one.
+
+    Of several, it is that whose time changes most. All of them together take at least half of the change.
+    """
+    change = trend_of_steps(steps)
+    if change is None:
+        return ""
+    changes = _operators_with_trend(steps, _calls_of, rises=change[0] < change[1])
+    if not changes or 2 * sum(changes.values()) < abs(change[1] - change[0]):
+        return ""
+    name = max(changes, key=changes.__getitem__)
+    first, last = steps[0], steps[-1]
+    return Text(
+        "{operator} runs {first_count:,} times in step {first}, but {last_count:,} times in step {last}",
+        operator=host_name(name), first_count=first.calls.get(name, 0), first=first.number,
+        last_count=last.calls.get(name, 0), last=last.number,
+    )  # fmt: skip
+
+
+def advice_on_trend(advice: str) -> str:
+    """Return what to do about steps with a trend; ``advice`` is that on the slowest of them, "" if unknown."""
+    return GROWS if advice in ("", MORE_WORK) else advice
+
+
+def _operators_with_trend(
+    steps: Sequence[model.HostStep], work_of: Callable[[model.HostStep, str], int], *, rises: bool
+) -> dict[str, int]:
+    """Return the operators whose work ``rises`` throughout, or else falls, by name, with the change of their time.
+
+    ``work_of`` returns the work of an operator in a step. The change in ns is that from the first to the last third of
+    the steps, or if the work falls, from the last to the first.
+    """
+    third, changes = len(steps) // 3, {}
+    for name in dict.fromkeys(name for step in steps for name in step.operators):
+        change = trend([work_of(step, name) for step in steps])
+        if change and (change[0] < change[1]) == rises:
+            times = [step.operators.get(name, 0) for step in steps]
+            longer = _median(times[-third:]) - _median(times[:third])
+            changes[name] = longer if rises else -longer
+    return changes
+
+
+def _calls_of(step: model.HostStep, name: str) -> int:
+    """Return how often an operator runs in a step, outside of other ones."""
+    return step.calls.get(name, 0)
+
+
+def _elements_of(step: model.HostStep, name: str) -> int:
+    """Return the number of elements of all inputs of an operator in a step, as far as recorded."""
+    return sum(count * _elements(shapes) for shapes, count in step.inputs.get(name, {}).items())
 
 
 def _dominant_operator(profile: model.RankProfile, whole: int) -> str:
@@ -1433,7 +1688,7 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
     sums = sum((Counter(step.places) for step in profile.host_steps), Counter[model.HostPlace]())
     for most, ns in sums.most_common(1):
         if 2 * ns > idle:
-            headline = _mostly_at(share, most, idle, ns)
+            headline = _mostly_at(most, _idle_times(profile.host_steps, [most], in_frames=False))
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

@@ -34,6 +34,9 @@ _RANGES = re.compile(
 )
 """Names of ranges that torch records as operators, and that are around some: no work by themselves."""
 
+_UNNAMED = re.compile(r"<?unknown>?", re.IGNORECASE)
+"""Name of a frame or range that the profiler could not name: what is around it, or in it, tells more."""
+
 _FRAME = re.compile(r"\(\d+\): ")
 """Part of the name of a frame: ``loader.py(12): next``."""
 
@@ -46,7 +49,9 @@ COLLECTION = "Python GC"
 _BUILT_IN = re.compile(r"built-in (?:function|method) (\w+)")
 """Begin of the name of a function in C or C++, with the name that an operator of torch may share."""
 
-_LIBRARY = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch|numpy)(?:\.py\(|/)|built-in ")
+_LIBRARY = re.compile(
+    rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch|numpy)(?:\.py\(|/)|built-in |<frozen "
+)
 """Begin of the name of a frame of a library."""
 
 BLOCKS = re.compile(
@@ -57,8 +62,11 @@ BLOCKS = re.compile(
 )
 """Built-in functions, and those of Python's library, in which a thread does nothing but wait."""
 
-_STANDARD = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))})(?:\.py\(|/)")
+_STANDARD = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))})(?:\.py\(|/)|<frozen ")
 """Begin of the name of a frame of Python's standard library."""
+
+IMPORTS = re.compile(r"<frozen importlib\._bootstrap>\(\d+\): _find_and_load$")
+"""Frame of Python in which it imports a module."""
 
 _WAITS = re.compile(r"wait|synchronize|run_backward")
 """Frames that only wait, for the work of a collective or for autograd, in which DistributedDataParallel waits."""
@@ -66,7 +74,10 @@ _WAITS = re.compile(r"wait|synchronize|run_backward")
 _NO_SHAPES = ("",)
 
 _END = 10
-"""Part of a stretch, its last, in which a collective still runs if the host only waits for it."""
+"""Part of a stretch, its last, in which a collective still runs if the host only waits for it.
+
+An import of a module may begin and end as far outside of a stretch.
+"""
 
 _NEARLY_ALL, _LARGE = 0.9, 0.2
 """Share of a stretch from which on one frame covers it, and from which on a frame is a place of its own."""
@@ -139,6 +150,8 @@ def _covering_ranges(
     columns += [(found.begin, found.end, found.name) for found in (trace.frames.get(main),) if found]
     for begins, ends, names in columns:
         for begin, end, name in zip(begins, ends, names, strict=True):
+            if _UNNAMED.fullmatch(texts[name]):
+                continue
             is_frame = _FRAME.search(texts[name]) is not None
             if not is_frame and (begins is not operators.begin or _RANGES.search(texts[name])):
                 ranges.add(begin, end, name)
@@ -351,7 +364,7 @@ def _place_of_gap(
     if (function := _BUILT_IN.match(name)) and neighbours[0] == f"aten::{function[1]}":
         return HostPlace(name, before=neighbours[0])
     caller, called = _caller(covering_ranges["frames"], stretch, name, texts)
-    if name == around_name or not around_name:
+    if name == around_name or not around_name or (caller and IMPORTS.match(called)):
         around_name = caller
     return HostPlace(called, around_name)
 
@@ -362,7 +375,8 @@ def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Se
     ``stretch`` is begin and end in ns, ``texts`` are the names by number. The first one is "" if there is none, or if
     ``name`` is such code itself: the frame or range that covers the stretch. The second one is ``name``, unless the
     program called the standard library, which led to ``name``: ``copy.deepcopy`` tells more than what it calls. But if
-    ``name`` only waits, and that function does not by its name, ``name`` tells more.
+    ``name`` only waits, and that function does not by its name, ``name`` tells more. The import of a module is named
+    before what the module does.
     """
     if not is_library(name):
         return "", name
@@ -371,8 +385,27 @@ def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Se
     if not own:
         return "", name
     called = next(iter(around[own[-1] + 1 :]), name)
+    importing = next(filter(IMPORTS.match, around), "")
+    if importing and _imports_mostly(frames, stretch, texts):
+        return around[own[-1]], importing
     tells_more = _STANDARD.match(called) and (BLOCKS.search(called) or not BLOCKS.search(name))
     return around[own[-1]], called if tells_more else name
+
+
+def _imports_mostly(frames: NestedRanges, stretch: tuple[int, int], texts: Sequence[str]) -> bool:
+    """Tell whether imports of modules take at least half of ``stretch``, begin and end in ns.
+
+    An import that is around more than a stretch without operators is that of the whole program. ``texts`` are the names
+    of ``frames`` by number.
+    """
+    begin, end = stretch
+    around, importing, reach = (end - begin) // _END, 0, begin
+    for index in overlapping(frames, begin, end):
+        first, last = frames.begin[index], frames.end[index]
+        if IMPORTS.match(texts[frames.name[index]]) and begin - around <= first and last <= end + around:
+            importing += max(min(last, end) - max(first, reach), 0)
+            reach = max(reach, last)
+    return 2 * importing >= end - begin
 
 
 def is_library(frame: str) -> bool:

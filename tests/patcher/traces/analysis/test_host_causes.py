@@ -183,7 +183,7 @@ def test_half_of_the_steps_are_no_exception_if_their_causes_differ(places: Mappi
 @pytest.mark.parametrize(
     ("places", "longer", "also"),
     [
-        ({SORT: 45}, {}, "also: In a typical step of "), ({SORT: 13}, {}, ""), ({}, {SORT: 155}, "also: steps 2, 5 take up to 155.00 ms longer"),
+        ({SORT: 45}, {}, "also: On average, a step takes "), ({SORT: 13}, {}, ""), ({}, {SORT: 155}, "also: steps 2, 5 take up to 155.00 ms longer"),
         ({}, {SORT: 40}, ""),
     ],
 )  # fmt: skip
@@ -823,3 +823,183 @@ def test_a_nanosecond_that_the_median_step_does_not_have_may_be_half_of_the_addi
     assert bool(host_only.excess(more, 0, 1).cause) == half
     assert bool(host_only.excess(rank([replace(slow, places={SORT: 1}), usual]), 0, 1).cause) == half
     assert bool(host_only._excess_in_range(replace(slow, ranges={"validate": 1}), usual)) == half
+
+
+BACKWARD = "AddmmBackward0"
+NOISY = [179, 351, 623, 932, 749, 712, 806, 1611, 1679]
+GROWTHS: dict[str, tuple[list[int], list[int], Mapping[str, Any], str]] = {
+    "calls": (NOISY, list(range(30, 127, 12)), {}, "keeps growing, from 371.00 ms in the first third to 1,631.00 ms in the last third: AddmmBackward0 runs 30 times in step 0, but 126 times in step 8"),
+    "fewer calls": (NOISY[::-1], list(range(126, 29, -12)), {}, "keeps falling, from 1,631.00 ms in the first third to 371.00 ms in the last third: AddmmBackward0 runs 126 times in step 0, but 30 times in step 8"),
+    "elements of inputs": (NOISY, [1] * 9, {"inputs": "[[{}, 8]]"}, "keeps growing, from 371.00 ms in the first third to 1,631.00 ms in the last third: larger inputs than in the median step"),
+    "nothing that is recorded": (NOISY, [1] * 9, {}, "2 of 9 steps take much longer"),
+    "fewer calls that take longer": (NOISY, list(range(126, 29, -12)), {}, "2 of 9 steps take much longer"),
+    "calls with less than half of a trend": ([100] * 9, list(range(30, 127, 12)), {"other": sorted(NOISY)}, "last third: most of the additional time is spent in aten::mm"),
+    "calls that take little of the change": ([100] * 9, list(range(30, 127, 12)), {"other": NOISY}, "2 of 9 steps take much longer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("times", "calls", "more", "title"), GROWTHS.values(), ids=GROWTHS)
+def test_steps_are_out_of_order_in_a_trend_if_their_work_has_it(
+    times: list[int], calls: list[int], more: Mapping[str, Any], title: str
+) -> None:
+    made = [
+        replace(
+            step(
+                at,
+                {BACKWARD: times[at], "aten::mm": more.get("other", [20] * 9)[at]},
+                {},
+                inputs={BACKWARD: [more["inputs"].format(100 + 90 * at)]} if "inputs" in more else {},
+            ),
+            calls={BACKWARD: calls[at], "aten::mm": 1},
+        )
+        for at in range(9)
+    ]
+    (slow,) = (found for found in analysis.reported([rank(made)]).findings if found.id == "outlier")
+    assert title in slow.title
+    assert (slow.advice == host_only.GROWS) == ("runs" in title or "third: most" in title)
+    if "keeps" in title:
+        assert slow.saving_ns == sum(max(ms - 351, 0) for ms in times) * MS // 9
+        assert "fastest third" in slow.certainty
+
+
+def test_a_place_without_operators_that_gets_longer_is_told_with_that() -> None:
+    times = [91, 152, 263, 348, 354, 481, 586, 650]
+    made = [step(at, {"aten::mm": 40}, {HostPlace("bonus"): ms}) for at, ms in enumerate(times)]
+    first = headline(rank(made))
+    assert first.title.endswith(
+        "mostly in bonus, which gets longer: from 91.00 ms in the first third to 586.00 ms in the last"
+    )
+    assert first.advice.startswith(host_only.GROWS)
+    unknown = [step(at, {"aten::mm": 40}, {UNKNOWN: ms}) for at, ms in enumerate(times)]
+    assert headline(rank(unknown)).title.endswith("what ran in this time was not recorded")
+
+
+@pytest.mark.parametrize(
+    ("marks", "count", "sentence"),
+    [
+        ("ProfilerStep#", 4, "On average, a step takes 200.00 ms, and no operator ran on the host for 150.00 ms of it (75 %). The main place: in built-in function sort, 110.00 ms on average."),
+        ("", 1, "In the 100.00 ms of the trace, no operator ran on the host for 90.00 ms (90 %). The main place: in built-in function sort, 80.00 ms."),
+    ],
+)  # fmt: skip
+def test_shares_without_operators_are_of_one_whole(marks: str, count: int, sentence: str) -> None:
+    """The median step of the four has another share than all of them together."""
+    lengths = [(10, 80, 10), (10, 100, 40), (150, 100, 40), (30, 160, 70)][:count]
+    made = [step(at, {"aten::mm": ran}, {SORT: ms, RANDOM: more}) for at, (ran, ms, more) in enumerate(lengths)]
+    first = headline(profile := replace(rank(made), marks=marks))
+    assert first.evidence.startswith(sentence)
+    assert f"for {sentence.partition('(')[2][:2]} % of the time" in first.title
+    screen = " ".join(line.strip() for line in first_screen(analysis.reported([profile])))
+    assert ("Saves at most 80.00 ms how" in screen.replace("  ", " ")) == (not marks)
+
+
+@pytest.mark.parametrize(
+    ("times", "sentence", "saving"),
+    [
+        ([80, 60, 88, 456], "The main place: in built-in function sort, 171.00 ms on average.", 171),
+        ([80, 60, 88, 457], "The main place: in built-in function sort, 80.00 ms in a typical step.", 80),
+    ],
+    ids=["two thirds of it in one step", "more"],
+)
+def test_a_step_with_over_two_thirds_of_the_time_at_a_place_does_not_count(
+    times: list[int], sentence: str, saving: int
+) -> None:
+    made = rank([step(at, {"aten::mm": 10}, {SORT: ms}) for at, ms in enumerate(times)])
+    (idle,) = (found for found in host_only.diagnoses(made) if found.id == "host-idle")
+    assert sentence in idle.evidence
+    assert idle.saving_ns == saving * MS
+
+
+@pytest.mark.parametrize(
+    ("last", "title"),
+    [(224, "; 50 % of this is in built-in function sort"), (225, ": in built-in function sort 60.00 ms")],
+)
+def test_a_place_with_less_than_half_of_all_idle_time_is_not_most_of_it(last: int, title: str) -> None:
+    """It has half of this time in a typical step. In the last step, the host is idle at another place."""
+    made = [
+        *(step(at, {"aten::mm": 10}, {SORT: 60, RANDOM: 11, UNKNOWN: 14}) for at in range(5)),
+        step(5, {"aten::mm": 10}, {SORT: 60, RANDOM: 11, HostPlace("rollout"): last}),
+    ]
+    assert f"the host runs no operator{title}" in headline(rank(made)).title
+
+
+IMPORT = "<frozen importlib._bootstrap>(1165): _find_and_load"
+INNER: list[tuple[list[str], HostPlace]] = [
+    (["loop.py(7): reward", "unknown"], HostPlace("loop.py(7): reward")),
+    (["unknown", "loop.py(7): reward"], HostPlace("loop.py(7): reward")),
+    (["unknown"], HostPlace("", "", "aten::mm", "aten::add_")),
+    (["loop.py(7): reward", IMPORT, "built-in function exec", "unknown"], HostPlace(IMPORT, "loop.py(7): reward")),
+]
+
+
+@pytest.mark.parametrize(("frames", "place"), INNER)
+def test_a_frame_without_a_name_says_nothing(frames: list[str], place: HostPlace) -> None:
+    operators = (Range("aten::mm", 0, MS), Range("aten::add_", 9 * MS, 10 * MS))
+    trace = timeline(Run((), (Range("ProfilerStep#1", 0, 10 * MS),), operators))
+    for depth, name in enumerate(frames):
+        trace.add_frame(name, MS + depth, 9 * MS - depth, 0)
+    (made,) = host_steps(trace, split(trace), [0], [host_thread(trace, 0)])
+    assert made.places == {place: 8 * MS}
+
+
+@pytest.mark.parametrize(("begin", "imports"), [(1.3, True), (1.2, False)])
+def test_an_import_around_operators_is_the_program_itself(begin: float, imports: bool) -> None:
+    """The host runs no operator for 7 ms; a tenth more may belong to the import."""
+    operators = (Range("aten::mm", 0, 2 * MS), Range("aten::add_", 9 * MS, 10 * MS))
+    trace = timeline(Run((), (Range("ProfilerStep#1", 0, 10 * MS),), operators))
+    names = (IMPORT, "loop.py(7): reward", "built-in function sort")
+    for name, first in zip(names, (begin, 2, 2.1), strict=True):
+        trace.add_frame(name, round(first * MS), 9 * MS, 0)
+    (made,) = host_steps(trace, split(trace), [0], [host_thread(trace, 0)])
+    assert [place.inside for place in made.places] == [IMPORT if imports else "built-in function sort"]
+
+
+@pytest.mark.parametrize(
+    ("longer", "more", "disturbed"),
+    [("abca", {}, True), ("abaa", {}, False), ("ab", {}, False), ("abca", {"aten::add": 1}, False)],
+    ids=["another one in each step", "mostly the same", "too few steps", "other work"],
+)
+def test_a_rank_is_disturbed_if_it_is_longer_at_another_operator_in_each_step(
+    longer: str, more: Mapping[str, int], disturbed: bool
+) -> None:
+    usual = {"a": 10, "b": 10, "c": 10}
+    ranks = [
+        rank([step(at, usual, {GLOO: 41}) for at in range(len(longer))]),
+        rank([step(at, {**usual, **more, name: 50 - len(more)}, {GLOO: 1}) for at, name in enumerate(longer)], 1),
+    ]
+    found = host_only.diagnose_straggler(ranks)
+    assert found is not None
+    assert ("another place in each step" in found.title) == found.advice.startswith("check whether rank 1") == disturbed
+    assert "rank 1 runs no operator during collectives for only 1.00 ms" in found.evidence
+
+
+def test_a_trace_without_marks_has_no_steps() -> None:
+    many = replace(step(0, {f"aten::f{at}": 5 for at in range(20)}, {}), small_ns=90 * MS)
+    profile = rank([many])
+    profile = replace(profile, operators=tuple(replace(each, calls=100) for each in profile.operators))
+    screen = " ".join(line.strip() for line in first_screen(analysis.reported([profile])))
+    assert "on the host, 2,000 operators take most of the time" in screen
+    assert "100.00 ms in total. The longest" in screen
+    assert "per step" not in screen
+    frequent = replace(many, calls={"aten::f0": 6000})
+    (small, _) = host_only.diagnoses(replace(profile, host_steps=(frequent,)))
+    assert small.evidence.startswith("The trace of 100.00 ms has 6,000 operators. In total, ")
+    assert not host_only.is_whole_trace(replace(profile, marks="ProfilerStep#"))
+
+
+ADVICE: dict[str, tuple[Mapping[str, int], Mapping[str, list[int]], int, str]] = {
+    "a phase": (MIXED, {"relabel": [50] * 6}, 1, "look at relabel first"),
+    "a phase that gets longer": (MIXED, {"relabel": [30, 35, 60, 65, 90, 95]}, 1, host_only.GROWS),
+    "an operator of sampling": ({"aten::sort": 60, "aten::mm": 40}, {}, 1, "call aten::sort less often"),
+    "a matmul": ({"aten::mm": 60, "aten::sort": 40}, {}, 1, "check that the process has no more threads"),
+    "many small operators": ({f"aten::f{at}": 5 for at in range(20)}, {}, 50, "use fewer and larger operators"),
+    "few of them": ({f"aten::f{at}": 5 for at in range(20)}, {}, 49, "check that the process has no more threads"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_the_advice_is_on_what_the_headline_names(name: str) -> None:
+    operators, ranges, calls, advice = ADVICE[name]
+    made = [step(at, operators, {}, ranges={key: ms[at] * MS for key, ms in ranges.items()}) for at in range(6)]
+    profile = rank(made)
+    profile = replace(profile, operators=tuple(replace(each, calls=6 * calls) for each in profile.operators))
+    assert headline(profile).advice.startswith(advice)
