@@ -229,7 +229,8 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
             "check what is special about this step: its requests, a copy, garbage collection, another process"
         )
         slow_steps = _slow_steps(profile, similar, slowest, usual, most, cause)
-    evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
+    delayed = None if profile.on_host else _delayed_step(profile, slowest, usual)
+    evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more, delayed)
     saving = lost // len(profile.units)
     part = _part_of_slow_step(profile, slowest, usual)
     severity = _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual)
@@ -355,17 +356,27 @@ def _decode_steps(units: Sequence[model.RecordedUnit]) -> list[model.RecordedUni
 
 
 def _slow_step_evidence(
-    profile: model.RankProfile, slowest: model.RecordedUnit, ns: int, usual_ns: int, more: str
-) -> Text:
+    profile: model.RankProfile, slowest: model.RecordedUnit, ns: int, usual_ns: int, more: str,
+    delayed: model.RecordedUnit | None,
+) -> Text:  # fmt: skip
     """Return the sentences on the step ``slowest``: it took ``ns``, so many times the median step, and ``more``.
 
-    A step that has the profiler's start-up cost in its time is said to have it.
+    A step that has the profiler's start-up cost in its time is said to have it. If the next step is ``delayed``, that
+    is the slow one: the device was in the step before until the first kernel of the delayed one.
     """
     values = {"number": slowest.number, "time": in_ms(ns), "times": ns / max(usual_ns, 1)}
     evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", **values)
     if profile.on_host:
         evidence = Text(
             "Step {number} took {time} on the host, {times:.1f} times as long as the median step.", **values
+        )
+    if delayed is not None:
+        evidence = Text(
+            "Step {delayed} took {host_time} on the host. The device spent this time before the first kernel of step"
+            " {delayed}, so it counts for step {number} there: {time}, {times:.1f} times as long as the median step.",
+            delayed=delayed.number,
+            host_time=in_ms(delayed.host_ns),
+            **values,
         )
     if slowest.number not in profile.cold:
         return sentences(evidence, more)
@@ -455,6 +466,12 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         cause = joined(SEMICOLON, (more, cause)) if longer is not None else more
     if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
         cause = joined(SEMICOLON, (cause, collective))
+    if part == "copy_ns" and cause and (launch := _launch_of_copies(profile, slowest, usual)):
+        cause = Text(
+            "most of the additional time is copying, {direction}, launched in {frame}",
+            direction=copying.direction_words(launch.copy),
+            frame=host_name(launch.name),
+        )
     if cause and part in host_bound.HOST_PARTS and (launches := _without_graphs(profile, slowest, usual)):
         cause = joined(SEMICOLON, (cause, launches))
     if gap := _longer_gap(profile, slowest, usual):
@@ -465,13 +482,19 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         following = _step_after(profile, slowest)
         if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
             most = sentences(most, Text("This gap ends at the first kernel of step {number}.", following.number))
-    if delayed := _delayed_step(profile, slowest, usual):
-        host_time = in_ms(delayed.host_ns)
-        most = sentences(
-            most,
-            Text("On the host, step {number} is the slow one: it took {time}.", number=delayed.number, time=host_time),
-        )
     return sentences(most, _kernel_counts(slowest, usual)), cause
+
+
+def _launch_of_copies(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> model.CopyLaunch | None:
+    """Return what launched over half of the copies by which ``slowest`` is longer; None if that is unknown.
+
+    Copies that delay the first kernel of a step belong to that step, although the device runs them before.
+    """
+    step = _delayed_step(profile, slowest, usual) or slowest
+    launch = profile.copy_launches.get(step.number)
+    return launch if launch and 2 * launch.ns > slowest.copy_ns - usual.copy_ns else None
 
 
 def _runs_more_kernels(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> bool:
