@@ -114,7 +114,7 @@ def _places_and_advice(
     named = late or at_one_place or slow_step or (computing and (kernel or warning))
     in_one_step = leading is not None and leading.step is not None
     idle = "" if named else _largest_idle_time_line(focus, of_all_steps=in_one_step)
-    yield from ("" if computing else kernel, late, idle, _to_do_line(leading), warning)
+    yield from ("" if computing else kernel, late, idle, _to_do_line(leading, focus), warning)
 
 
 def focus_of(report: model.TraceReport) -> model.RankProfile:
@@ -181,6 +181,15 @@ def _add_saving(
     if finding.saving_ns:
         before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else of.cut_ns  # no part of a step
         mean = (of.total_ns + before) / len(of.units) or 1
+        if finding.id == "outlier":  # the mean step saves nothing where one step is slow
+            return Text(
+                "{title}; a fix saves at most {saving} of {time} in all {steps} ({share})",
+                title=title,
+                saving=in_ms(finding.saving_ns * len(of.units)),
+                time=in_ms(mean * len(of.units)),
+                steps=_UNITS[unit_word(of)][1].filled(len(of.units)),
+                share=percent(finding.saving_ns / mean, 0),
+            )
         return Text(
             "{title}; a fix saves at most {saving} of {time} per {step} ({share})",
             title=title,
@@ -379,8 +388,9 @@ def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = 
         )
     time = in_ms(ns / len(profile.units))
     return Text(
-        "largest idle time: {time} per step ({share}), {place}",
+        "largest idle time: {time} per {step} ({share}), {place}",
         time=time,
+        step=unit_word(profile),
         share=percent(ns / (whole or 1)),
         place=place,
     )
@@ -398,7 +408,11 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis) -
     name = short(kernel.name, _KERNEL_ROOM)
     share = percent(kernel.ns / (profile.total_ns or 1), 0)
     return Text(
-        "longest kernel: {kernel}, {time} per step ({share})", kernel=name, time=in_ms(kernel.ns / count), share=share
+        "longest kernel: {kernel}, {time} per {step} ({share})",
+        kernel=name,
+        time=in_ms(kernel.ns / count),
+        step=unit_word(profile),
+        share=share,
     )
 
 
@@ -468,13 +482,16 @@ def _slow_steps_words(slow: model.SlowSteps) -> str:
     return Text("{title}: {cause}", title=steps, cause=slow.cause) if slow.cause else steps
 
 
-def _to_do_line(leading: model.Diagnosis | None) -> str:
+def _to_do_line(leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
     """Return a line with the advice of the leading finding and the most that it can save; "" without advice."""
     if leading is None or not leading.advice:
         return ""
-    if leading.saving_ns and leading.step is None:
+    if leading.saving_ns and leading.step is None and leading.id != "outlier":
         return Text(
-            "to do: {advice}. Saves at most {saving} per step", advice=leading.advice, saving=in_ms(leading.saving_ns)
+            "to do: {advice}. Saves at most {saving} per {step}",
+            advice=leading.advice,
+            saving=in_ms(leading.saving_ns),
+            step=unit_word(focus),
         )
     return Text("to do: {advice}", leading.advice)
 

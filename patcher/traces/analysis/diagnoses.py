@@ -636,9 +636,11 @@ def _longer_gap(
 def _host_held(gap: model.FreeGap) -> str:
     """Return the call, frame or range that the host was in during most of a gap; "" if it was not host-bound.
 
-    An operator of torch counts as none: it is longer in one step if something interrupts it.
+    An operator of torch counts as none: it is longer in one step if something interrupts it. That of a collective does
+    count, because it can set up a communicator.
     """
-    name = gap.call or (gap.operator if gap.within and "::" not in gap.operator else "")
+    is_long = gap.within and ("::" not in gap.operator or gap.operator.startswith("c10d::"))
+    name = gap.call or (gap.operator if is_long else "")
     return host_name(name) if name and gap.part == "free_host_late_ns" else ""
 
 

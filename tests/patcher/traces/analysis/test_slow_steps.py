@@ -359,6 +359,9 @@ def test_what_holds_the_host_in_a_slow_step_is_named_and_advised_on(
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert cause in finding.title
     assert advice in finding.advice
+    screen = " ".join(" ".join(first_screen(analysis.reported([made]))).split())
+    assert "a fix saves at most 90.00 ms of 150.00 ms in all 6 " in screen
+    assert "Saves at most" not in screen
     growing = tuple(replace(unit, free_host_late_ns=at * 9 * MS) for at, unit in enumerate(units))
     made = replace(made, units=growing, gaps=(replace(long, unit=5),))
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
@@ -387,7 +390,9 @@ def test_a_slow_step_without_the_graphs_of_the_others_is_told_so(
     assert told in finding.title
 
 
-@pytest.mark.parametrize(("operator", "named"), [("compile (dynamo_timed)", True), ("aten::linear", False)])
+@pytest.mark.parametrize(
+    ("operator", "named"), [("compile (dynamo_timed)", True), ("aten::linear", False), ("c10d::broadcast_", True)]
+)
 def test_an_operator_of_torch_is_not_what_makes_one_step_longer(operator: str, named: bool) -> None:
     """The finding on all steps has the same advice as that on the slow one; both are told."""
     units = [
@@ -474,7 +479,7 @@ def test_a_long_kernel_is_named_beside_a_smaller_finding(kernels: list[tuple[str
     sums = tuple(Kernel(name, kind, 2, 2 * ms * MS) for name, kind, ms in kernels)
     made = analysis.reported([RankProfile("a", "torch", 0, "H100", (unit, unit), kernels=sums)])
     screen = " ".join(" ".join(first_screen(made)).split())
-    assert ("longest kernel: slow, 40.00 ms per step (40 %)" in screen) == shown
+    assert ("longest kernel: slow, 40.00 ms per trace (40 %)" in screen) == shown
 
 
 @pytest.mark.parametrize(
