@@ -8,6 +8,7 @@ from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model
 from patcher.traces.analysis.host_bound import slow_launchers
+from patcher.traces.analysis.ranks import lacks_common_step, unrelated
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
@@ -72,6 +73,7 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     focus = focus_of(report)
     leading = _leading_finding(report)
     yield from _failed_check_warnings(report)
+    yield from _unrelated_warning(report)
     yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded_line(report, focus))
     names = len(report.captures) > 1
@@ -166,6 +168,24 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
         )
 
 
+def _unrelated_warning(report: model.TraceReport) -> Iterator[str]:
+    """Yield the lines of a warning if the traces are of different runs or steps; nothing if ranks can be compared."""
+    if unrelated(report.captures):
+        worlds = sorted({profile.world for profile in report.captures if profile.world is not None})
+        yield from wrapped(
+            Text(
+                "warning: these traces are of different runs, with {worlds} ranks. Each trace is analysed by itself",
+                listed(worlds),
+            )
+        )
+    elif lacks_common_step(report.captures):
+        yield from wrapped(
+            Text(
+                "warning: these traces have no step in common, so the report cannot show which rank the others wait for"
+            )
+        )
+
+
 def _add_saving(
     report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis | None, title: str
 ) -> str:
@@ -249,9 +269,11 @@ def contents_words(contents: Mapping[str, Collection[int]]) -> Text:
 def _ranks_words(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown.
 
-    If several traces are of one rank, it is the number of traces.
+    If several traces are of one rank, or of different runs, it is the number of traces.
     """
     count = len(report.captures)
+    if unrelated(report.captures):
+        return Text("{count} traces of different runs", count)
     if len({profile.rank for profile in report.captures}) < count:
         return Text("{count} traces", count)
     if count > 1:

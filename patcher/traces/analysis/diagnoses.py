@@ -13,7 +13,7 @@ from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
-from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks
+from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
 from patcher.traces.places import place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
@@ -65,7 +65,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             None, (*_diagnose_profile(profile), exposed.diagnose_communication(profile, profiles, meetings))
         ):
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
-    if slow := host_only.diagnose_straggler(profiles):
+    if not unrelated(profiles) and (slow := host_only.diagnose_straggler(profiles)):
         diagnoses = [slow, *_blame_stragglers(diagnoses, profiles, slow.step)]
     diagnoses = [_advise_on_links(diagnosis, profiles) for diagnosis in _without_waiting(diagnoses, profiles)]
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]

@@ -202,6 +202,31 @@ def test_traces_of_one_rank_are_not_counted_as_ranks(ranks: tuple[int, int], wor
     assert first_screen._ranks_words(TraceReport(profiles, (), Verdict("")), profiles[0]) == words
 
 
+@pytest.mark.parametrize(
+    ("worlds", "steps", "marks", "warning", "words"),
+    [
+        ((2, 4), (7, 7), "step", "are of different runs, with 2, 4 ranks", "2 traces of different runs"),
+        ((4, 4), (7, 8), "step", "have no step in common", "2 of 4 ranks"),
+        ((4, 4), (7, 8), "", "", "2 of 4 ranks"), ((4, None), (7, 7), "step", "", "2 of 4 ranks"),
+    ],
+    ids=["of different runs", "of different steps", "without steps", "alike"],
+)  # fmt: skip
+def test_traces_that_cannot_be_compared_are_told(
+    worlds: tuple[int, int | None], steps: tuple[int, int], marks: str, warning: str, words: str
+) -> None:
+    profiles = [
+        RankProfile(
+            f"/{rank}", "torch", rank, "H100", (RecordedUnit(number=step, host_ns=9, kernels=1, compute_ns=9),),
+            world=world, marks=marks,
+        )
+        for rank, (world, step) in enumerate(zip(worlds, steps, strict=True))
+    ]  # fmt: skip
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported(profiles))).split())
+    assert words in text
+    assert text.partition("warning: these traces ")[2].startswith(warning)
+    assert ("warning" in text) == bool(warning)
+
+
 def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:
     mark = Range("execute_context_0(0)_generation_64(64)", 0, 20 * MS)
     tasks = tuple(Task(MS * at, MS * (at + 1), launch=10, replay=5) for at in range(1, 19))
