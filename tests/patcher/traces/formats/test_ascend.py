@@ -226,6 +226,20 @@ def test_mstx_and_module_ranges_of_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("metadata", "world"),
+    [
+        ({"distributed_args": {"world_size": 8}, "parallel_group_info": {"1": {"group_name": "default_group", "global_ranks": [0, 1]}}}, 8),
+        ({"parallel_group_info": {"1": {"group_name": "tp", "global_ranks": [0]}, "2": {"group_name": "default_group", "global_ranks": [0, 1]}}}, 2),
+        ({"parallel_group_info": {"1": {"group_name": "tp", "global_ranks": [0, 1]}}}, None),
+        ({"parallel_group_info": {"1": {"group_name": "default_group"}, "2": None}}, None), ({}, None),
+    ],
+)  # fmt: skip
+def test_the_default_group_has_all_ranks_of_a_run(tmp_path: Path, metadata: dict[str, Any], world: int | None) -> None:
+    (tmp_path / "profiler_metadata.json").write_text(json.dumps(metadata))
+    assert ascend.rank_folder(tmp_path).world == world
+
+
+@pytest.mark.parametrize(
     ("begin", "name"),
     [(10, "MEMCPY_ASYNC (acl_memcpy_host_to_device)"), (11, "MEMCPY_ASYNC"), (9, "MEMCPY_ASYNC")],
 )
