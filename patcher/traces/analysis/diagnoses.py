@@ -488,13 +488,16 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
 def _launch_of_copies(
     profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
 ) -> model.CopyLaunch | None:
-    """Return what launched over half of the copies by which ``slowest`` is longer; None if that is unknown.
+    """Return what launched over half of the copies by which ``slowest`` is longer than ``usual``; None if unknown.
 
     Copies that delay the first kernel of a step belong to that step, although the device runs them before.
     """
     step = _delayed_step(profile, slowest, usual) or slowest
-    launch = profile.copy_launches.get(step.number)
-    return launch if launch and 2 * launch.ns > slowest.copy_ns - usual.copy_ns else None
+    launch, typical = profile.copy_launches.get(step.number), profile.copy_launches.get(usual.number)
+    if launch is None:
+        return None
+    more = launch.ns - (typical.ns if typical is not None and typical.name == launch.name else 0)
+    return launch if 2 * more > slowest.copy_ns - usual.copy_ns else None
 
 
 def _runs_more_kernels(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> bool:

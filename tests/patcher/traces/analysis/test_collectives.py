@@ -127,7 +127,7 @@ def test_a_collective_that_is_slow_in_each_step_is_no_exception(places: tuple[in
     whole = profile(*made(*SLOW))
     units = tuple(replace(whole.units[0], number=30 + at) for at in range(3))
     found = [
-        replace(collective, unit=30 + at, index=index if collective.ns > 80 * MS else 9)
+        replace(collective, unit=30 + at, index=(index or 0) if collective.ns > 80 * MS else 9)
         for at, index in enumerate(places)
         for collective in (made(*SLOW) if index is not None else made(*SLOW[:2]))
     ]

@@ -18,6 +18,7 @@ from patcher.traces.model import (
     CallSums,
     Check,
     Collective,
+    CopyLaunch,
     Diagnosis,
     FreeGap,
     Kernel,
@@ -565,6 +566,22 @@ def test_a_headline_counts_slow_steps_from_two_on(similar: tuple[int, ...], tota
     made = RankProfile("a", "torch", 0, "H100", tuple(units))
     found = diagnoses._slow_steps_headline(made, total, similar, units[similar[0]], units[1], "")
     assert found.partition(" take")[0] == title
+
+
+@pytest.mark.parametrize(
+    ("slow", "usual", "named"),
+    [
+        (("save", 90), None, True), (("save", 90), ("save", 49), True), (("save", 90), ("save", 50), False),
+        (("save", 90), ("load", 50), True), (("save", 40), None, False), (None, ("save", 50), False),
+    ],
+)  # fmt: skip
+def test_the_copies_of_a_slow_step_are_those_that_others_lack(
+    slow: tuple[str, int] | None, usual: tuple[str, int] | None, named: bool
+) -> None:
+    steps = [RecordedUnit(number=at, host_ns=1, kernels=1, copy_ns=ns) for at, ns in enumerate((130, 50))]
+    launches = {at: CopyLaunch(*row, "Memcpy DtoH") for at, row in enumerate((slow, usual)) if row}
+    made = RankProfile("a", "torch", 0, "H100", tuple(steps), copy_launches=launches)
+    assert (diagnoses._launch_of_copies(made, *steps) is not None) == named
 
 
 @pytest.mark.parametrize(
