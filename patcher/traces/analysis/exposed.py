@@ -205,6 +205,7 @@ def _finding_text(
             Text("torch_npu counts this time as idle time within collectives."),
             Text("the network is not the cause: check what the device and the other ranks do during collectives"),
             Text("upper bound of the saving, from torch_npu's own breakdown"),
+            headline=_idle_headline(profile, profiles),
         )
     rate = transfer_rate(profile)
     if rate is not None and _is_mostly_between_two(profile):
@@ -229,6 +230,23 @@ def _finding_text(
         _UPPER,
         headline=_transfer_headline(profile),
     )
+
+
+def _idle_headline(profile: model.RankProfile, profiles: Sequence[model.RankProfile]) -> str:
+    """Return a headline with the kind of collective that has over half of the idle time; "" without one.
+
+    It says so if ranks may be waited for that are not in ``profiles``.
+    """
+    times = Counter[str]()
+    for collective in profile.collectives:
+        times[collective.kind or short(collective.name)] += collective.idle_ns or 0
+    kind, ns = times.most_common(1)[0]
+    if 2 * ns <= times.total():
+        return ""
+    headline = Text("{title}, mostly in {collective}", title=model.TITLES["collective-idle"], collective=kind)
+    if any(collective.idle_ns and lacks_ranks(collective, profiles) is not False for collective in profile.collectives):
+        headline = Text("{title}; it may wait for ranks that the report does not cover", headline)
+    return headline
 
 
 def _is_mostly_between_two(profile: model.RankProfile) -> bool:
