@@ -368,7 +368,7 @@ def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool
         )
     before = profile.sum_ns(model.LEAD_IN)
     if before >= NOTABLE * profile.total_ns:
-        if not name:  # the headline's share may be of both
+        if not name and before >= LITTLE * profile.total_ns:  # the headline's share may be of both
             line = Text(
                 "breakdown of the {time} from the first kernel on: {parts}", time=in_ms(profile.total_ns), parts=parts
             )

@@ -202,7 +202,7 @@ def test_traces_of_one_rank_are_not_counted_as_ranks(ranks: tuple[int, int], wor
     assert first_screen._ranks_words(TraceReport(profiles, (), Verdict("")), profiles[0]) == words
 
 
-@pytest.mark.parametrize(("before", "told"), [(1, True), (0, False)])
+@pytest.mark.parametrize(("before", "told"), [(3, True), (2, False), (0, False)])
 def test_a_breakdown_says_what_it_is_of_beside_time_before_the_first_kernel(before: int, told: bool) -> None:
     unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=60 * MS, lead_in_ns=before * MS)
     line = first_screen._breakdown_line(RankProfile("a", "torch", 0, "H100", (unit,)), "")
