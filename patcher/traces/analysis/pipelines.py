@@ -106,8 +106,8 @@ def _by_size(profile: RankProfile) -> Mapping[int | None, Sequence[int]]:
 
 
 def _longer_than_shortest(by_size: Mapping[int | None, Sequence[int]]) -> int:
-    """Return by how many ns sends and receives exceed the shortest ones of their sizes."""
-    return sum(sum(times) - len(times) * min(times) for times in by_size.values())
+    """Return by how many ns sends and receives of known size exceed the shortest ones of their sizes."""
+    return sum(sum(times) - len(times) * min(times) for size, times in by_size.items() if size is not None)
 
 
 def per_unit(profile: RankProfile, *parts: str) -> int:

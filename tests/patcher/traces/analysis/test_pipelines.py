@@ -69,6 +69,7 @@ ROUNDS = {
     "a ring sends steadily": (RING, 16_000_000, "5", "mostly transfer, at 25.5 GB/s"),
     "a ring waits at times": ((600, 900, 1400, 600) * 2, 16_000_000, "5", "transfer, or waiting for another rank"),
     "few of a size": ((6000,), 160_000_000, "5", "transfer, or waiting for another rank"),
+    "other times of unknown sizes": ((201, 900, 1400, 1300) * 2, None, "5", "transfer, or waiting for another rank"),
     "a size is unknown": (RING, None, "5", "transfer, or waiting for another rank"),
     "too slow for transfer": (RING, 2_000_000, "5", "transfer, or waiting for another rank"),
     "a pipeline by its name": ((600, 900, 1400, 600) * 2, 16_000_000, "pp", "Pipeline bubble"),
