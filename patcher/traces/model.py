@@ -393,6 +393,14 @@ class HostRange(NamedTuple):
     ns: int
 
 
+class CopyLaunch(NamedTuple):
+    """A frame or range of the host that launched copies of ``ns`` in a step; ``copy`` has the largest sum of them."""
+
+    name: str
+    ns: int
+    copy: str
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayJoin:
     """Counts of the replays of graphs in the steps, and of those that were joined with their capture.
@@ -425,7 +433,7 @@ class RankProfile(Payload):
     all that it recorded is one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs,
     and whether there are frames of Python; None where only ``settings`` tell. ``capture_share`` is the share of the
     host's time in all steps during which it captures a graph. ``late_range`` has most of the host-bound time, but less
-    of the host's.
+    of the host's. ``copy_launches`` maps the number of a step to what launched most of its copies.
     """
 
     KEYS = (
@@ -469,6 +477,7 @@ class RankProfile(Payload):
     has_stacks: bool | None = None
     capture_share: float = 0.0
     late_range: HostRange | None = None
+    copy_launches: Mapping[int, CopyLaunch] = field(default_factory=dict)
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""

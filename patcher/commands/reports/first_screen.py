@@ -9,6 +9,7 @@ from patcher.messages.notes import wrapped
 from patcher.traces import model
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.analysis.host_only import is_whole_trace
+from patcher.traces.analysis.ranks import lacks_common_step, unrelated
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
@@ -73,6 +74,7 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     focus = focus_of(report)
     leading = _leading_finding(report)
     yield from _failed_check_warnings(report)
+    yield from _unrelated_warning(report)
     yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded_line(report, focus))
     names = len(report.captures) > 1
@@ -167,6 +169,24 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
         )
 
 
+def _unrelated_warning(report: model.TraceReport) -> Iterator[str]:
+    """Yield the lines of a warning if the traces are of different runs or steps; nothing if ranks can be compared."""
+    if unrelated(report.captures):
+        worlds = sorted({profile.world for profile in report.captures if profile.world is not None})
+        yield from wrapped(
+            Text(
+                "warning: these traces are of different runs, with {worlds} ranks. Each trace is analysed by itself",
+                listed(worlds),
+            )
+        )
+    elif lacks_common_step(report.captures):
+        yield from wrapped(
+            Text(
+                "warning: these traces have no step in common, so the report cannot show which rank the others wait for"
+            )
+        )
+
+
 def _add_saving(
     report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis | None, title: str
 ) -> str:
@@ -182,6 +202,15 @@ def _add_saving(
     if finding.saving_ns:
         before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else of.cut_ns  # no part of a step
         mean = (of.total_ns + before) / len(of.units) or 1
+        if finding.id == "outlier":  # the mean step saves nothing where one step is slow
+            return Text(
+                "{title}; a fix saves at most {saving} of {time} in all {steps} ({share})",
+                title=title,
+                saving=in_ms(finding.saving_ns * len(of.units)),
+                time=in_ms(mean * len(of.units)),
+                steps=_UNITS[unit_word(of)][1].filled(len(of.units)),
+                share=percent(finding.saving_ns / mean, 0),
+            )
         return Text(
             "{title}; a fix saves at most {saving} of {time} per {step} ({share})",
             title=title,
@@ -241,9 +270,11 @@ def contents_words(contents: Mapping[str, Collection[int]]) -> Text:
 def _ranks_words(report: model.TraceReport, focus: model.RankProfile) -> str:
     """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown.
 
-    If several traces are of one rank, it is the number of traces.
+    If several traces are of one rank, or of different runs, it is the number of traces.
     """
     count = len(report.captures)
+    if unrelated(report.captures):
+        return Text("{count} traces of different runs", count)
     if len({profile.rank for profile in report.captures}) < count:
         return Text("{count} traces", count)
     if count > 1:
@@ -338,6 +369,10 @@ def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool
         )
     before = profile.sum_ns(model.LEAD_IN)
     if before >= NOTABLE * profile.total_ns:
+        if not name and before >= LITTLE * profile.total_ns:  # the headline's share may be of both
+            line = Text(
+                "breakdown of the {time} from the first kernel on: {parts}", time=in_ms(profile.total_ns), parts=parts
+            )
         return Text("{breakdown}; plus {time} before the first kernel", breakdown=line, time=in_ms(before))
     return line
 
@@ -380,8 +415,9 @@ def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = 
         )
     time = in_ms(ns / len(profile.units))
     return Text(
-        "largest idle time: {time} per step ({share}), {place}",
+        "largest idle time: {time} per {step} ({share}), {place}",
         time=time,
+        step=unit_word(profile),
         share=percent(ns / (whole or 1)),
         place=place,
     )
@@ -399,7 +435,11 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis) -
     name = short(kernel.name, _KERNEL_ROOM)
     share = percent(kernel.ns / (profile.total_ns or 1), 0)
     return Text(
-        "longest kernel: {kernel}, {time} per step ({share})", kernel=name, time=in_ms(kernel.ns / count), share=share
+        "longest kernel: {kernel}, {time} per {step} ({share})",
+        kernel=name,
+        time=in_ms(kernel.ns / count),
+        step=unit_word(profile),
+        share=share,
     )
 
 
@@ -476,13 +516,17 @@ def _to_do_line(leading: model.Diagnosis | None, focus: model.RankProfile) -> st
     """
     if leading is None or not leading.advice:
         return ""
-    if leading.saving_ns and leading.step is None and is_whole_trace(focus):
-        return Text("to do: {advice}. Saves at most {saving}", advice=leading.advice, saving=in_ms(leading.saving_ns))
-    if leading.saving_ns and leading.step is None:
-        return Text(
-            "to do: {advice}. Saves at most {saving} per step", advice=leading.advice, saving=in_ms(leading.saving_ns)
-        )
-    return Text("to do: {advice}", leading.advice)
+    if not leading.saving_ns or leading.step is not None or leading.id == "outlier":
+        return Text("to do: {advice}", leading.advice)
+    saving = in_ms(leading.saving_ns)
+    if is_whole_trace(focus):
+        return Text("to do: {advice}. Saves at most {saving}", advice=leading.advice, saving=saving)
+    return Text(
+        "to do: {advice}. Saves at most {saving} per {step}",
+        advice=leading.advice,
+        saving=saving,
+        step=unit_word(focus),
+    )
 
 
 def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
@@ -22,6 +22,10 @@ WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 
 ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
 """Calls of a device's runtime that allocate or free its memory."""
+
+
+_COMMENTS = ("record_param_comms",)
+"""Operators of torch that do nothing themselves: this one holds the parameters of a collective."""
 
 
 class HostActivity(NamedTuple):
@@ -70,6 +74,11 @@ class HostActivities:
         """Names of calls that wait for the device, as numbers."""
         return frozenset(name for name, text in enumerate(self.trace.names.texts) if WAITS.search(text))
 
+    @cached_property
+    def comment_names(self) -> frozenset[int]:
+        """Names of operators that only describe the one around them, as numbers."""
+        return frozenset(name for name, text in enumerate(self.trace.names.texts) if text in _COMMENTS)
+
     def call_in(self, gap: Idle) -> HostActivity | None:
         """Return the call of the device's runtime that covers at least half of a gap; None without one.
 
@@ -102,7 +111,7 @@ class HostActivities:
                 for ranges in (self.memory_calls, self.frames) if thread in ranges
             ]  # fmt: skip
             if 0 <= thread < len(self.threads):
-                operator = covering(self.threads[thread].operators, gap.begin, gap.end, thread)
+                operator = covering(self.threads[thread].operators, gap.begin, gap.end, thread, self.comment_names)
                 candidates.append(operator and operator._replace(is_operator=True))
             if activity := min(filter(None, candidates), key=attrgetter("ns"), default=None):
                 return activity
@@ -138,13 +147,17 @@ class HostActivities:
         return 2 * (launched - max(asked, gap.begin)) > gap.ns
 
 
-def covering(ranges: NestedRanges, begin: int, end: int, thread: int) -> HostActivity | None:
+def covering(
+    ranges: NestedRanges, begin: int, end: int, thread: int, ignored: Collection[int] = ()
+) -> HostActivity | None:
     """Return the innermost activity that covers at least half of ``begin`` to ``end`` (ns); None without any.
 
     Ranges of one name count as one activity, and time within several of them counts once. If several names cover half,
-    that with least time is the innermost one. ``thread`` is only noted in the result.
+    that with least time is the innermost one. ``thread`` is only noted in the result. Names in ``ignored`` (as numbers)
+    don't count.
     """
-    half = [(ns, -index, name) for name, (ns, _, _, index) in _covering_half(ranges, begin, end).items()]
+    covered = _covering_half(ranges, begin, end)
+    half = [(ns, -index, name) for name, (ns, _, _, index) in covered.items() if name not in ignored]
     if not half:
         return None
     ns, index, name = min(half)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from patcher.traces import model
 from patcher.traces.analysis.allocations import device_allocations
+from patcher.traces.analysis.copy_launches import copy_launches
 from patcher.traces.analysis.gaps import GapSums
 from patcher.traces.analysis.host_steps import host_steps
 from patcher.traces.analysis.hosts import HostSums
@@ -115,6 +116,9 @@ def attributed(
         memory=tuple(device_allocations(trace, cuts, chosen, threads)),
         has_shapes=trace.has_shapes, has_stacks=trace.has_stacks,
         capture_share=_capture_share(trace, [cuts.segments[number] for number in chosen]),
+        copy_launches=copy_launches(
+            trace, cuts, {at: unit.number for at, unit in units.items()}, gaps.activities.frames
+        ),
         late_range=late_range(trace, cuts, chosen, threads, gaps.activities.frames, gaps.late),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)

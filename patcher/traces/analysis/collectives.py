@@ -134,6 +134,13 @@ def diagnose_slow_collectives(profile: RankProfile, profiles: Sequence[RankProfi
     )
     evidence = sentences(took, _waiting_sentence(worst, is_known=is_waiting_known), less)
     headline = Text("A collective takes much longer than similar ones: {collective} in step {step}, {time}", **values)
+    same_place = {collective.unit for collective in slow if _place(collective) == _place(worst)}
+    if len(profile.units) > 1 and same_place.issuperset(exposed):
+        headline = Text(
+            "In each step, one collective takes much longer than similar ones: {collective}, up to {time}",
+            collective=values["collective"],
+            time=values["time"],
+        )
     if not is_waiting_known:
         headline = Text("{title}; it may wait for ranks that the report does not cover", headline)
     if more_slow := len(slow) - 1:
@@ -150,6 +157,11 @@ def diagnose_slow_collectives(profile: RankProfile, profiles: Sequence[RankProfi
         Text("upper bound of the saving, estimated from similar collectives"),
         _advice(worst, is_waiting_known=is_waiting_known), profile.source, headline=headline,
     )  # fmt: skip
+
+
+def _place(collective: Collective) -> tuple[str, str, int]:
+    """Return the place of a collective in its step: kind, group, and number within the group."""
+    return *_kind(collective), collective.index
 
 
 def _faster_neighbour(collectives: Iterable[Collective], worst: Collective) -> Collective | None:

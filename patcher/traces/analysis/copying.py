@@ -7,7 +7,7 @@ from collections import Counter
 
 from patcher.messages import COMMA, Text, joined
 from patcher.traces import model
-from patcher.traces.words import in_ms, percent
+from patcher.traces.words import host_name, in_ms, percent
 
 NOTABLE = 0.05
 """The share of the time from which on exposed copies are worth a finding."""
@@ -57,6 +57,11 @@ _PINNED = Text(
 def direction(name: str) -> str:
     """Return the direction of a copy by its name: to-device, to-host, within, peer, set or unknown."""
     return next((way for way, pattern in _PATTERNS if pattern.search(name)), _UNKNOWN)
+
+
+def direction_words(name: str) -> str:
+    """Return the direction of a copy in words, by its name."""
+    return _LABELS[direction(name)]
 
 
 def advice_on_many_copies(profile: model.RankProfile) -> str:
@@ -125,7 +130,14 @@ def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
         advice = _LARGE_TO_HOST
     certainty = Text("upper bound of the saving: the measured time of exposed copies")
     saving = (exposed + _copying_before(profile, sum(times.values()) - exposed)) // count
+    headline = Text("Exposed copies; most copying time: {direction}", _LABELS[largest])
+    launched_ns = Counter[str]()
+    for launch in profile.copy_launches.values():
+        launched_ns[launch.name] += launch.ns
+    for name, ns in launched_ns.most_common(1):
+        if 2 * ns > sum(times.values()):
+            headline = Text("{title}, launched in {frame}", title=headline, frame=host_name(name))
     return model.Diagnosis(
         "copies", "warning", evidence, saving, certainty, advice, profile.source, culprit=_LABELS[largest],
-        headline=Text("Exposed copies; most copying time: {direction}", _LABELS[largest]),
+        headline=headline,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
-from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks
+from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
 from patcher.traces.places import place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
@@ -69,7 +69,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             None, (*_diagnose_profile(profile), exposed.diagnose_communication(profile, profiles, meetings))
         ):
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
-    if slow := host_only.diagnose_straggler(profiles):
+    if not unrelated(profiles) and (slow := host_only.diagnose_straggler(profiles)):
         diagnoses = [slow, *_blame_stragglers(diagnoses, profiles, slow.step)]
     diagnoses = [_advise_on_links(diagnosis, profiles) for diagnosis in _without_waiting(diagnoses, profiles)]
     diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
@@ -239,7 +239,8 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     else:
         headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
         slow_steps = _slow_steps(profile, similar, slowest, usual, most, cause)
-    evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more)
+    delayed = None if profile.on_host else _delayed_step(profile, slowest, usual)
+    evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more, delayed)
     part = _part_of_slow_step(profile, slowest, usual)
     severity = _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual)
     if slow_steps and 2 * len(similar) >= len(units) and host_only.causes_differ(profile, similar, usual.number, cause):
@@ -364,17 +365,27 @@ def _decode_steps(units: Sequence[model.RecordedUnit]) -> list[model.RecordedUni
 
 
 def _slow_step_evidence(
-    profile: model.RankProfile, slowest: model.RecordedUnit, ns: int, usual_ns: int, more: str
-) -> Text:
+    profile: model.RankProfile, slowest: model.RecordedUnit, ns: int, usual_ns: int, more: str,
+    delayed: model.RecordedUnit | None,
+) -> Text:  # fmt: skip
     """Return the sentences on the step ``slowest``: it took ``ns``, so many times the median step, and ``more``.
 
-    A step that has the profiler's start-up cost in its time is said to have it.
+    A step that has the profiler's start-up cost in its time is said to have it. If the next step is ``delayed``, that
+    is the slow one: the device was in the step before until the first kernel of the delayed one.
     """
     values = {"number": slowest.number, "time": in_ms(ns), "times": ns / max(usual_ns, 1)}
     evidence = Text("Step {number} took {time}, {times:.1f} times as long as the median step.", **values)
     if profile.on_host:
         evidence = Text(
             "Step {number} took {time} on the host, {times:.1f} times as long as the median step.", **values
+        )
+    if delayed is not None:
+        evidence = Text(
+            "Step {delayed} took {host_time} on the host. The device spent this time before the first kernel of step"
+            " {delayed}, so it counts for step {number} there: {time}, {times:.1f} times as long as the median step.",
+            delayed=delayed.number,
+            host_time=in_ms(delayed.host_ns),
+            **values,
         )
     if slowest.number not in profile.cold:
         return sentences(evidence, more)
@@ -464,6 +475,12 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         cause = joined(SEMICOLON, (more, cause)) if longer is not None else more
     if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
         cause = joined(SEMICOLON, (cause, collective))
+    if part == "copy_ns" and cause and (launch := _launch_of_copies(profile, slowest, usual)):
+        cause = Text(
+            "most of the additional time is copying, {direction}, launched in {frame}",
+            direction=copying.direction_words(launch.copy),
+            frame=host_name(launch.name),
+        )
     if cause and part in host_bound.HOST_PARTS and (launches := _without_graphs(profile, slowest, usual)):
         cause = joined(SEMICOLON, (cause, launches))
     if gap := _longer_gap(profile, slowest, usual):
@@ -474,13 +491,22 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         following = _step_after(profile, slowest)
         if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
             most = sentences(most, Text("This gap ends at the first kernel of step {number}.", following.number))
-    if delayed := _delayed_step(profile, slowest, usual):
-        host_time = in_ms(delayed.host_ns)
-        most = sentences(
-            most,
-            Text("On the host, step {number} is the slow one: it took {time}.", number=delayed.number, time=host_time),
-        )
     return sentences(most, _kernel_counts(slowest, usual)), cause
+
+
+def _launch_of_copies(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> model.CopyLaunch | None:
+    """Return what launched over half of the copies by which ``slowest`` is longer than ``usual``; None if unknown.
+
+    Copies that delay the first kernel of a step belong to that step, although the device runs them before.
+    """
+    step = _delayed_step(profile, slowest, usual) or slowest
+    launch, typical = profile.copy_launches.get(step.number), profile.copy_launches.get(usual.number)
+    if launch is None:
+        return None
+    more = launch.ns - (typical.ns if typical is not None and typical.name == launch.name else 0)
+    return launch if 2 * more > slowest.copy_ns - usual.copy_ns else None
 
 
 def _runs_more_kernels(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> bool:
@@ -622,9 +648,11 @@ def _longer_gap(
 def _host_held(gap: model.FreeGap) -> str:
     """Return the call, frame or range that the host was in during most of a gap; "" if it was not host-bound.
 
-    An operator of torch counts as none: it is longer in one step if something interrupts it.
+    An operator of torch counts as none: it is longer in one step if something interrupts it. That of a collective does
+    count, because it can set up a communicator.
     """
-    name = gap.call or (gap.operator if gap.within and "::" not in gap.operator else "")
+    is_long = gap.within and ("::" not in gap.operator or gap.operator.startswith("c10d::"))
+    name = gap.call or (gap.operator if is_long else "")
     return host_name(name) if name and gap.part == "free_host_late_ns" else ""
 
 

@@ -17,7 +17,10 @@ from patcher.traces.analysis.pipelines import (
     excess,
     excess_words,
     longer_computing,
+    names_pipeline,
     per_unit,
+    transfer_rate,
+    waits_for_stages,
 )
 from patcher.traces.analysis.ranks import Meetings, lacks_ranks
 from patcher.traces.places import activity_name
@@ -69,13 +72,14 @@ def parts_of(profile: model.RankProfile, meetings: Meetings) -> dict[str, int]:
 
     The parts are the bubble of the pipeline, waiting, idle time and transfer. Nothing tells which part of a collective
     is hidden behind computing, so the exposed time is given to the bubble first, then to waiting, idle time and
-    transfer.
+    transfer. Sends and receives are transfer if they are steady and fast.
     """
     exposed = {unit.number: unit.communication_ns for unit in profile.units}
     sums = dict.fromkeys(PARTS, 0)
     raw = {unit: dict.fromkeys(PARTS, 0) for unit in exposed}
+    only_transfer = transfer_rate(profile) is not None
     for collective in profile.collectives:
-        if collective.unit in raw:
+        if collective.unit in raw and not (only_transfer and between_two(collective)):
             for part, ns in _parts_of_collective(profile, collective, meetings).items():
                 raw[collective.unit][part] += ns
     for unit, budget in exposed.items():
@@ -201,7 +205,14 @@ def _finding_text(
             Text("torch_npu counts this time as idle time within collectives."),
             Text("the network is not the cause: check what the device and the other ranks do during collectives"),
             Text("upper bound of the saving, from torch_npu's own breakdown"),
+            headline=_idle_headline(profile, profiles),
         )
+    rate = transfer_rate(profile)
+    if rate is not None and _is_mostly_between_two(profile):
+        evidence = Text("Sends and receives of the same size take about equally long: they hardly wait.")
+        advice = Text("overlap sends and receives with computing, or send less; then check message sizes and links")
+        headline = Text("Exposed sends and receives: mostly transfer, at {rate:,.1f} GB/s", rate)
+        return FindingText(evidence, advice, _UPPER, headline=headline)
     if _tells_waiting(profile, profiles):
         advice = Text("overlap communication with computing; then check message sizes and links")
         return FindingText("", advice, _UPPER, headline=_transfer_headline(profile))
@@ -219,6 +230,31 @@ def _finding_text(
         _UPPER,
         headline=_transfer_headline(profile),
     )
+
+
+def _idle_headline(profile: model.RankProfile, profiles: Sequence[model.RankProfile]) -> str:
+    """Return a headline with the kind of collective that has over half of the idle time; "" without one.
+
+    It says so if ranks may be waited for that are not in ``profiles``.
+    """
+    times = Counter[str]()
+    for collective in profile.collectives:
+        times[collective.kind or short(collective.name)] += collective.idle_ns or 0
+    kind, ns = times.most_common(1)[0]
+    if 2 * ns <= times.total():
+        return ""
+    headline = Text("{title}, mostly in {collective}", title=model.TITLES["collective-idle"], collective=kind)
+    if any(collective.idle_ns and lacks_ranks(collective, profiles) is not False for collective in profile.collectives):
+        headline = Text("{title}; it may wait for ranks that the report does not cover", headline)
+    return headline
+
+
+def _is_mostly_between_two(profile: model.RankProfile) -> bool:
+    """Tell whether sends and receives take over half of the time of all collectives."""
+    times = Counter[bool]()
+    for collective in profile.collectives:
+        times[between_two(collective)] += collective.ns
+    return 2 * times[True] > times.total()
 
 
 def _transfer_headline(profile: model.RankProfile) -> str:
@@ -242,7 +278,8 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     """Return evidence and advice on the bubble of a pipeline.
 
     If the stages take different times, evidence and advice name the slowest stage, and the part of its time that
-    exceeds the fastest stage most.
+    exceeds the fastest stage most. Waiting is claimed only if the times of sends and receives tell it, and a bubble
+    only then, or by the name of the group.
     """
     count = sum(map(between_two, profile.collectives)) / (len(profile.units) or 1)
     evidence: str = Text("This rank sends or receives data {count:,.0f} times per step.", count)
@@ -250,7 +287,17 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     certainty = Text("upper bound of the saving: the time of the transfers themselves is included")
     slowest, fastest = _slowest_and_fastest(meetings)
     if slowest is None or fastest is None:
-        return FindingText(evidence, advice, certainty)
+        if waits_for_stages(profile):
+            return FindingText(evidence, advice, certainty)
+        if names_pipeline(profile):
+            advice = Text("use more micro-batches or an interleaved schedule, unless most of this time is transfer")
+            return FindingText(evidence, advice, certainty)
+        advice = Text(
+            "find out whether this time is transfer or waiting for another rank: run the report on all ranks, and"
+            " compare the times of sends and receives of the same size"
+        )
+        headline = Text("Exposed sends and receives: transfer, or waiting for another rank")
+        return FindingText(evidence, advice, certainty, headline=headline)
     computing = Text(
         "{slow_stage} computes for {longest} per step, {fast_stage} for {shortest}.",
         slow_stage=slowest.name,

@@ -81,6 +81,7 @@ def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
         pieces=tuple(piece.source for piece in pieces),
         host_steps=tuple(step for piece in pieces for step in piece.host_steps),
         kernels_of_steps={number: sums for piece in pieces for number, sums in piece.kernels_of_steps.items()},
+        copy_launches={number: launch for piece in pieces for number, launch in piece.copy_launches.items()},
         inputs_of_steps={number: value for piece in pieces for number, value in piece.inputs_of_steps.items()},
     )  # fmt: skip
 

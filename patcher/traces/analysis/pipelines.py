@@ -23,6 +23,18 @@ UNEQUAL = 1.1
 _EQUALLY = 0.8
 """Share of the largest excess of a kernel that the least has to have, both as factors, if all are equally longer."""
 
+_STEADY = 0.25
+"""Sends and receives are steady if they exceed the shortest ones of their sizes by at most this share of their time."""
+
+_REPEATED = 4
+"""Number of sends and receives of one size from which on their times are compared."""
+
+_TRANSFER_GB_PER_S = 4
+"""Rate in GB/s from which on steady sends and receives are transfer: slower ones may all wait equally long."""
+
+_PIPELINE = re.compile(r"(?:\b|_)pp(?:\b|_|\d)|pipe", re.ASCII | re.IGNORECASE)
+"""Names of groups of pipeline stages, such as those of Megatron and vLLM."""
+
 _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
 
@@ -58,6 +70,46 @@ def between_two(collective: Collective) -> bool:
     return bool(_KINDS.fullmatch(collective.kind or collective.name))
 
 
+def transfer_rate(profile: RankProfile) -> float | None:
+    """Return the mean rate in GB/s of sends and receives that are steady, and so fast that they hardly wait; else None.
+
+    A ring of context-parallel ranks has such ones. Each size has to occur several times.
+    """
+    by_size = _by_size(profile)
+    whole = sum(map(sum, by_size.values()))
+    if not whole or None in by_size or any(len(times) < _REPEATED for times in by_size.values()):
+        return None
+    rate = sum((size or 0) * len(times) for size, times in by_size.items()) / whole
+    return rate if _longer_than_shortest(by_size) <= _STEADY * whole and rate >= _TRANSFER_GB_PER_S else None
+
+
+def waits_for_stages(profile: RankProfile) -> bool:
+    """Tell whether over half of the time of sends and receives is waiting, by the vendor or the shortest of a size."""
+    by_size = _by_size(profile)
+    by_vendor = sum(collective.wait_ns or 0 for collective in profile.collectives if between_two(collective))
+    return 2 * max(by_vendor, _longer_than_shortest(by_size)) > sum(map(sum, by_size.values()))
+
+
+def names_pipeline(profile: RankProfile) -> bool:
+    """Tell whether all groups of sends and receives have the name of a pipeline's stages."""
+    groups = [collective.group for collective in profile.collectives if between_two(collective)]
+    return bool(groups) and all(map(_PIPELINE.search, groups))
+
+
+def _by_size(profile: RankProfile) -> Mapping[int | None, Sequence[int]]:
+    """Return size in bytes → ns of each send or receive of it."""
+    by_size: dict[int | None, list[int]] = defaultdict(list)
+    for collective in profile.collectives:
+        if between_two(collective):
+            by_size[collective.size].append(collective.ns)
+    return by_size
+
+
+def _longer_than_shortest(by_size: Mapping[int | None, Sequence[int]]) -> int:
+    """Return by how many ns sends and receives of known size exceed the shortest ones of their sizes."""
+    return sum(sum(times) - len(times) * min(times) for size, times in by_size.items() if size is not None)
+
+
 def per_unit(profile: RankProfile, *parts: str) -> int:
     """Return the ns of ``parts`` in the mean step of a profile; 0 without steps."""
     return profile.sum_ns(*parts) // (len(profile.units) or 1)
@@ -86,10 +138,12 @@ def _sources_by_pipeline(profiles: Sequence[RankProfile]) -> list[set[str]]:
     """Return the pipelines of a run, each as the set of the sources of its profiles.
 
     Profiles that send or receive in the same group belong together; groups with a common profile are merged.
-    A profile without sends and receives in a named group is in no pipeline.
+    A profile without sends and receives in a named group is in no pipeline, nor is one whose sends are all transfer.
     """
     linked: dict[str, set[str]] = defaultdict(set)
     for profile in profiles:
+        if transfer_rate(profile) is not None:
+            continue
         for collective in profile.collectives:
             if between_two(collective) and collective.group:
                 linked[collective.group].add(profile.source)

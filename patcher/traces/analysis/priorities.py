@@ -12,6 +12,7 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import (
+    HostCause,
     activity_name,
     drained_by,
     host_activity,
@@ -38,6 +39,9 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 _ON_DEVICE = ("waiting", "idle-unknown")
 """Ids of the diagnoses of idle time whose culprit is a place on the device, not what the host is in."""
 
+_AT_MORE_PLACES = 1.1
+"""A call's idle time at all places is so many times that at the main one if the call, not the place, is named."""
+
 NEARLY_ALL = 0.8
 """The share of the time from which on computing comes before all host-bound time."""
 
@@ -53,8 +57,8 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     if profile is None or diagnosis.saving_ns is None or not parts:
         return diagnosis
     gap = main_place(profile, parts)
-    if gap is None:
-        cause = host_cause(profile, parts) if diagnosis.id == "dispatch" else None
+    cause = host_cause(profile, parts) if diagnosis.id == "dispatch" else None
+    if gap is None or (cause is not None and _is_at_more_places(cause, gap, profile)):
         if cause is None:
             return _name_draining_call(diagnosis, profile)
         return dataclasses.replace(
@@ -80,6 +84,11 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         saving_ns=min(diagnosis.saving_ns + longer // len(profile.units), (gap.ns + longer) // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
+
+
+def _is_at_more_places(cause: HostCause, gap: model.FreeGap, profile: model.RankProfile) -> bool:
+    """Tell whether the host is in what held it at the main place for over a tenth longer at other places, too."""
+    return cause.name == gap.call and cause.ns > _AT_MORE_PLACES * time_with_cut(profile, gap)
 
 
 def _name_draining_call(diagnosis: model.Diagnosis, profile: model.RankProfile) -> model.Diagnosis:
@@ -309,16 +318,17 @@ def _is_outweighed(
     """Tell whether computing matters more than ``diagnosis``, which is about an idle device.
 
     It matters more than host-bound time, which the profiler makes longer, and than idle time of unknown cause, if that
-    has no known place or cause, or if computing takes nearly all the time. It matters more than many gaps in one range,
-    too, if it takes over twice as long, and than the time before the first kernel if it takes over half of the time
-    including that. False for any other diagnosis, or if ``diagnoses`` has none on computing in ``profile``.
+    has no known place or cause, or if computing takes nearly all the time. It matters more than many short gaps in one
+    range, too, if it takes over twice as long, and than the time before the first kernel if it takes over half of the
+    time including that. False for any other diagnosis, or if ``diagnoses`` has none on computing in ``profile``.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
     if diagnosis.id not in ("dispatch", "idle-unknown", "lead-in") or not computing or profile is None:
         return False
     if diagnosis.id == "lead-in":
         return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)
-    in_range = profile.late_range is not None and diagnosis.culprit == profile.late_range.name
+    cause = host_cause(profile, PARTS_OF["dispatch"])
+    in_range = cause is not None and cause.gap is None and diagnosis.culprit == cause.name
     saved_ns = (diagnosis.saving_ns or 0) * len(profile.units)
     if in_range and 2 * saved_ns < profile.sum_ns("compute_ns", "overlap_ns"):
         return True

@@ -53,7 +53,7 @@ def match_collectives(profiles: Sequence[RankProfile]) -> Meetings:
     single profile, or if several are of one rank.
     """
     by_group = _collectives_by_group(profiles)
-    pipeline = stages(profiles)
+    pipeline = () if unrelated(profiles) else stages(profiles)
     stage = stage_of(pipeline)
     waits: dict[Key, int] = {}
     across: set[Key] = set()
@@ -186,16 +186,30 @@ def _collectives_by_group(
 ) -> Mapping[tuple[int, str], Mapping[str, Sequence[Collective]]]:
     """Return (step, group) → source of a profile → its collectives in order, without sends and receives.
 
-    Empty for a single profile, or if several profiles are of one rank, because these did not meet.
+    Empty for a single profile, or if several profiles are of one rank or of different runs: these did not meet.
     """
     by_group: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     ranks = [profile.rank for profile in profiles]
-    if len(profiles) > 1 and len(set(ranks)) == len(ranks):  # several profiles of one rank did not meet
+    if (
+        len(profiles) > 1 and len(set(ranks)) == len(ranks) and not unrelated(profiles)
+    ):  # several profiles of one rank did not meet
         for profile in profiles:
             for collective in profile.collectives:
                 if not between_two(collective):
                     by_group[collective.unit, collective.group][profile.source].append(collective)
     return by_group
+
+
+def unrelated(profiles: Sequence[RankProfile]) -> bool:
+    """Tell whether ``profiles`` are of different runs: their runs have different numbers of ranks."""
+    return len({profile.world for profile in profiles} - {None}) > 1
+
+
+def lacks_common_step(profiles: Sequence[RankProfile]) -> bool:
+    """Tell whether several profiles have no step in common; False if any of them has no marks of steps."""
+    if len(profiles) < 2 or not all(profile.marks and profile.units for profile in profiles):
+        return False
+    return not set.intersection(*({unit.number for unit in profile.units} for profile in profiles))
 
 
 def missing_ranks(profiles: Sequence[RankProfile]) -> list[int]:

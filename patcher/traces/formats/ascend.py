@@ -161,8 +161,10 @@ def rank_folder(folder: Path) -> RankFolder:
     if files and not (isinstance(rank, int) and rank >= 0):
         digits = re.search(r"_(\d+)$", files[0].stem)
         rank = int(digits[1]) if digits else None
-    distributed = mapping(mapping(read_json(folder / "profiler_metadata.json")).get("distributed_args"))
-    world = distributed.get("world_size")
+    metadata = mapping(read_json(folder / "profiler_metadata.json"))
+    world = mapping(metadata.get("distributed_args")).get("world_size")
+    if world is None:
+        world = _size_of_default_group(metadata)
     config = mapping(info.get("config"))
     values = {**mapping(config.get("common_config")), **mapping(config.get("experimental_config")), **info}
     chosen = {word: values[name] for name, word in _SETTINGS.items() if values.get(name) not in (None, "")}
@@ -170,6 +172,15 @@ def rank_folder(folder: Path) -> RankFolder:
         word: ", ".join(map(str, value)) if isinstance(value, list) else str(value) for word, value in chosen.items()
     }
     return RankFolder(rank, world if isinstance(world, int) and world > 0 else None, settings)
+
+
+def _size_of_default_group(metadata: Mapping[str, Any]) -> int | None:
+    """Return the number of ranks of torch's default group, which is the whole run; None if it is not recorded."""
+    for group in mapping(metadata.get("parallel_group_info")).values():
+        ranks = mapping(group).get("global_ranks")
+        if mapping(group).get("group_name") == "default_group" and isinstance(ranks, list):
+            return len(ranks)
+    return None
 
 
 def set_rank(trace: RankTrace, output: Path) -> None:

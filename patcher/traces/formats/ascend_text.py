@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds
 from patcher.traces.marks import NAMED, NUMBERED, UNCOUNTED
 from patcher.traces.measured import KernelUse
 from patcher.traces.messages import message
+from patcher.traces.model import COPY, KINDS
 from patcher.traces.rank_trace import LONG_CALL, NN_MODULE, RankTrace, several_problem
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns, StringTable
 
@@ -32,6 +34,12 @@ def read(file: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
     reader = _Reader(file, mark_pattern, progress)
     reader.source.feed(reader.add_events)
     return reader.finished()
+
+
+_QUEUED_COPY = "Dequeue@acl_memcpy_"
+"""Begin of the name of a range in which torch_npu's queue starts a copy; the remainder is the copy's direction."""
+
+_COPY = KINDS.index(COPY)
 
 
 class TextTrace(RankTrace):
@@ -92,6 +100,7 @@ class _Reader:
         self.transits = ascend.measures_by_name(file.parent)
         self.calls = HostCalls()  # of CANN, with threads numbered as in ``cann_threads``
         self.long: dict[int, RangeColumns] = {}  # the long ones, likewise
+        self.queued_copies = RangeColumns()
         self.enqueued, self.handed = _Flows(), _Flows()  # from operators, and from CANN
         self.ids, self.cann_threads = StringTable(), StringTable()
         self.devices: set[object] = set()
@@ -113,6 +122,8 @@ class _Reader:
                         trace.add_module(event.name, *times(event), thread)
                     else:
                         trace.add_frame(event.name, *times(event), thread)
+                elif event.name.startswith(_QUEUED_COPY):
+                    self.queued_copies.add(*times(event), trace.names[event.name.removeprefix("Dequeue@")])
                 elif event.args is not None:
                     self._add_other(event, event.args)
                 elif event.name == _COMPUTING and not event.cat:
@@ -185,7 +196,21 @@ class _Reader:
         )
         tasks.link(self.handed.by_end(), array("q", without))
         tasks.link(self.enqueued.by_end(), tasks.begin)
+        self._name_directions()
         return trace
+
+    def _name_directions(self) -> None:
+        """Add its direction to the name of each copy that was launched within a range of torch_npu's queue."""
+        trace, ranges = self.trace, self.queued_copies
+        ranges.sort()
+        texts = trace.names.texts
+        for task, (kind, launched) in enumerate(zip(trace.tasks.kind, trace.tasks.launched, strict=True)):
+            if kind != _COPY:
+                continue
+            at = bisect_right(ranges.begin, launched) - 1
+            if at >= 0 and launched < ranges.end[at]:
+                name = f"{texts[trace.tasks.name[task]]} ({texts[ranges.name[at]]})"
+                trace.tasks.name[task] = trace.names[name]
 
 
 def _type(name: str) -> str:

@@ -161,7 +161,7 @@ def test_a_longest_kernel_that_converts_formats_is_to_be_left_out() -> None:
     kernels = (Kernel("TransData", "compute", 1, 50 * MS), Kernel("Conv2D", "compute", 1, 49 * MS))
     profile = RankProfile("a", "ascend-text", 0, "Ascend NPU", (unit,), kernels=kernels)
     text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
-    assert "longest kernel: TransData, 50.00 ms per step (51 %)" in text
+    assert "longest kernel: TransData, 50.00 ms per trace (51 %)" in text
     assert "to do: TransData only converts the memory format" in text
 
 
@@ -200,6 +200,39 @@ def test_a_gap_before_each_step_counts_for_all_steps(
 def test_traces_of_one_rank_are_not_counted_as_ranks(ranks: tuple[int, int], words: str) -> None:
     profiles = tuple(RankProfile("a", "torch", rank, "CPU", (), world=4) for rank in ranks)
     assert first_screen._ranks_words(TraceReport(profiles, (), Verdict("")), profiles[0]) == words
+
+
+@pytest.mark.parametrize(("before", "told"), [(3, True), (2, False), (0, False)])
+def test_a_breakdown_says_what_it_is_of_beside_time_before_the_first_kernel(before: int, told: bool) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=60 * MS, lead_in_ns=before * MS)
+    line = first_screen._breakdown_line(RankProfile("a", "torch", 0, "H100", (unit,)), "")
+    words = "breakdown of the 60.00 ms from the first kernel on: " if told else "breakdown: "
+    assert line.startswith(f"{words}computing 100.0 %")
+
+
+@pytest.mark.parametrize(
+    ("worlds", "steps", "marks", "warning", "words"),
+    [
+        ((2, 4), (7, 7), "step", "are of different runs, with 2, 4 ranks", "2 traces of different runs"),
+        ((4, 4), (7, 8), "step", "have no step in common", "2 of 4 ranks"),
+        ((4, 4), (7, 8), "", "", "2 of 4 ranks"), ((4, None), (7, 7), "step", "", "2 of 4 ranks"),
+    ],
+    ids=["of different runs", "of different steps", "without steps", "alike"],
+)  # fmt: skip
+def test_traces_that_cannot_be_compared_are_told(
+    worlds: tuple[int, int | None], steps: tuple[int, int], marks: str, warning: str, words: str
+) -> None:
+    profiles = [
+        RankProfile(
+            f"/{rank}", "torch", rank, "H100", (RecordedUnit(number=step, host_ns=9, kernels=1, compute_ns=9),),
+            world=world, marks=marks,
+        )
+        for rank, (world, step) in enumerate(zip(worlds, steps, strict=True))
+    ]  # fmt: skip
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported(profiles))).split())
+    assert words in text
+    assert text.partition("warning: these traces ")[2].startswith(warning)
+    assert ("warning" in text) == bool(warning)
 
 
 def test_what_an_engine_step_held_and_graphs_are_told(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: st
 def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:
     holds = HostActivities.__new__(HostActivities)
     holds.main, holds.calls, holds.memory_calls = 0, {}, {}
-    holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]))  # type: ignore[assignment]
+    holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]), names=Some(texts=["record_param_comms"]))  # type: ignore[assignment]
     holds.cuts = Some(order=[0])  # type: ignore[assignment]
     none = nested()
     for frame, operator, name, is_operator in (
@@ -169,3 +169,17 @@ def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:
         holds.frames, holds.threads = {0: nested(("a", 0, frame))}, [HostThread(nested(("b", 0, operator)), none)]
         held = holds.activity_in(Idle(0, 100, 100, 0, 0, 0, ""))
         assert (held and (LETTERS[held.name], held.is_operator)) == ((name, is_operator) if name else None)
+
+
+def test_an_operator_that_describes_another_one_is_not_named() -> None:
+    """Torch records the parameters of a collective as an operator within that of the collective."""
+    holds = HostActivities.__new__(HostActivities)
+    holds.main, holds.calls, holds.memory_calls, holds.frames = 0, {}, {}, {}
+    texts = ["" for _ in LETTERS]
+    texts[LETTERS.index("b")] = "record_param_comms"
+    holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]), names=Some(texts=texts))  # type: ignore[assignment]
+    holds.cuts = Some(order=[0])  # type: ignore[assignment]
+    holds.threads = [HostThread(nested(("a", 0, 90), ("b", 0, 80)), nested())]
+    held = holds.activity_in(Idle(0, 100, 100, 0, 0, 0, ""))
+    assert held is not None
+    assert LETTERS[held.name] == "a"

@@ -116,6 +116,26 @@ def test_the_outlier_is_named_with_its_size_and_a_neighbour() -> None:
     assert finding(profile(*made(*SLOW[:2], *SLOW[3:], (28.6, 4.4)))) is None
 
 
+@pytest.mark.parametrize(
+    ("places", "title"),
+    [
+        ((0, 0, 0), "In each step, one collective takes much longer than similar ones: allreduce, up to 86.50 ms"),
+        ((0, 0, 1), TITLES["collective-outlier"]), ((0, 0, None), TITLES["collective-outlier"]),
+    ],
+)  # fmt: skip
+def test_a_collective_that_is_slow_in_each_step_is_no_exception(places: tuple[int | None, ...], title: str) -> None:
+    whole = profile(*made(*SLOW))
+    units = tuple(replace(whole.units[0], number=30 + at) for at in range(3))
+    found = [
+        replace(collective, unit=30 + at, index=(index or 0) if collective.ns > 80 * MS else 9)
+        for at, index in enumerate(places)
+        for collective in (made(*SLOW) if index is not None else made(*SLOW[:2]))
+    ]
+    first = finding(replace(whole, units=units, collectives=tuple(found)))
+    assert first is not None
+    assert first.title.startswith(title)
+
+
 def test_what_the_vendor_calls_waiting_is_no_outlier() -> None:
     parts: dict[str, Any] = {"transit_ns": MS, "wait_ns": 0, "idle_ns": MS}
     fast = made(*SLOW[:2], **parts)

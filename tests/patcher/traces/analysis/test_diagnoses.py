@@ -711,7 +711,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         "exact", "differs between ranks", {"waiting": 15},
     ),
     "sends and receives": (
-        [capture(unit(**HALF), collectives=(told(20, name="send"), told(5, name="recv"), told(5, 1, 1)))], "pipeline-bubble", 25,
+        [capture(unit(**HALF), collectives=(told(20, name="send", bytes=9), told(5, name="recv", bytes=9), told(5, 1, 1)))], "pipeline-bubble", 25,
         "40.0 25.00 1.00 1.00 13.00 10.0 2", "upper bound of the saving: the time of the transfers themselves is included", "more micro-batches",
         {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
     ),

@@ -10,7 +10,7 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.diagnoses import reported
 from patcher.traces.analysis.pipelines import PipelineStage
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.model import Collective, FreeGap, Rank, RankProfile, RecordedUnit
+from patcher.traces.model import TITLES, Collective, FreeGap, Rank, RankProfile, RecordedUnit
 
 
 def told(
@@ -194,6 +194,23 @@ def test_sends_of_a_pipeline_are_counted_per_step(units: int, times: int) -> Non
     sends = tuple(told(50, kind="send", index=at) for at in range(6))
     profile = RankProfile("r0", "torch", 0, "H100", steps, collectives=(*sends, told(50)))
     assert f"sends or receives data {times} times per step" in exposed._bubble_text(profile, meetings()).evidence
+
+
+@pytest.mark.parametrize(
+    ("idle", "world", "headline"),
+    [
+        ((51, 50), 1, ", mostly in allreduce"), ((50, 50), 1, None),
+        ((51, 50), None, ", mostly in allreduce; it may wait for ranks that the report does not cover"),
+        ((51, 50), 2, ", mostly in allreduce; it may wait for ranks that the report does not cover"),
+    ],
+)  # fmt: skip
+def test_idle_time_inside_collectives_is_named_by_their_kind(
+    idle: tuple[int, int], world: int | None, headline: str | None
+) -> None:
+    found = (told(100, 0, idle[0]), told(100, 0, idle[1], kind="broadcast", index=1))
+    profile = RankProfile("r0", "torch", 0, "H100", (), collectives=found, world=world)
+    title = "" if headline is None else f"{TITLES['collective-idle']}{headline}"
+    assert exposed._idle_headline(profile, [profile]) == title
 
 
 @pytest.mark.parametrize(

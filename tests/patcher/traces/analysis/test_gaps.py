@@ -510,7 +510,7 @@ REAL: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "a step of an NPU before its first copy, with 26 % of it in the data loader, 43 % in the copy": (
         "npu/text-level1/rank0_ascend_pt",
-        {"part": "lead_in_ns", "after": "MEMCPY_ASYNC", "call": "main.py(375): train", "operator": ""},
+        {"part": "lead_in_ns", "after": "MEMCPY_ASYNC (acl_memcpy_host_to_device)", "call": "main.py(375): train", "operator": ""},
     ),
     "a step before which Python zooms pictures, after a copy that had returned": (
         "2026-11/owlv2_mi300.json.gz",

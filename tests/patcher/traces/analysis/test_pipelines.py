@@ -64,6 +64,37 @@ def test_no_more_is_gained_than_nothing_hides_and_a_check_allows() -> None:
     assert finding(stage(20, 30, checks=(Check("exposed", False, "more", ("pipeline-bubble",)),))) is None
 
 
+RING = (600, 620, 690, 600) * 2
+ROUNDS = {
+    "a ring sends steadily": (RING, 16_000_000, "5", "mostly transfer, at 25.5 GB/s"),
+    "a ring waits at times": ((600, 900, 1400, 600) * 2, 16_000_000, "5", "transfer, or waiting for another rank"),
+    "few of a size": ((6000,), 160_000_000, "5", "transfer, or waiting for another rank"),
+    "other times of unknown sizes": ((201, 900, 1400, 1300) * 2, None, "5", "transfer, or waiting for another rank"),
+    "a size is unknown": (RING, None, "5", "transfer, or waiting for another rank"),
+    "too slow for transfer": (RING, 2_000_000, "5", "transfer, or waiting for another rank"),
+    "a pipeline by its name": ((600, 900, 1400, 600) * 2, 16_000_000, "pp", "Pipeline bubble"),
+    "short ones beside long ones": ((200, 900, 1400, 1300) * 2, 16_000_000, "5", "Pipeline bubble"),
+}
+
+
+@pytest.mark.parametrize(("times", "size", "group", "headline"), ROUNDS.values(), ids=ROUNDS)
+def test_a_bubble_takes_waiting_or_the_name_of_a_pipeline(
+    times: tuple[int, ...], size: int | None, group: str, headline: str
+) -> None:
+    """Sends of a ring of context-parallel ranks (µs) are no bubble: they take equally long, as fast as the link is."""
+    made = stage(exposed=4, computes=9)
+    sends = [
+        Collective(group, at, "ncclSendRecv", time * 1000, unit=unit, kind="send", bytes=size)
+        for unit in range(2)
+        for at, time in enumerate(times)
+    ]
+    first = analysis.reported([replace(made, collectives=tuple(sends))]).findings[0]
+    assert headline in first.title
+    assert ("most of this time is waiting" in first.advice) == (min(times) == 200)
+    ranks = [replace(made, rank=rank, source=f"/{rank}", collectives=tuple(sends)) for rank in range(2)]
+    assert bool(pipelines.stages(ranks)) == ("mostly transfer" not in headline)
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "counts"),
     [

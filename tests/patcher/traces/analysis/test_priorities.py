@@ -8,7 +8,7 @@ import pytest
 
 from patcher.traces.analysis import priorities
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.model import Diagnosis, FreeGap, Rank, RankProfile, RecordedUnit, SlowSteps
+from patcher.traces.model import Diagnosis, FreeGap, HostRange, Rank, RankProfile, RecordedUnit, SlowSteps
 
 
 def finding(id_: str, saving: int | None, severity: str = "warning", **fields: object) -> Diagnosis:
@@ -195,6 +195,32 @@ def test_a_place_with_over_half_of_the_time_is_named(ns: int, part: str, kind: s
     assert bool(found.headline) == bool(culprit)
     assert priorities._name_main_place(finding("dispatch", None), profile("x", 20)).saving_ns is None
     assert priorities._name_main_place(finding("dispatch", 15), None) == finding("dispatch", 15)
+
+
+@pytest.mark.parametrize(
+    ("at_first", "elsewhere", "saving", "title"),
+    [
+        (30, 10, 40, ", mostly while the host was in build"), (40, 4, 40, "at one place: the host was in build for 100 %"),
+        (40, 5, 45, ", mostly while the host was in build"),
+    ],
+)  # fmt: skip
+def test_a_call_at_several_places_is_named_with_its_time_at_all_of_them(
+    at_first: int, elsewhere: int, saving: int, title: str
+) -> None:
+    """Computing takes over twice as long, but each gap is one call's: it is the headline."""
+    gaps = tuple(
+        FreeGap(
+            kind="place", part="free_host_late_ns", ns=ns, count=1, units=1, unit=0, unit_ns=ns, longest_ns=ns,
+            begin_ns=0, after=after, call="build", call_ns=ns,
+        )
+        for ns, after in ((at_first, "a"), (elsewhere, "b"))
+    )  # fmt: skip
+    unit = RecordedUnit(number=0, host_ns=200, kernels=1, free_host_late_ns=50, compute_ns=150)
+    busy = RankProfile("x", "torch", 0, "H100", (unit,), gaps=gaps, late_range=HostRange("build", 45, 45))
+    late, computing = finding("dispatch", 50, source="x"), finding("compute", None, "note", source="x")
+    first = priorities.select_findings([computing, late], [busy], Meetings((), True, {}, frozenset(), ()))[0]
+    assert (first.id, first.severity, first.saving_ns, first.culprit) == ("dispatch", "problem", saving, "build")
+    assert title in first.headline
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,13 @@ def test_the_first_wait_of_a_recording_counts_as_much_as_the_first_of_a_later_st
         ([profile(0, {30: [3, 4]}), profile(1, {30: [5, 4]}, names="ba")], []),
         ([profile(0, {30: [3, 4]}, group=""), profile(1, {30: [5, 4]}, names="ba", group="")], [(0, 0, 2, 2), (1, 2, 0, 0)]),
         ([profile(None, {30: [3]}), profile(1, {30: [5]})], [(1, 2, 0, 0), (None, 0, 2, 1)]),
+        ([profile(0, {30: [3]}, world=2), profile(1, {30: [5]}, world=4)], []),
+        ([profile(0, {30: [3]}, world=2), profile(1, {30: [5]})], [(0, 0, 2, 1), (1, 2, 0, 0)]),
     ],
-    ids=["one", "of one rank", "one more", "another order", "another order without a name", "without a rank"],
+    ids=[
+        "one", "of one rank", "one more", "another order", "another order without a name", "without a rank",
+        "of different runs", "of a run of unknown size",
+    ],
 )  # fmt: skip
 def test_only_equal_collectives_meet(profiles: list[RankProfile], expected: list[tuple[int, ...]]) -> None:
     found = ranks.match_collectives(profiles)

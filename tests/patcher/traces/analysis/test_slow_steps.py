@@ -18,6 +18,7 @@ from patcher.traces.model import (
     CallSums,
     Check,
     Collective,
+    CopyLaunch,
     Diagnosis,
     FreeGap,
     Kernel,
@@ -320,12 +321,12 @@ def test_a_gap_up_to_the_next_step_names_that_step(begin: int, named: bool) -> N
     [
         ((100, 10, 10, 10, 10, 10), "The first recorded step", ""),
         ((100, 100, 10, 10, 10, 10), "The first recorded step", ""),
-        ((10, 100, 10, 10, 10, 10), "One step", "step 1 is the slow one: it took 100.00 ms"),
+        ((10, 100, 10, 10, 10, 10), "One step", "Step 1 took 100.00 ms on the host"),
         ((10, 10, 10, 10, 10, 10), "The first recorded step", ""),  # the marks do not last as long as the steps
-        ((54, 100, 10, 10, 10, 10), "One step", "step 1 is the slow one: it took 100.00 ms"),
+        ((54, 100, 10, 10, 10, 10), "One step", "Step 1 took 100.00 ms on the host"),
         ((55, 100, 10, 10, 10, 10), "The first recorded step", ""),
         ((10, 54, 10, 10, 10, 10), "The first recorded step", ""),
-        ((10, 55, 10, 10, 10, 10), "One step", "step 1 is the slow one: it took 55.00 ms"),
+        ((10, 55, 10, 10, 10, 10), "One step", "Step 1 took 55.00 ms on the host"),
         ((25, 25, 25, 25, 25, 25), "", ""),
         ((25, 25, 25, 28, 25, 25), "The first recorded step", ""),
     ],
@@ -337,7 +338,7 @@ def test_the_host_tells_which_step_is_delayed(on_host: tuple[int, ...], title: s
     report = analysis.reported([RankProfile("a", "torch", 0, "H100", tuple(units))])
     outliers = [finding for finding in report.findings if finding.id == "outlier"]
     assert [finding.title.partition(" takes")[0] for finding in outliers] == [title] * bool(title)
-    assert all(("On the host" in finding.evidence) == bool(slow_on_host) for finding in outliers)
+    assert all((" on the host" in finding.evidence) == bool(slow_on_host) for finding in outliers)
     assert all(slow_on_host in finding.evidence for finding in outliers)
 
 
@@ -359,6 +360,9 @@ def test_what_holds_the_host_in_a_slow_step_is_named_and_advised_on(
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert cause in finding.title
     assert advice in finding.advice
+    screen = " ".join(" ".join(first_screen(analysis.reported([made]))).split())
+    assert "a fix saves at most 90.00 ms of 150.00 ms in all 6 " in screen
+    assert "Saves at most" not in screen
     growing = tuple(replace(unit, free_host_late_ns=at * 9 * MS) for at, unit in enumerate(units))
     made = replace(made, units=growing, gaps=(replace(long, unit=5),))
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
@@ -387,7 +391,9 @@ def test_a_slow_step_without_the_graphs_of_the_others_is_told_so(
     assert told in finding.title
 
 
-@pytest.mark.parametrize(("operator", "named"), [("compile (dynamo_timed)", True), ("aten::linear", False)])
+@pytest.mark.parametrize(
+    ("operator", "named"), [("compile (dynamo_timed)", True), ("aten::linear", False), ("c10d::broadcast_", True)]
+)
 def test_an_operator_of_torch_is_not_what_makes_one_step_longer(operator: str, named: bool) -> None:
     """The finding on all steps has the same advice as that on the slow one; both are told."""
     units = [
@@ -474,7 +480,7 @@ def test_a_long_kernel_is_named_beside_a_smaller_finding(kernels: list[tuple[str
     sums = tuple(Kernel(name, kind, 2, 2 * ms * MS) for name, kind, ms in kernels)
     made = analysis.reported([RankProfile("a", "torch", 0, "H100", (unit, unit), kernels=sums)])
     screen = " ".join(" ".join(first_screen(made)).split())
-    assert ("longest kernel: slow, 40.00 ms per step (40 %)" in screen) == shown
+    assert ("longest kernel: slow, 40.00 ms per trace (40 %)" in screen) == shown
 
 
 @pytest.mark.parametrize(
@@ -560,6 +566,22 @@ def test_a_headline_counts_slow_steps_from_two_on(similar: tuple[int, ...], tota
     made = RankProfile("a", "torch", 0, "H100", tuple(units))
     found = diagnoses._slow_steps_headline(made, total, similar, units[similar[0]], units[1], "")
     assert found.partition(" take")[0] == title
+
+
+@pytest.mark.parametrize(
+    ("slow", "usual", "named"),
+    [
+        (("save", 90), None, True), (("save", 90), ("save", 49), True), (("save", 90), ("save", 50), False),
+        (("save", 90), ("load", 50), True), (("save", 40), None, False), (None, ("save", 50), False),
+    ],
+)  # fmt: skip
+def test_the_copies_of_a_slow_step_are_those_that_others_lack(
+    slow: tuple[str, int] | None, usual: tuple[str, int] | None, named: bool
+) -> None:
+    steps = [RecordedUnit(number=at, host_ns=1, kernels=1, copy_ns=ns) for at, ns in enumerate((130, 50))]
+    launches = {at: CopyLaunch(*row, "Memcpy DtoH") for at, row in enumerate((slow, usual)) if row}
+    made = RankProfile("a", "torch", 0, "H100", tuple(steps), copy_launches=launches)
+    assert (diagnoses._launch_of_copies(made, *steps) is not None) == named
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,35 @@ def test_mstx_and_module_ranges_of_text(tmp_path: Path) -> None:
     assert (found.lost, found.unknown) == (1, {"NEW_ONE"})
 
 
+@pytest.mark.parametrize(
+    ("metadata", "world"),
+    [
+        ({"distributed_args": {"world_size": 8}, "parallel_group_info": {"1": {"group_name": "default_group", "global_ranks": [0, 1]}}}, 8),
+        ({"parallel_group_info": {"1": {"group_name": "tp", "global_ranks": [0]}, "2": {"group_name": "default_group", "global_ranks": [0, 1]}}}, 2),
+        ({"parallel_group_info": {"1": {"group_name": "tp", "global_ranks": [0, 1]}}}, None),
+        ({"parallel_group_info": {"1": {"group_name": "default_group"}, "2": None}}, None), ({}, None),
+    ],
+)  # fmt: skip
+def test_the_default_group_has_all_ranks_of_a_run(tmp_path: Path, metadata: dict[str, Any], world: int | None) -> None:
+    (tmp_path / "profiler_metadata.json").write_text(json.dumps(metadata))
+    assert ascend.rank_folder(tmp_path).world == world
+
+
+@pytest.mark.parametrize(
+    ("begin", "name"),
+    [(10, "MEMCPY_ASYNC (acl_memcpy_host_to_device)"), (11, "MEMCPY_ASYNC"), (9, "MEMCPY_ASYNC")],
+)
+def test_the_queue_of_torch_npu_tells_the_direction_of_a_copy(tmp_path: Path, begin: int, name: str) -> None:
+    copy = Task(20 * MS, 60 * MS, "copy", "MEMCPY_ASYNC", launch=10 * MS)
+    folder = rows(
+        Run((copy, Task(60 * MS, 70 * MS, launch=10 * MS)), MARKS).text(tmp_path / "rank0_ascend_pt"),
+        {"ph": "X", "cat": "dequeue", "name": "Dequeue@acl_memcpy_host_to_device", "pid": 1, "tid": 9,
+         "ts": f"{(START + begin * MS) // 1000}.000", "dur": 1000.0, "args": {"correlation_id": 5}},
+    )  # fmt: skip
+    trace = read(folder)
+    assert trace.names.texts[trace.tasks.name[0]] == name
+
+
 def test_flows_whose_id_is_text_lead_to_the_operator(tmp_path: Path) -> None:
     folder = Run((Task(50 * MS, 51 * MS, launch=40 * MS, ask=5 * MS),), MARKS).text(tmp_path / "rank0_ascend_pt")
     file = output(folder) / "trace_view.json"
