@@ -165,11 +165,7 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     """
     if len({profile.rank for profile in profiles}) < len(profiles):
         return None  # they did not meet
-    waits = sorted(
-        (_median([_communicating(step) for step in profile.host_steps]), profile.source, profile)
-        for profile in profiles
-        if profile.on_host and profile.host_steps
-    )
+    waits = _typical_waits(profiles)
     if len(waits) < 2:
         return None
     late_steps, count = _late_steps([profile for _, _, profile in waits])
@@ -190,33 +186,64 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
         " {usual}. {rank} waits least because it arrives last.",
         rank=name, least=in_ms(least), usual=in_ms(usual),
     )  # fmt: skip
-    advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
-    if (own := _diagnose_idle_host(slow)) is not None and own.severity == "warning":
-        evidence, advice = sentences(evidence, own.evidence), own.advice
-    headline = Text("Ranks wait for {rank}", name)
-    disturbed = _is_disturbed(of_slow)
-    if disturbed and not (own and own.severity == "warning"):
-        advice = Text(
+    idle, disturbed = _idle_warning(slow), _is_disturbed(of_slow)
+    advice: str = _advice_on_straggler(name, disturbed=disturbed)
+    if idle is not None:
+        evidence, advice = sentences(evidence, idle.evidence), idle.advice
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, saving,
+        Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
+        advice, slow.source, culprit=name, headline=_straggler_headline(of_slow, name, disturbed=disturbed),
+    )  # fmt: skip
+
+
+def _typical_waits(profiles: Sequence[model.RankProfile]) -> list[tuple[int, str, model.RankProfile]]:
+    """Return (ns, source, profile) of each rank with steps without a device, shortest time first.
+
+    The ns are the time of its median step in collectives.
+    """
+    return sorted(
+        (_median([_communicating(step) for step in profile.host_steps]), profile.source, profile)
+        for profile in profiles
+        if profile.on_host and profile.host_steps
+    )
+
+
+def _idle_warning(profile: model.RankProfile) -> model.Diagnosis | None:
+    """Return the diagnosis of the places at which no operator runs if it is a warning; None otherwise."""
+    idle = _diagnose_idle_host(profile)
+    return idle if idle is not None and idle.severity == "warning" else None
+
+
+def _advice_on_straggler(name: str, *, disturbed: bool) -> Text:
+    """Return what to check on the rank that the others wait for, first its CPU cores if it seems ``disturbed``."""
+    if disturbed:
+        return Text(
             "check whether {rank} gets its CPU cores: other processes, its own threads (OMP_NUM_THREADS, threads of"
             " Python), binding to cores; if it does, check its inputs",
             rank=name,
         )
+    return Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
+
+
+def _straggler_headline(late_steps: Sequence[_LateStep], name: str, *, disturbed: bool) -> Text:
+    """Return the headline on the rank that the others wait for in ``late_steps``, with the cause if there is one.
+
+    The cause is that the rank seems ``disturbed``, or the place or the operators that take it longer.
+    """
     if disturbed:
-        headline = Text(
+        return Text(
             "Ranks wait for {rank}: it runs the same operators as the others, but takes longer, at another place in"
             " each step",
             rank=name,
         )
-    elif cause := _longer_on_last_rank(of_slow):
-        headline = Text("Ranks wait for {rank}, mostly while its host is in {call}", rank=name, call=host_name(cause))
-    elif 2 * (longer := _longer_in_operators(of_slow)) > sum(late.ns for late in of_slow):
-        time = in_ms(longer / len(of_slow))
-        headline = Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=time)
-    return model.Diagnosis(
-        "slow-rank", "warning", evidence, saving,
-        Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
-        advice, slow.source, culprit=name, headline=headline,
-    )  # fmt: skip
+    if cause := _longer_on_last_rank(late_steps):
+        return Text("Ranks wait for {rank}, mostly while its host is in {call}", rank=name, call=host_name(cause))
+    longer = _longer_in_operators(late_steps)
+    if 2 * longer > sum(late.ns for late in late_steps):
+        time = in_ms(longer / len(late_steps))
+        return Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=time)
+    return Text("Ranks wait for {rank}", name)
 
 
 def _late_steps(profiles: Sequence[model.RankProfile]) -> tuple[list[_LateStep], int]:
@@ -257,17 +284,13 @@ def _diagnose_late_step(
     slow = next(profile for profile in profiles if profile.source == worst.source)
     if any(worst.step.number in profile.cold for profile in profiles):
         return None
-    in_collectives = [
-        sum(_communicating(step) + _in_collective_operators(step) for step in profile.host_steps)
-        for profile in profiles
-        if profile.on_host and profile is not slow
-    ]
-    if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= _median(in_collectives):
+    in_collectives = _median(
+        [_in_collectives(profile) for profile in profiles if profile.on_host and profile is not slow]
+    )
+    if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= in_collectives:
         return None
     typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
-    if any(
-        SIMILAR * (step.ns - typical.ns) >= worst.step.ns - typical.ns for step in slow.host_steps if step != worst.step
-    ):
+    if _has_similar_step(slow.host_steps, worst.step, typical):
         return None
     name, least = slow.name or slow.source, _communicating(worst.step)
     values = {"number": worst.step.number, "rank": name}
@@ -277,7 +300,7 @@ def _diagnose_late_step(
         least=in_ms(least), usual=in_ms(least + worst.ns), **values,
     )  # fmt: skip
     headline: str = Text("In step {number}, the other ranks wait {time} for {rank}", time=in_ms(worst.ns), **values)
-    advice: str = Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
+    advice: str = _advice_on_straggler(name, disturbed=False)
     more = excess(slow, worst.step.number, typical.number)
     if more.cause:
         headline, advice = Text("{title}: {cause}", title=headline, cause=more.cause), more.advice or advice
@@ -288,6 +311,11 @@ def _diagnose_late_step(
         Text("upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"),
         advice, slow.source, culprit=name, headline=headline, step=worst.step.number,
     )  # fmt: skip
+
+
+def _has_similar_step(steps: Sequence[model.HostStep], slow: model.HostStep, typical: model.HostStep) -> bool:
+    """Tell whether another step than ``slow`` is longer than ``typical`` by at least a quarter of its excess."""
+    return any(SIMILAR * (step.ns - typical.ns) >= slow.ns - typical.ns for step in steps if step != slow)
 
 
 def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagnosis | None:
@@ -427,6 +455,11 @@ def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
 def _communicating(step: model.HostStep) -> int:
     """Return for how many ns of a step no operator runs during a collective; sends and receives do not count."""
     return sum(ns for place, ns in step.places.items() if _communicates(place) and not _PAIRS.search(place.inside))
+
+
+def _in_collectives(profile: model.RankProfile) -> int:
+    """Return the ns of all steps of a rank in collectives, with and without their operators."""
+    return sum(_communicating(step) + _in_collective_operators(step) for step in profile.host_steps)
 
 
 def _in_collective_operators(step: model.HostStep) -> int:
@@ -835,16 +868,8 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     (first, _), *further = places
     idle_times = _idle_times(steps, [place for place, _ in places], in_frames=bool(parts))
     evidence: str = _idle_evidence(profile, first, idle_times)
-    advice = advice_on(first)
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
-        advice = advice_on(model.HostPlace(parts[0][0]))
-    elif _is_only_range(first.inside) and not profile.has_stacks:
-        advice = Text(
-            "find out whether the host works or waits in {range}: record Python's stack frames, too: {command}",
-            range=host_name(first.inside),
-            command=_STACKS,
-        )
     certainty: str = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     spread = "" if _names_cause(first) else _timer_spread(steps, first)
     if spread and 2 * places[0][1] >= idle:
@@ -860,20 +885,42 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         )
     headline, shown = _idle_headline(places, idle, idle_times, is_timer=bool(spread))
     saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
+    advice: str = _idle_advice(profile, first, parts)
     if trend(idle_times.of_places[first]) and 2 * typical >= idle:
         advice = joined(SEMICOLON, (GROWS, advice))
-    if further:
-        others = Text(
-            "Other places where no operator runs: {places}.",
-            _places_with_times((place, idle_times.per_step(place)) for place, _ in further[: _NAMED - 1]),
-        )
-        evidence = sentences(evidence, others)
+    evidence = sentences(evidence, _other_places(further[: _NAMED - 1], idle_times))
     severity = "warning" if 2 * idle >= whole and 2 * typical >= idle else "note"
     if severity == "warning" and places[0][1] < _INNER * idle:
         evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
     culprit = first.inside if 2 * places[0][1] >= idle and not _communicates(first) else ""
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline, culprit=culprit
+    )
+
+
+def _idle_advice(profile: model.RankProfile, place: model.HostPlace, parts: Sequence[tuple[str, float]]) -> str:
+    """Return what to do about the ``place`` with most time without operators, or about the longest of its ``parts``.
+
+    Without parts, the advice on a range of the user is to record stacks, unless the profile has these.
+    """
+    if parts:
+        return advice_on(model.HostPlace(parts[0][0]))
+    if _is_only_range(place.inside) and not profile.has_stacks:
+        return Text(
+            "find out whether the host works or waits in {range}: record Python's stack frames, too: {command}",
+            range=host_name(place.inside),
+            command=_STACKS,
+        )
+    return advice_on(place)
+
+
+def _other_places(places: Sequence[tuple[model.HostPlace, int]], idle: _IdleTimes) -> str:
+    """Return a sentence on the ``places`` without operators that are not the main one; "" without any."""
+    if not places:
+        return ""
+    return Text(
+        "Other places where no operator runs: {places}.",
+        _places_with_times((place, idle.per_step(place)) for place, _ in places),
     )
 
 
