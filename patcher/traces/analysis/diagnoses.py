@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
@@ -217,24 +217,17 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
     if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
-    whole = units if profile.on_host else units[:-1]  # on a device, the last step ends with its last kernel
-    numbers = {unit.number for unit in whole if profile.on_host}
-    steps = [step for step in profile.host_steps if step.number in numbers]
-    change = host_only.trend_of_steps(steps) if steps else host_only.trend([time(unit) for unit in whole])
+    steps = _steps_on_host(profile, units)
+    change = _trend(profile, units, steps)
     limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
-    late = [(unit.number, time(unit) - time(usual)) for unit in units if time(unit) > limit]
-    lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
-    similar = [number for number, excess in late if host_only.SIMILAR * excess >= most]
+    lost, most, similar = _longer_steps(units, time, time(usual), limit)
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     slow_steps, certainty, saving = None, _EXACT, lost // len(profile.units)
     if change:
-        if calls := host_only.calls_with_trend(steps):
-            cause, better = calls, ""
-        headline, better = _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(better)
+        headline, better = _about_trend(steps, change, cause, better)
         if steps:
-            least = min(change)
-            saving = sum(max(step.ns - least, 0) for step in steps) // len(steps)
+            saving = _excess_over_fastest_third(steps, change)
             certainty = _BEYOND_FASTEST_THIRD
     else:
         headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
@@ -249,6 +242,69 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         "outlier", severity, evidence, saving, certainty, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
+
+
+def _steps_on_host(profile: model.RankProfile, units: Sequence[model.RecordedUnit]) -> list[model.HostStep]:
+    """Return ``units`` as the host recorded them; [] if the profile has a device, or the host recorded none."""
+    numbers = {unit.number for unit in units if profile.on_host}
+    return [step for step in profile.host_steps if step.number in numbers]
+
+
+def _trend(
+    profile: model.RankProfile, units: Sequence[model.RecordedUnit], steps: Sequence[model.HostStep]
+) -> tuple[int, int] | None:
+    """Return the median time of the first and of the last third of ``units`` (ns) if it rises or falls throughout.
+
+    None otherwise. ``steps`` are the units as the host recorded them without a device.
+    """
+    if steps:
+        return host_only.trend_of_steps(steps)
+    if profile.on_host:
+        return host_only.trend([unit.host_ns for unit in units])
+    return host_only.trend([unit.device_ns for unit in units[:-1]])  # the last step ends with its last kernel
+
+
+class LongerSteps(NamedTuple):
+    """The time that longer steps take beyond the median, in all and at most in one of them (ns).
+
+    ``similar`` are the numbers of the steps that are about as slow as the slowest.
+    """
+
+    lost: int
+    most: int
+    similar: list[int]
+
+
+def _longer_steps(
+    units: Sequence[model.RecordedUnit], time: Callable[[model.RecordedUnit], int], usual_ns: int, limit: float
+) -> LongerSteps:
+    """Return by how much steps that take longer than ``limit`` exceed ``usual_ns``; there has to be such a step.
+
+    ``time`` returns the time of a step. All times are in ns.
+    """
+    late = [(unit.number, time(unit) - usual_ns) for unit in units if time(unit) > limit]
+    lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
+    return LongerSteps(lost, most, [number for number, excess in late if host_only.SIMILAR * excess >= most])
+
+
+def _about_trend(steps: Sequence[model.HostStep], change: tuple[int, int], cause: str, advice: str) -> tuple[str, str]:
+    """Return the headline on steps whose times rise or fall throughout, and the advice on them.
+
+    ``change`` is the median time of the first and of the last third (ns). ``cause`` and ``advice`` are those of the
+    slowest step, "" if unknown. They do not count if calls of an operator explain the trend of ``steps``.
+    """
+    if calls := host_only.calls_with_trend(steps):
+        cause, advice = calls, ""
+    return _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(advice)
+
+
+def _excess_over_fastest_third(steps: Sequence[model.HostStep], change: tuple[int, int]) -> int:
+    """Return the mean time by which the steps exceed the median of the fastest third of them (ns).
+
+    ``change`` is the median time of the first and of the last third.
+    """
+    least = min(change)
+    return sum(max(step.ns - least, 0) for step in steps) // len(steps)
 
 
 def _slow_steps(
@@ -453,26 +509,9 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         "{share} of the slow step's additional time is in this part of the step: {part}.", share=share, part=label
     )
     cause = Text("most of the additional time is in this part of the step: {part}", label) if 2 * excess > whole else ""
-    times = _equally_longer(profile, slowest, usual) if part == "compute_ns" else None
-    longer = _longer_kernel(profile, slowest, usual) if part == "compute_ns" and times is None else None
-    if times is not None:
-        kernels = Text(
-            "All large kernels take {times:.2f} times as long as in the median step, which has as many kernels.", times
-        )
+    if part == "compute_ns":
+        kernels, cause = _about_kernels(profile, slowest, usual, cause)
         most = sentences(most, kernels)
-        if cause:
-            cause = Text("all large kernels take {times:.2f} times as long, and their number is the same", times)
-    elif longer is not None:
-        most = sentences(most, longer.evidence)
-        if 2 * longer.ns > whole:
-            cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
-    if part == "compute_ns" and cause and _runs_more_kernels(slowest, usual):
-        more = Text(
-            "the slow step runs {count:,} kernels, the median step {median:,}",
-            count=slowest.kernels,
-            median=usual.kernels,
-        )
-        cause = joined(SEMICOLON, (more, cause)) if longer is not None else more
     if part == _COMMUNICATION and cause and (collective := _longer_collective(profile, slowest, usual, excess)):
         cause = joined(SEMICOLON, (cause, collective))
     if part == "copy_ns" and cause and (launch := _launch_of_copies(profile, slowest, usual)):
@@ -487,11 +526,51 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         held = _host_held(gap)
         if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
             cause = Text("most of the additional time is spent in {place}", held)
-        most = sentences(most, Text("Most of this additional time is at one place: {place}.", place_in_words(gap)))
-        following = _step_after(profile, slowest)
-        if following is not None and gap.begin_ns + gap.longest_ns >= slowest.lead_in_ns + slowest.device_ns:
-            most = sentences(most, Text("This gap ends at the first kernel of step {number}.", following.number))
+        most = sentences(most, _gap_evidence(profile, slowest, gap))
     return sentences(most, _kernel_counts(slowest, usual)), cause
+
+
+def _about_kernels(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit, cause: str
+) -> tuple[str, str]:
+    """Return a sentence on the kernels by which ``slowest`` computes longer than ``usual``, and a text on the cause.
+
+    The sentence is "" if no kernels explain it. ``cause`` is the text if the kernels tell no other one; it is "" if
+    computing has at most half of the additional time.
+    """
+    times = _equally_longer(profile, slowest, usual)
+    longer = _longer_kernel(profile, slowest, usual) if times is None else None
+    evidence = ""
+    if times is not None:
+        evidence = Text(
+            "All large kernels take {times:.2f} times as long as in the median step, which has as many kernels.", times
+        )
+        if cause:
+            cause = Text("all large kernels take {times:.2f} times as long, and their number is the same", times)
+    elif longer is not None:
+        evidence = longer.evidence
+        if 2 * longer.ns > slowest.device_ns - usual.device_ns:
+            cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
+    if cause and _runs_more_kernels(slowest, usual):
+        more = Text(
+            "the slow step runs {count:,} kernels, the median step {median:,}",
+            count=slowest.kernels,
+            median=usual.kernels,
+        )
+        cause = joined(SEMICOLON, (more, cause)) if longer is not None else more
+    return evidence, cause
+
+
+def _gap_evidence(profile: model.RankProfile, slowest: model.RecordedUnit, gap: model.FreeGap) -> str:
+    """Return the sentences on the place of most additional time of the step ``slowest``.
+
+    They say so if the longest idle time in ``gap`` lasts until the first kernel of the next step.
+    """
+    evidence = Text("Most of this additional time is at one place: {place}.", place_in_words(gap))
+    following = _step_after(profile, slowest)
+    if following is None or gap.begin_ns + gap.longest_ns < slowest.lead_in_ns + slowest.device_ns:
+        return evidence
+    return sentences(evidence, Text("This gap ends at the first kernel of step {number}.", following.number))
 
 
 def _launch_of_copies(

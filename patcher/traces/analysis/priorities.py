@@ -150,32 +150,46 @@ def _name_cause_of_waiting(
         return diagnosis
     title = Text("Ranks wait for {rank}", diagnosis.culprit) if diagnosis.step is None else diagnosis.title
     for slow in findings:
-        if slow.slow_steps and _is_slow_step_of_straggler(slow, diagnosis, by_source):
-            headline = Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
-            return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
-    for slow in findings:
-        if slow.slow_steps and _are_slow_steps_of_straggler(slow, diagnosis):
-            numbers = listed(slow.slow_steps.numbers)
-            headline = Text(
-                "{title} in steps {numbers}: {cause}",
-                title=title,
-                numbers=numbers,
-                cause=slow.slow_steps.cause,
-            )
+        headline = _headline_with_slow_steps(title, slow, diagnosis, by_source)
+        if headline:
             return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for cause in findings:
         if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
             continue
-        name = "" if cause.id in _ON_DEVICE else cause.culprit
-        if cause.id == "copies":
-            headline = Text("{title}: it copies for longer, {direction}", title=title, direction=cause.culprit)
-            return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
-        if cause.id == "dispatch":  # its culprit may be a place on the device
-            name = activity_name(by_source[cause.source], PARTS_OF[cause.id])
-        if name:
-            headline = Text("{title}, mostly while its host is in {call}", title=title, call=host_name(name))
+        headline = _headline_with_activity(title, cause, by_source)
+        if headline:
             return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
     return diagnosis
+
+
+def _headline_with_slow_steps(
+    title: str, slow: model.Diagnosis, waiting: model.Diagnosis, by_source: Mapping[str, model.RankProfile]
+) -> str:
+    """Return the title of a straggler with the cause of its slow steps; "" if ``slow`` does not explain ``waiting``."""
+    if slow.slow_steps and _is_slow_step_of_straggler(slow, waiting, by_source):
+        return Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
+    if slow.slow_steps and _are_slow_steps_of_straggler(slow, waiting):
+        numbers = listed(slow.slow_steps.numbers)
+        return Text(
+            "{title} in steps {numbers}: {cause}",
+            title=title,
+            numbers=numbers,
+            cause=slow.slow_steps.cause,
+        )
+    return ""
+
+
+def _headline_with_activity(title: str, cause: model.Diagnosis, by_source: Mapping[str, model.RankProfile]) -> str:
+    """Return the title of a straggler with what it copies, or what its host is in, as ``cause`` names it.
+
+    "" if ``cause`` names neither.
+    """
+    if cause.id == "copies":
+        return Text("{title}: it copies for longer, {direction}", title=title, direction=cause.culprit)
+    name = "" if cause.id in _ON_DEVICE else cause.culprit
+    if cause.id == "dispatch":  # its culprit may be a place on the device
+        name = activity_name(by_source[cause.source], PARTS_OF[cause.id])
+    return Text("{title}, mostly while its host is in {call}", title=title, call=host_name(name)) if name else ""
 
 
 def _is_slow_step_of_straggler(
