@@ -73,10 +73,7 @@ def attributed(
     """
     cuts = split(trace)
     parts = _parts_by_segment(trace, cuts)
-    chosen = [
-        number for number, segment in enumerate(cuts.segments)
-        if segment.mark and (only is None or only[0] <= (segment.mark.number or 0) < only[1])
-    ]  # fmt: skip
+    chosen = _choose_steps(cuts, only)
     threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
     gaps = GapSums(trace, cuts, chosen, threads)
     metadata = trace.metadata.units if trace.metadata else {}
@@ -122,6 +119,14 @@ def attributed(
         late_range=late_range(trace, cuts, chosen, threads, gaps.activities.frames, gaps.late),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
+
+
+def _choose_steps(cuts: Split, only: tuple[int, int] | None) -> list[int]:
+    """Return the indices of the segments that are steps with a number in the half-open range ``only``; None: all."""
+    return [
+        number for number, segment in enumerate(cuts.segments)
+        if segment.mark and (only is None or only[0] <= (segment.mark.number or 0) < only[1])
+    ]  # fmt: skip
 
 
 def _parts_by_segment(trace: RankTrace, cuts: Split) -> list[list[int]]:

@@ -111,38 +111,15 @@ def diagnose_slow_collectives(profile: RankProfile, profiles: Sequence[RankProfi
     if saving < NOTABLE * profile.total_ns or not slow:
         return None
     worst = max(slow, key=lambda collective: collective.excess_ns)
-    values = {
-        "collective": short(worst.kind or worst.name),
-        "step": worst.unit,
-        "time": duration(worst.ns),
-    }
-    carried = size(worst.size or 0)
-    took = Text("{collective} of {size} in step {step} took {time}.", size=carried, **values)
-    if (neighbour := _faster_neighbour(profile.collectives, worst)) is not None:
-        took = Text(
-            "{collective} of {size} in step {step} took {time}; another one, of {other_size}, took {other_time}.",
-            size=carried,
-            **values,
-            other_size=size(neighbour.size or 0),
-            other_time=duration(neighbour.ns),
-        )
     less = Text(
         "At the rate of similar collectives, this collective would take {time} less.", duration(worst.excess_ns)
     )
     is_waiting_known = worst.transit_ns is not None or (
         worst.waits_ns is not None and lacks_ranks(worst, profiles) is False
     )
-    evidence = sentences(took, _waiting_sentence(worst, is_known=is_waiting_known), less)
-    headline = Text("A collective takes much longer than similar ones: {collective} in step {step}, {time}", **values)
-    same_place = {collective.unit for collective in slow if _place(collective) == _place(worst)}
-    if len(profile.units) > 1 and same_place.issuperset(exposed):
-        headline = Text(
-            "In each step, one collective takes much longer than similar ones: {collective}, up to {time}",
-            collective=values["collective"],
-            time=values["time"],
-        )
-    if not is_waiting_known:
-        headline = Text("{title}; it may wait for ranks that the report does not cover", headline)
+    evidence = sentences(
+        _duration_sentence(worst, profile.collectives), _waiting_sentence(worst, is_known=is_waiting_known), less
+    )
     if more_slow := len(slow) - 1:
         several = Text(
             "{count:,} other collectives are unusually slow, too ({total:,} in all).",
@@ -155,8 +132,49 @@ def diagnose_slow_collectives(profile: RankProfile, profiles: Sequence[RankProfi
     return Diagnosis(
         "collective-outlier", "warning", evidence, saving // len(profile.units),
         Text("upper bound of the saving, estimated from similar collectives"),
-        _advice(worst, is_waiting_known=is_waiting_known), profile.source, headline=headline,
+        _advice(worst, is_waiting_known=is_waiting_known), profile.source,
+        headline=_headline(worst, slow, profile, is_waiting_known=is_waiting_known),
     )  # fmt: skip
+
+
+def _headline(worst: Collective, slow: Iterable[Collective], profile: RankProfile, *, is_waiting_known: bool) -> str:
+    """Return the headline on the collective ``worst``: whether it is ``slow`` in each step, and may wait for others.
+
+    The latter is said unless its wait for all ranks is known (``is_waiting_known``).
+    """
+    values = {"collective": short(worst.kind or worst.name), "time": duration(worst.ns)}
+    headline = Text(
+        "A collective takes much longer than similar ones: {collective} in step {step}, {time}",
+        **values,
+        step=worst.unit,
+    )
+    same_place = {collective.unit for collective in slow if _place(collective) == _place(worst)}
+    if len(profile.units) > 1 and same_place.issuperset(unit.number for unit in profile.units):
+        headline = Text(
+            "In each step, one collective takes much longer than similar ones: {collective}, up to {time}", **values
+        )
+    if not is_waiting_known:
+        headline = Text("{title}; it may wait for ranks that the report does not cover", headline)
+    return headline
+
+
+def _duration_sentence(worst: Collective, collectives: Iterable[Collective]) -> str:
+    """Return a sentence on the time of the collective ``worst`` and, if there is one, of a faster one like it."""
+    values = {
+        "collective": short(worst.kind or worst.name),
+        "size": size(worst.size or 0),
+        "step": worst.unit,
+        "time": duration(worst.ns),
+    }
+    neighbour = _faster_neighbour(collectives, worst)
+    if neighbour is None:
+        return Text("{collective} of {size} in step {step} took {time}.", **values)
+    return Text(
+        "{collective} of {size} in step {step} took {time}; another one, of {other_size}, took {other_time}.",
+        **values,
+        other_size=size(neighbour.size or 0),
+        other_time=duration(neighbour.ns),
+    )
 
 
 def _place(collective: Collective) -> tuple[str, str, int]:

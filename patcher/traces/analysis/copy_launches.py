@@ -55,17 +55,29 @@ def copy_launches(
     telling = {name for name, text in enumerate(texts) if not text.startswith(_OF_LIBRARIES)}
     launches = {}
     for number, sums in times.items():
-        ns_of, depth_of = Counter[int](), dict[int, int]()
-        for (thread, index), ns in sums.items():
-            ranges = frames[thread]
-            around = [ranges.name[at] for at in ranges.around(index) if ranges.begin[at] > begins[number]]
-            for depth, name in enumerate(reversed(around)):
-                depth_of[name] = max(depth, depth_of.get(name, 0))
-            for name in telling.intersection(around):
-                ns_of[name] += ns
+        ns_of, depth_of = _times_around(sums, frames, begins[number], telling)
         most = max(ns_of.values(), default=0)
         if 2 * most > whole[number]:
             inner = max((name for name, ns in ns_of.items() if ns >= _ALIKE * most), key=depth_of.__getitem__)
             kernel = max(kinds[number], key=kinds[number].__getitem__)
             launches[number] = model.CopyLaunch(texts[inner], ns_of[inner], texts[kernel])
     return launches
+
+
+def _times_around(
+    times: Mapping[tuple[int, int], int], frames: Mapping[int, NestedRanges], step_begin: int, telling: set[int]
+) -> tuple[Counter[int], dict[int, int]]:
+    """Return name → ns of the copies within its ranges, for ``telling`` names; and name → largest depth of its ranges.
+
+    ``times`` maps the thread and the index of the innermost range around copies to their ns. Ranges that do not begin
+    after ``step_begin`` are left out. ``frames`` has the frames and ranges of each thread.
+    """
+    ns_of, depth_of = Counter[int](), dict[int, int]()
+    for (thread, index), ns in times.items():
+        ranges = frames[thread]
+        around = [ranges.name[at] for at in ranges.around(index) if ranges.begin[at] > step_begin]
+        for depth, name in enumerate(reversed(around)):
+            depth_of[name] = max(depth, depth_of.get(name, 0))
+        for name in telling.intersection(around):
+            ns_of[name] += ns
+    return ns_of, depth_of

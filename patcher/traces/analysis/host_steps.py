@@ -157,16 +157,8 @@ def _covering_ranges(
                 ranges.add(begin, end, name)
             elif begins is not operators.begin:
                 frames.add(begin, end, name)
-    inner = [mark for thread, mark in trace.marks if thread == main and (mark.begin, mark.end) not in steps]
-    count = Counter(mark.name for mark in inner)
-    for mark in inner:
-        if count[mark.name] > 1:  # a name that numbers the steps tells nothing
-            ranges.add(mark.begin, mark.end, trace.names[mark.name])
-    functions = RangeColumns()
-    is_own = {name: _FRAME.search(texts[name]) is not None and not is_library(texts[name]) for name in set(frames.name)}
-    for begin, end, name in zip(frames.begin, frames.end, frames.name, strict=True):
-        if is_own[name]:
-            functions.add(begin, end, name)
+    _add_repeated_marks(ranges, trace, main, steps)
+    functions = _functions_of_program(frames, texts)
     frames.extend(ranges)
     if main in trace.functions:
         frames.extend(trace.functions[main])
@@ -174,6 +166,28 @@ def _covering_ranges(
         "frames": NestedRanges(frames), "ranges": NestedRanges(ranges), "functions": NestedRanges(functions),
         "collectives": _collectives(trace),
     }  # fmt: skip
+
+
+def _add_repeated_marks(ranges: RangeColumns, trace: RankTrace, main: int, steps: Collection[tuple[int, int]]) -> None:
+    """Add to ``ranges`` the marks of the thread ``main`` whose name occurs again.
+
+    Marks of ``steps``, begin and end in ns, are left out.
+    """
+    inner = [mark for thread, mark in trace.marks if thread == main and (mark.begin, mark.end) not in steps]
+    count = Counter(mark.name for mark in inner)
+    for mark in inner:
+        if count[mark.name] > 1:  # a name that numbers the steps tells nothing
+            ranges.add(mark.begin, mark.end, trace.names[mark.name])
+
+
+def _functions_of_program(frames: RangeColumns, texts: Sequence[str]) -> RangeColumns:
+    """Return the Python frames of the program's own code among ``frames``; ``texts`` are the names by number."""
+    functions = RangeColumns()
+    is_own = {name: _FRAME.search(texts[name]) is not None and not is_library(texts[name]) for name in set(frames.name)}
+    for begin, end, name in zip(frames.begin, frames.end, frames.name, strict=True):
+        if is_own[name]:
+            functions.add(begin, end, name)
+    return functions
 
 
 def _collectives(trace: RankTrace) -> NestedRanges:

@@ -77,16 +77,7 @@ def late_range(
     if len(segments) > _FEW and 2 * max(late.by_segment.values()) > whole:
         return None
     host_ns = sum(segment.step.end - segment.begin for segment in segments)
-    first, last = segments[0].begin, segments[-1].end
-    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    optimizers = {number for number, text in enumerate(trace.names.texts) if text.startswith(OPTIMIZER)}
-    for thread in {*trace.tasks.thread} - {UNKNOWN}:
-        for begin, end, name in _ranges(threads[thread], frames.get(thread), optimizers):
-            begin, end = max(begin, first), min(end, last)
-            if begin < end:
-                row = sums[name]
-                row[0] += late.until(end) - late.until(begin)
-                row[1] += end - begin
+    sums = _times_by_name(trace, (segments[0].begin, segments[-1].end), threads, frames, late)
     telling = {
         name: (idle, ns)
         for name, (idle, ns) in sums.items()
@@ -100,6 +91,31 @@ def late_range(
     )
     idle, ns = telling[name]
     return model.HostRange(trace.names.texts[name], idle, ns)
+
+
+def _times_by_name(
+    trace: RankTrace,
+    window: tuple[int, int],
+    threads: Sequence[HostThread],
+    frames: Mapping[int, NestedRanges],
+    late: IdleTime,
+) -> dict[int, list[int]]:
+    """Return name → the host-bound ns and all ns of its ranges within ``window``, begin and end in ns.
+
+    Names are numbers. Only ranges of the threads that launch tasks count; ``threads`` and ``frames`` have them by
+    thread. ``late`` is the host-bound time.
+    """
+    first, last = window
+    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    optimizers = {number for number, text in enumerate(trace.names.texts) if text.startswith(OPTIMIZER)}
+    for thread in {*trace.tasks.thread} - {UNKNOWN}:
+        for begin, end, name in _ranges(threads[thread], frames.get(thread), optimizers):
+            begin, end = max(begin, first), min(end, last)
+            if begin < end:
+                row = sums[name]
+                row[0] += late.until(end) - late.until(begin)
+                row[1] += end - begin
+    return sums
 
 
 def _ranges(

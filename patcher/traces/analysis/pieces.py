@@ -80,10 +80,15 @@ def _join_window(pieces: Sequence[RankProfile]) -> RankProfile:
         metadata=_metadata([piece.metadata for piece in pieces if piece.metadata]),
         pieces=tuple(piece.source for piece in pieces),
         host_steps=tuple(step for piece in pieces for step in piece.host_steps),
-        kernels_of_steps={number: sums for piece in pieces for number, sums in piece.kernels_of_steps.items()},
-        copy_launches={number: launch for piece in pieces for number, launch in piece.copy_launches.items()},
-        inputs_of_steps={number: value for piece in pieces for number, value in piece.inputs_of_steps.items()},
+        kernels_of_steps=_join_by_step(piece.kernels_of_steps for piece in pieces),
+        copy_launches=_join_by_step(piece.copy_launches for piece in pieces),
+        inputs_of_steps=_join_by_step(piece.inputs_of_steps for piece in pieces),
     )  # fmt: skip
+
+
+def _join_by_step(pieces: Iterable[Mapping[int, model.Value]]) -> dict[int, model.Value]:
+    """Return one mapping from step to value for those of all pieces; a later piece takes precedence."""
+    return {step: value for values in pieces for step, value in values.items()}
 
 
 def _joined_units(pieces: Sequence[RankProfile]) -> Iterator[RecordedUnit]:
