@@ -141,8 +141,7 @@ def _covering_ranges(
 
     Kinds are "ranges", which only surround operators; "frames", all of these with the Python frames and C functions, so
     that the inner one is found; "functions", the Python frames of the program's own code; and "collectives", those on
-    all threads. Marks other than the ``steps`` (begin and end
-    in ns) are ranges, too, if their name occurs again.
+    all threads. Marks other than the ``steps`` (begin and end in ns) are ranges, too, if their name occurs again.
     """
     ranges, frames = RangeColumns(), RangeColumns()
     operators, texts = threads[main].operators, trace.names.texts
