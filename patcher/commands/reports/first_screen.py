@@ -19,7 +19,7 @@ NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
 
 _LARGE = 0.2  # the share of the time from which on a single kernel is named beside another verdict
-_KERNEL_ROOM = 48  # characters of its name
+_KERNEL_ROOM, _KERNEL_ROOM_IN_HEADLINE = 48, 42  # characters of its name
 
 _OF_KERNELS = ("compute", "copies")  # verdicts of which the families of kernels tell more
 _MOST = 5  # families that are named
@@ -224,7 +224,7 @@ def _add_saving(
         title = Text(
             "{title}: {share} of {time} per {step}", title=title, share=share, time=in_ms(whole), step=unit_word(focus)
         )
-        return joined(SEMICOLON, (title, _longest_kernel_line(focus, finding)))
+        return joined(SEMICOLON, (title, _longest_kernel_line(focus, finding, in_headline=True)))
     return title
 
 
@@ -423,21 +423,24 @@ def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = 
     )
 
 
-def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis) -> str:
+def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *, in_headline: bool = False) -> str:
     """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time.
 
-    Also "" if it takes less than a fix of the finding ``leading`` would save.
+    Also "" if it takes less than a fix of the finding ``leading`` would save. In a headline, which says that times are
+    per step, the line is shorter.
     """
     kernel = next((kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE), None)
     count = len(profile.units)
     if kernel is None or kernel.ns < _LARGE * profile.total_ns or kernel.ns < (leading.saving_ns or 0) * count:
         return ""
-    name = short(kernel.name, _KERNEL_ROOM)
-    share = percent(kernel.ns / (profile.total_ns or 1), 0)
+    share, time = percent(kernel.ns / (profile.total_ns or 1), 0), in_ms(kernel.ns / count)
+    if in_headline:
+        name = short(kernel.name, _KERNEL_ROOM_IN_HEADLINE)
+        return Text("longest kernel: {kernel}, {time} ({share})", kernel=name, time=time, share=share)
     return Text(
         "longest kernel: {kernel}, {time} per {step} ({share})",
-        kernel=name,
-        time=in_ms(kernel.ns / count),
+        kernel=short(kernel.name, _KERNEL_ROOM),
+        time=time,
         step=unit_word(profile),
         share=share,
     )
