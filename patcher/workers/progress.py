@@ -110,14 +110,14 @@ def _progress_of(
     """Return the progress of ``worker``, whose liveness is ``state``, at ``now`` in seconds since 1970.
 
     ``requested`` is the request that the caller waits for, None for the one ``in_folder``, which is that of the
-    worker's stage in the folder. A worker on demand is idle without a request that includes its rank. It is lost if the
-    request has left the folder before the worker took it.
+    worker's stage in the folder. A worker on demand is idle without a request that includes its rank and role. It is
+    lost if the request has left the folder before the worker took it.
     """
     traces = tuple(SavedTrace(*folder.locate_trace(name)) for name in worker.traces)
     filed = requested or in_folder
     if not worker.on_demand:
         outcome, why = _outcome(worker, state)
-    elif filed is None or not filed.includes(worker.rank):
+    elif filed is None or not filed.includes(worker.rank, worker.role):
         outcome, why = IDLE, ""
     elif worker.request == filed.id:
         outcome, why = _outcome_taken(worker, state, traces, filed)

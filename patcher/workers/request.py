@@ -14,23 +14,24 @@ SUFFIX = ".request"
 class TriggerRequest:
     """Window to record in rollout or training step ``at``; a condition of 0 is no condition.
 
-    ``ranks`` and ``window`` are in the form of the command line, ``expires`` is in seconds since 1970. A worker names
-    the request that it took by ``id``.
+    ``ranks`` and ``window`` are in the form of the command line, ``expires`` is in seconds since 1970. ``role`` is that
+    of a training stage, "" for all roles. A worker names the request that it took by ``id``.
     """
 
     id: str
     window: str
     ranks: str
     at: int
+    role: str = ""
     load: int = 0
     tail: int = 0
     context: int = 0
     expires: float
     format: int = forms.FORMAT
 
-    def includes(self, rank: int) -> bool:
-        """Tell whether the request is for ``rank``."""
-        return self.ranks == "all" or str(rank) in self.ranks.split(",")
+    def includes(self, rank: int, role: str) -> bool:
+        """Tell whether the request is for a worker with this ``rank`` and ``role``."""
+        return self.role in ("", role) and (self.ranks == "all" or str(rank) in self.ranks.split(","))
 
     @property
     def text(self) -> bytes:
@@ -39,7 +40,7 @@ class TriggerRequest:
         The variables choose the window, its conditions, the ranks, and the rollout or training step.
         """
         variables = {
-            "REQUEST": self.id, "WINDOW": self.window, "RANKS": self.ranks, "ROLLOUT": self.at,
+            "REQUEST": self.id, "WINDOW": self.window, "RANKS": self.ranks, "ROLE": self.role, "ROLLOUT": self.at,
             "TRAINING_STEPS": self.at, "AT_LOAD": self.load, "AT_TAIL": self.tail, "AT_CONTEXT": self.context,
         }  # fmt: skip
         settings = {f"RLPATCH_{name}": str(value) for name, value in variables.items()}
@@ -64,5 +65,6 @@ def read(text: bytes) -> TriggerRequest:
         id=fields.text("RLPATCH_REQUEST", pattern=r"[0-9a-f]{1,64}"),
         window=fields.text("RLPATCH_WINDOW", pattern=f"{forms.WINDOW}(,{forms.WINDOW})*", longest=10_000),
         ranks=fields.text("RLPATCH_RANKS", pattern=r"all|\d{1,9}(,\d{1,9})*", longest=100_000),
-        at=at, load=load, tail=tail, context=context, expires=fields.time("expires"),
+        role=fields.text("RLPATCH_ROLE", "", pattern=r"[a-z]*"), at=at, load=load, tail=tail, context=context,
+        expires=fields.time("expires"),
     )  # fmt: skip

@@ -262,7 +262,7 @@ class Compression(Recorder):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
             os.makedirs(folder, exist_ok=not os.path.islink(folder))
             for trace in traces:
-                with open(trace, "rb") as plain, gzip.open(new_path, "wb", 8) as packed:
+                with open(trace, "rb") as plain, gzip.open(new_path, "wb") as packed:
                     chunk = plain.read(1 << 22)  # the larger, the less often it takes the GIL
                     while chunk and not self.exits:
                         packed.write(chunk)

@@ -342,6 +342,16 @@ def test_a_training_stage(waiting: dict[str, Any], tmp_path: Path) -> None:
     assert [(one["step"], one["request"]) for one in facts(tmp_path)] == [(3, "a1"), (5, "b2")]
 
 
+def test_a_request_may_name_a_role(waiting: dict[str, Any], tmp_path: Path) -> None:
+    stage = Stage(**waiting)
+    stage.update()
+    ask(tmp_path, "update-policy", at=2, window="1:2", RLPATCH_ROLE="ref")
+    stage.update()
+    ask(tmp_path, "update-policy", at=3, window="0:1", id="b2", RLPATCH_ROLE="actor")
+    stage.update()
+    assert numbers(stage) == [[0]]
+
+
 @pytest.fixture
 def at_exit(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the probes register to be called when the process ends."""

@@ -36,7 +36,7 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
             Text("{options}: a recording request has only one window", flags),
             Text("keep only one of these options"),
         )
-    more = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
+    more = typed_values(values, ("stage", "role", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
     return TriggerOptions(windows[0], **more)
 
 
@@ -53,6 +53,7 @@ TRIGGER = Group(
     *WINDOWS,
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
     selecting_option("stage", "Stage to record; needed if several stages support the chosen kind of window."),
+    click_option(OPTIONS["role"]),
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
     options.switch(WHOSE, "Replace an earlier recording request that no worker has served yet.", "--replace"),

@@ -56,7 +56,7 @@ class TrainingRequests:
         for stage in trainer_stages(processes):
             by_stage.setdefault(stage.stage, []).append(stage)
         for name, stages in by_stage.items():
-            self._request_if_idle(name, stages, done={stage.name for stage in stages}.issubset(supported))
+            self._request_if_idle(name, stages, [stage for stage in stages if stage.name not in supported])
 
     def notes(self) -> Iterator[str]:
         """Yield a sentence on each worker that was asked for a window and recorded nothing, with the reason.
@@ -76,11 +76,11 @@ class TrainingRequests:
                         reason=row.why,
                     )
 
-    def _request_if_idle(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
+    def _request_if_idle(self, name: str, stages: Sequence[TrainerStage], missing: Sequence[TrainerStage]) -> None:
         """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
 
-        ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows. It gets none either
-        after `rounds` requests and without a live worker. Sets `pending` if the stage may still be recorded, and
+        ``stages`` has this stage once for each rank and role, ``missing`` those that need more windows. It gets none
+        after `rounds` requests, nor without a live worker. Sets `pending` if the stage may still be recorded, and
         `has_new_windows` if windows were saved that the diagnosis has not read.
         """
         asked = self.asked.setdefault(name, _Asked())
@@ -91,10 +91,12 @@ class TrainingRequests:
             return
         if not asked.read and any(row.outcome == DONE for row in rows):
             asked.read = self.has_new_windows = True
-        if living and not done and asked.count < self.rounds:
+        if living and missing and asked.count < self.rounds:
             self.pending = True
             if not self.has_new_windows:  # else the diagnosis says first whether that was enough
-                self._request_micro_batches(name, stages, living)
+                roles = {stage.role for stage in missing}
+                one_of_several = len(roles) == 1 and len({stage.role for stage in stages}) > 1
+                self._request_micro_batches(name, missing, living, role=roles.pop() if one_of_several else "")
 
     def _workers(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
         """Return the progress on ``request`` of the workers of stage ``name`` that record on demand.
@@ -108,13 +110,13 @@ class TrainingRequests:
         ]
 
     def _request_micro_batches(
-        self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress]
+        self, name: str, stages: Sequence[TrainerStage], living: Sequence[WorkerProgress], *, role: str
     ) -> None:
         """Request the shortest and the longest micro-batch of the slowest rank in the next training step.
 
-        ``name`` is the stage, ``stages`` has it once for each rank, ``living`` are its live workers. `asked` gets the
-        request, `say` a line on it. Nothing is requested if the rank has ended too few calls to choose micro-batches
-        from, or if no worker has counted a step.
+        ``name`` is the stage, ``stages`` has it once for each rank and role, ``living`` are its live workers. ``role``
+        is the only role to record, "" for all. `asked` gets the request, `say` a line on it. Nothing is requested if
+        the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
@@ -124,16 +126,17 @@ class TrainingRequests:
             return
         window = PlannedWindows(tuple(windows)).option
         request = TriggerRequest(
-            id=secrets.token_hex(6), window=window, ranks=str(rank or 0), at=max(turns) + 1,
+            id=secrets.token_hex(6), window=window, ranks=str(rank or 0), at=max(turns) + 1, role=role,
             expires=time.time() + EXPIRES_S,
         )  # fmt: skip
+        micro_batches = f"--micro-batch {window}"
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
         where = Text(
-            "asked trainer rank {rank} to record stage {stage} of training step {step} with --micro-batch {window}",
+            "asked trainer rank {rank} to record stage {stage} of training step {step} with {window}",
             rank=request.ranks,
             stage=name,
             step=request.at,
-            window=request.window,
+            window=f"--role {role} {micro_batches}" if role else micro_batches,
         )
         self.say(where)

@@ -41,13 +41,14 @@ EXPIRES_S = 86_400.0
 class TriggerOptions(NamedTuple):
     """Request for a window: its conditions (0: none), `ranks` (None: all), target and time.
 
-    `stage` and `target` are "" if they follow from the window. `at` is the rollout or training step, None for the next.
-    `expires` is in seconds from now. `replace` overwrites a pending request.
+    `stage` and `target` are "" if they follow from the window, `role` is "" for all roles. `at` is the rollout or
+    training step, None for the next. `expires` is in seconds from now. `replace` overwrites a pending request.
     """
 
     window: Window
     target: str = ""
     stage: str = ""
+    role: str = ""
     ranks: tuple[int, ...] | None = (0,)
     at_load: int = 0
     at_tail: int = 0
@@ -147,7 +148,7 @@ def trigger(
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a condition such as `--at-load` on a training stage, or step 0 without a condition.
+    """Raise Problem (USAGE) for a condition on a training stage, a role of a rollout, or step 0 without a condition.
 
     With a condition, steps are counted from 0 once the condition holds, so there is a step 0.
     """
@@ -157,6 +158,9 @@ def _check_window(options: TriggerOptions) -> None:
             "{conditions} cannot be used with a training stage: training has no requests and no context length",
             options.conditions.strip(),
         )
+        raise usage(cause, f"--{window.unit} {window}")
+    if options.role and not options.training:
+        cause = Text("--role {role} cannot be used with rollouts: only training stages have roles", options.role)
         raise usage(cause, f"--{window.unit} {window}")
     if not options.conditions:
         window.check()
@@ -199,10 +203,11 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
 def _workers_of_target(
     collected: RunProgress, options: TriggerOptions
 ) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
-    """Return the workers of the requested target, and those among them with the requested stage and kind of window."""
+    """Return the workers of the requested target, and those among them with the requested window, stage and role."""
     of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
     units = [row for row in of_target if row.worker.unit == options.window.unit]
-    return of_target, [row for row in units if options.stage in ("", row.worker.stage)]
+    of_stage = [row for row in units if options.stage in ("", row.worker.stage)]
+    return of_target, [row for row in of_stage if options.role in ("", row.worker.role)]
 
 
 def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
@@ -273,8 +278,8 @@ def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now:
         raise usage(cause, Text("use --at {number} or a larger number, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
-        id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, load=options.at_load,
-        tail=options.at_tail, context=options.at_context, expires=now + options.expires,
+        id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, role=options.role,
+        load=options.at_load, tail=options.at_tail, context=options.at_context, expires=now + options.expires,
     )  # fmt: skip
 
 

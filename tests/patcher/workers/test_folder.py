@@ -239,18 +239,18 @@ def test_a_trace_has_a_name_of_its_own(saved: Saved, path: str) -> None:
 
 
 def test_a_request_comes_back_as_it_was_written(saved: Saved) -> None:
-    request = TriggerRequest(id="ab12", window="30:60", ranks="0,3", at=3, tail=8, expires=2e9)
+    request = TriggerRequest(id="ab12", window="30:60", ranks="0,3", at=3, role="ref", tail=8, expires=2e9)
     folder = StateFolder(saved.path)
     written = folder.write("rollout", request)
     assert json.loads(folder.file("rollout").read_text()) == {
         "format": 1, "expires": 2e9, "RLPATCH_REQUEST": "ab12", "RLPATCH_WINDOW": "30:60", "RLPATCH_RANKS": "0,3",
         "RLPATCH_ROLLOUT": "3", "RLPATCH_TRAINING_STEPS": "3", "RLPATCH_AT_LOAD": "0", "RLPATCH_AT_TAIL": "8",
-        "RLPATCH_AT_CONTEXT": "0",
+        "RLPATCH_AT_CONTEXT": "0", "RLPATCH_ROLE": "ref",
     }  # fmt: skip
     assert folder.read().requests["rollout"] == written == FiledRequest(**vars(request), written=written.written)
     assert abs(written.written - time.time()) < 60
     assert [path.name for path in saved.folder.iterdir()] == ["rollout.request"]
-    assert (request.includes(3), request.includes(1)) == (True, False)
+    assert [request.includes(*worker) for worker in ((3, "ref"), (1, "ref"), (3, "actor"))] == [True, False, False]
 
 
 def test_a_request_is_whole_on_the_disk_before_it_has_its_name(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_what_a_killed_process_left_is_no_hindrance(saved: Saved) -> None:
     saved.write(f".rollout.request.{os.getpid()}", "half a requ")
     folder = StateFolder(saved.path)
     folder.write("rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
-    assert folder.read().requests["rollout"].includes(77)
+    assert folder.read().requests["rollout"].includes(77, "")
 
 
 def test_a_request_that_cannot_be_written_leaves_nothing(saved: Saved) -> None:

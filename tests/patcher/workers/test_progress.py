@@ -177,6 +177,14 @@ def test_what_came_of_one_request(asked: Saved, lies: str | None, told: dict[str
     assert (row.outcome, bool(row.why)) == (outcome, outcome == LOST)
 
 
+@pytest.mark.parametrize(("role", "outcome"), [("ref", AT_WORK), ("actor", IDLE)])
+def test_a_request_for_a_role_is_for_its_workers_only(saved: Saved, role: str, outcome: str) -> None:
+    saved.request(role="ref", at=2)
+    saved.state("waiting", **ON_DEMAND, at=NOW, role=role)
+    (row,) = surveyed(saved).rows
+    assert row.outcome == outcome
+
+
 # ---------------------------------------------------------------- whom to wait for
 
 

@@ -91,6 +91,13 @@ def test_options_of_trigger_are_written_into_the_request(
     ]
 
 
+def test_a_request_may_be_for_one_role_of_a_training_stage(run: Run, saved: Saved) -> None:
+    for pid, role in enumerate(("actor", "ref"), os.getpid()):
+        saved.state("waiting", **{**ON_DEMAND, **here(pid=pid), "stage": "compute-log-prob", "step": 1, "role": role})
+    run("trigger", "--micro-batch", "0:1", "--role", "ref")
+    assert request(saved, "compute-log-prob")["role"] == "ref"
+
+
 def test_trigger_prints_the_request_its_workers_and_when_it_expires(run: Run, waiting: Saved) -> None:
     done = run("trigger", "--decode", "0:10", "--at-tail", "8", "--ranks", "all", "--expires", "7200")
     host = here()["host"]
@@ -167,6 +174,10 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "decode steps start at 1": ([DEMAND], "--decode 0:3", 2, "--decode 0:3: decode steps start at 1", "--decode 1:3, or"),
     "a condition for training": (
         [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8 cannot be used with a training stage: training has no requests and no context length", "--micro-batch 0:1"),
+    "a role of a rollout": (
+        [DEMAND], "--decode 1:2 --role ref", 2, "--role ref cannot be used with rollouts", "--decode 1:2"),
+    "another role": (
+        [{**DEMAND, "step": 1, "role": "actor"}], "--micro-batch 0:1 --role ref", 2, "no running worker accepts this recording request", "--micro-batch A:B"),
     "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0 is not a whole number from 1 to", "--at-tail 2"),
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1 is not a whole number from", "--ranks 1"),
     "nobody": ([], "--decode 1:2", 3, "no worker: no worker has reported its status in", "--at 0 --save-path"),

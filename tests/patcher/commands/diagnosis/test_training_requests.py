@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures.micro_batches import SimulatedTrainer, dynamic
+from patcher.commands.diagnosis import reading
 from patcher.commands.diagnosis.following import Follower
 from patcher.messages.text import Text
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
@@ -67,7 +68,7 @@ def test_it_asks_once_a_call_behind_the_warm_up_has_ended(live: LiveTrainer) -> 
     request = live.asked()
     assert (request["RLPATCH_TRAINING_STEPS"], request["RLPATCH_RANKS"], len(live.said)) == ("3", "0", 1)
     assert request["RLPATCH_WINDOW"].count(":") == 2
-    values = {"rank": "0", "stage": "update-policy", "step": 3, "window": request["RLPATCH_WINDOW"]}
+    values = {"rank": "0", "stage": "update-policy", "step": 3, "window": f"--micro-batch {request['RLPATCH_WINDOW']}"}
     assert isinstance(live.said[0], Text)
     assert live.said[0].values == values
     live.follower.look()  # it waits
@@ -123,3 +124,18 @@ def test_a_stage_without_workers_on_demand_is_not_waited_for(live: LiveTrainer) 
     live.follower.look()
     assert not live.asked()
     assert not live.follower.training.pending
+
+
+@pytest.mark.parametrize(("supported", "role"), [((), ""), (("compute-log-prob",), "ref")])
+def test_only_the_role_that_lacks_windows_is_asked(supported: tuple[str, ...], role: str, live: LiveTrainer) -> None:
+    for number in range(2):
+        for stage in ("compute-log-prob", "compute-ref-log-prob"):
+            live.trainer.call(dynamic(number), stage)
+    live.trainer.write_timeline(live.folder)
+    for worker in ("actor", "ref"):
+        more = {**ON_DEMAND, **here(), "stage": "compute-log-prob", "role": worker, "step": 2}
+        live.saved.state("installed", **more)
+    live.follower.training.request_missing(reading.newest_since(live.folder, 0.0), supported)
+    request = json.loads((live.saved.folder / "compute-log-prob.request").read_text())
+    assert request["RLPATCH_ROLE"] == role
+    assert (f"--role {role}" in str(live.said[0])) == bool(role)
