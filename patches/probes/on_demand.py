@@ -141,7 +141,7 @@ class OnDemandSteps(OnDemand, TrainingSteps):
         self.done = False
 
     def is_chosen(self) -> bool:
-        """Tell whether a request names this training step this rank, and no role other than that of this call."""
+        """Tell whether a request names this training step and this rank, and no role but that of this call."""
         role = self.request_settings.get("RLPATCH_ROLE", "")
         return self.is_addressed and role in ("", self.role) and super().is_chosen()
 
