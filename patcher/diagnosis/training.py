@@ -23,8 +23,12 @@ LAST_S = 0.001
 SIZED, FEWEST = 0.5, 4
 """Rank correlation from which on a size predicts a length, and the fewest micro-batches for it."""
 
-LENGTH = 2
-"""Micro-batches of a window: two equal ones of a real update differed by 1.9 points in some class, two pairs by 1.1."""
+LENGTH, NEXT_LENGTH = 2, 1
+"""Micro-batches of a window at first, and once others were recorded.
+
+Two equal ones of a real update differed by 1.9 points in some class, two pairs by 1.1. Of six or eight recorded ones,
+the intervals were equally wide.
+"""
 
 SLOWER = 1.05
 """Length of a rank's call in relation to the median from which on that rank is recorded instead of the first."""
@@ -197,12 +201,12 @@ def correlation(sizes: Floats, seconds: Floats) -> float:
     return float((first * second).sum() / np.sqrt((first**2).sum() * (second**2).sum()))
 
 
-def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, int]]:
+def choose_micro_batches(call: MicroBatches, *, sized: bool, length: int = LENGTH) -> list[tuple[int, int]]:
     """Choose the micro-batches of a call to record: half-open ranges around the shortest and the longest; [] if empty.
 
-    A range has two micro-batches. Where the two would touch, a single one has all between the two, and four if there
-    is room. Before each range, one is left in which the profiler warms up. So the first of the call is chosen only if
-    it is alone. Short and long are by tokens if ``sized``, else by duration.
+    A range has ``length`` micro-batches. Where the two would touch, a single one has all between the two, and twice as
+    many if there is room. Before each range, one is left in which the profiler warms up. So the first of the call is
+    chosen only if it is alone. Short and long are by tokens if ``sized``, else by duration.
     """
     if not len(call):
         return []
@@ -211,10 +215,10 @@ def choose_micro_batches(call: MicroBatches, *, sized: bool) -> list[tuple[int, 
     candidates = call.chosen(call.number > 0)
     order = np.lexsort((candidates.length, candidates.size)) if sized else np.argsort(candidates.length)
     first, last = sorted((int(candidates.number[order[0]]), int(candidates.number[order[-1]])))
-    if last - first > LENGTH + 1:
-        return [(first, first + LENGTH), (last + 1 - LENGTH, last + 1)]
-    end = min(max(last + 1, first + 2 * LENGTH), len(call))
-    return [(max(min(first, end - 2 * LENGTH), 1), end)]
+    if last - first > length + 1:
+        return [(first, first + length), (last + 1 - length, last + 1)]
+    end = min(max(last + 1, first + 2 * length), len(call))
+    return [(max(min(first, end - 2 * length), 1), end)]
 
 
 def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
@@ -229,6 +233,10 @@ def slowest_rank(stages: Sequence[TrainerStage]) -> int | None:
     return slowest if lengths[slowest] > SLOWER * usual else ranks[0]
 
 
-def next_micro_batches(stage: TrainerStage) -> list[tuple[int, int]]:
-    """Choose the micro-batches to record in a later call of a stage, by its last call: half-open ranges, or []."""
-    return choose_micro_batches(stage.newest_call, sized=stage.micro_batches.sized)
+def next_micro_batches(stage: TrainerStage, *, again: bool = False) -> list[tuple[int, int]]:
+    """Choose the micro-batches to record in a later call of a stage, by its last call: half-open ranges, or [].
+
+    ``again`` tells that some were recorded before: then half as many are enough.
+    """
+    length = NEXT_LENGTH if again else LENGTH
+    return choose_micro_batches(stage.newest_call, sized=stage.micro_batches.sized, length=length)

@@ -120,7 +120,7 @@ class TrainingRequests:
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
-        windows = next_micro_batches(of_rank[0]) if of_rank else []
+        windows = next_micro_batches(of_rank[0], again=self.asked[name].read) if of_rank else []
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
         if not windows or not turns:
             return

@@ -426,19 +426,20 @@ def test_windows_of_another_process_or_stage_are_left_out(changed: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("sizes", "chosen"),
+    ("sizes", "length", "chosen"),
     [
-        ([5], [(0, 1)]), ([1, 5], [(1, 2)]), ([1, 5, 7], [(1, 3)]), ([1, 9, 5, 7], [(1, 4)]),
-        ([1, 2, 5, 7, 8, 9], [(1, 3), (4, 6)]), ([1, 9, 5, 3, 2], [(1, 5)]), ([1, 5, 4, 3, 6, 2], [(2, 6)]),
-        ([1, 4, 4, 9, 2, 4, 4], [(3, 7)]), ([9, 5, 8, 6], [(1, 4)]), ([9, 5, 6, 8], [(1, 4)]),
+        ([5], 2, [(0, 1)]), ([1, 5], 2, [(1, 2)]), ([1, 5, 7], 2, [(1, 3)]), ([1, 9, 5, 7], 2, [(1, 4)]),
+        ([1, 2, 5, 7, 8, 9], 2, [(1, 3), (4, 6)]), ([1, 9, 5, 3, 2], 2, [(1, 5)]),
+        ([1, 5, 4, 3, 6, 2], 2, [(2, 6)]), ([1, 4, 4, 9, 2, 4, 4], 2, [(3, 7)]), ([9, 5, 8, 6], 2, [(1, 4)]),
+        ([9, 5, 6, 8], 2, [(1, 4)]), ([1, 2, 5, 7, 8, 9], 1, [(1, 2), (5, 6)]), ([1, 9, 5, 7], 1, [(1, 3)]),
     ],
 )  # fmt: skip
 def test_windows_hold_the_extremes_and_leave_room_to_warm_up(
-    sizes: list[int], chosen: list[tuple[int, int]], tmp_path: Path
+    sizes: list[int], length: int, chosen: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     simulation = SimulatedTrainer(noise=0.0)
     simulation.call(sizes)
     simulation.write_timeline(tmp_path)
     (stage,) = stages(tmp_path)
-    assert choose_micro_batches(stage.newest_call, sized=True) == chosen
+    assert choose_micro_batches(stage.newest_call, sized=True, length=length) == chosen
     assert choose_micro_batches(stage.newest_call.chosen(np.zeros(len(sizes), dtype=bool)), sized=True) == []

@@ -53,6 +53,12 @@ class LiveTrainer:
         self.state(request=request["RLPATCH_REQUEST"])
 
 
+def units_of(live: LiveTrainer) -> int:
+    """How many micro-batches were asked for last."""
+    windows = [map(int, window.split(":")) for window in live.asked()["RLPATCH_WINDOW"].split(",")]
+    return sum(end - first for first, end in windows)
+
+
 @pytest.fixture
 def live(tmp_path: Path) -> LiveTrainer:
     return LiveTrainer(tmp_path)
@@ -109,12 +115,14 @@ def test_it_asks_again_where_no_size_tells_how_long_a_micro_batch_takes(live: Li
     live.follower.look()
     live.call()
     live.call([9_000] * 8)  # no recorded micro-batch is like these
+    at_first = units_of(live)
     live.serve(back=2)
     for _ in range(2):
         live.follower.look()
     assert live.follower.diagnosis is not None
     assert not live.follower.diagnosis.supported
     assert (len(live.said), live.follower.training.pending) == (2, True)
+    assert units_of(live) < at_first == 4
 
 
 def test_a_stage_without_workers_on_demand_is_not_waited_for(live: LiveTrainer) -> None:
