@@ -44,16 +44,20 @@ class Message(NamedTuple):
         return Text("{level}: {text}", level=LEVELS[self.level], text=self.text)
 
     @property
-    def fitted(self) -> tuple[str, str]:
-        """Translated line, cut to `WIDEST` columns, and translated detail, which begins with the whole text if cut."""
-        line, details = cell(self.line), translate(self.detail).splitlines()
-        if len(line) > WIDEST:
-            details.insert(0, translate(self.text))
-            room = WIDEST - 2
-            first, *_ = wrapped(self.line, width=room)
-            whole = first if len(first) > len(self.level) + 1 else line[:room]
-            line = f"{whole.rstrip(' ,;:')} …"
-        return str(line), "\n".join(details)
+    def fits(self) -> bool:
+        """Whether the translated line has at most `WIDEST` columns."""
+        return len(cell(self.line)) <= WIDEST
+
+    @property
+    def short_line(self) -> str:
+        """Translated line, cut to `WIDEST` columns."""
+        line = cell(self.line)
+        if self.fits:
+            return str(line)
+        room = WIDEST - 2
+        first, *_ = wrapped(self.line, width=room)
+        whole = first if len(first) > len(self.level) + 1 else line[:room]
+        return f"{whole.rstrip(' ,;:')} …"
 
 
 class Warned(Message):

@@ -62,9 +62,9 @@ class CommandResult:
     """Result of a command, joined from its steps.
 
     `data` (a dataclass or dict) is what `--json` prints instead of lines; `raw` is output to print unchanged, such as a
-    diff. With `tells_all` the details of notes are always shown; with `aside` the lines go to stderr. `then` is called
-    after the report is shown, unless it has problems: it gets a function that shows another report, and returns the
-    exit code.
+    diff. With `tells_all` the details of notes are always shown; with `aside` the lines go to stderr. `more` says how
+    to see details that are not shown. `then` is called after the report is shown, unless it has problems: it gets a
+    function that shows another report, and returns the exit code.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class CommandResult:
         problems: Sequence[Problem] = (),
         tells_all: bool = False,
         aside: bool = False,
+        more: str = "",
         then: Callable[[Callable[[CommandResult], int]], int] | None = None,
     ) -> None:
         self.command, self.raw = command, raw
@@ -86,6 +87,7 @@ class CommandResult:
         self.problems: list[Problem] = []
         self.done: list[str] = []
         self.tells_all, self.aside, self.then = tells_all, aside, then
+        self.more = more or Text("add -v for details")
         self.add(step + StepResult(problems=tuple(problems)))
 
     def add(self, step: StepResult) -> None:
@@ -146,7 +148,7 @@ class CommandResult:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _catching_write_errors(sys.stderr):
             if not (quiet or verbose or as_json) and self._has_details:
-                _print_line(translate(Text("add -v for details")), sys.stderr, color)
+                _print_line(translate(self.more), sys.stderr, color)
         if failed and not isinstance(failed[0], BrokenPipeError):
             return self._report_unwritten(failed[0], color)
         return self.exit_code
@@ -170,24 +172,23 @@ class CommandResult:
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
         """Yield the notes and problems as printed, translated; with `quiet` only those that must be seen.
 
-        With `verbose`, each note is followed by its detail; `Warned` notes always are.
+        With `verbose`, each note is whole and followed by its detail; `Warned` notes always are.
         """
         for note in self.notes:
             if quiet and not isinstance(note, Warned):
                 continue
-            line, detail = note.fitted
-            yield _color_first_word(line, note.level)
-            if isinstance(note, Warned):
-                yield from (f"  {line}" for line in detail.splitlines())
-            elif verbose:
-                yield from (_wrapped(line, "  ") for line in detail.splitlines())
+            whole = verbose or isinstance(note, Warned)
+            lines = wrapped(note.line, width=None) if whole and not note.fits else [note.short_line]
+            yield _color_first_word("\n".join(lines), note.level)
+            for line in translate(note.detail).splitlines() if whole else ():
+                yield f"  {line}" if isinstance(note, Warned) else _wrapped(line, "  ")
         yield from map(_error, self.problems)
 
     @property
     def _has_details(self) -> bool:
         """Whether `-v` would show more: the detail of a note, or a line for `-v` only."""
         lines = () if self.raw is not None else self.lines
-        hidden = (note.fitted[1] for note in self.notes if not isinstance(note, Warned))
+        hidden = (note.detail or not note.fits for note in self.notes if not isinstance(note, Warned))
         return any(hidden) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from patcher.commands.diagnosis import following, reading
 from patcher.commands.diagnosis.following import Follower
 from patcher.commands.patching.running import Show
-from patcher.messages import CommandResult, Text
+from patcher.messages import CommandLine, CommandResult, Text
 
 
 class DiagnosisBeside:
@@ -40,7 +40,8 @@ class DiagnosisBeside:
         `shown`.
         """
         self.shown = True
-        result = CommandResult("diagnose", aside=True, tells_all=True)
+        again = CommandLine("diagnose", str(self.follower.folder), "--once", "-v")
+        result = CommandResult("diagnose", aside=True, more=Text("for details, run {command}", again))
         try:
             reading.diagnose_newest(self.follower.folder, result, self.follower.started, self.output)
         except Exception as error:

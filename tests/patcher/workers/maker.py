@@ -66,7 +66,8 @@ class Saved:
             told["ranks"] = told["ranks"].split(",") if told["ranks"] else []
         replica = f"_replica{told['replica']}" if told["replica"] else ""
         place = f"{replica}_dp{told['dp']}" if "dp" in told else ""
-        name = f"{told['stage']}_{told['host']}{place}_rank{told['rank']}_{told['pid']}.json"
+        role = f"_{told['role']}" if told.get("role") else ""
+        name = f"{told['stage']}{role}_{told['host']}{place}_rank{told['rank']}_{told['pid']}.json"
         return self.write(name, {key: value for key, value in told.items() if value is not None})
 
     def request(self, stage: str = "rollout", **more: Any) -> Path:

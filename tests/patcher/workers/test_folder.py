@@ -332,7 +332,7 @@ def test_the_maker_writes_what_the_format_says(saved: Saved) -> None:
     assert keys <= ROLLOUT.keys()
     assert keys <= TRAINING.keys()
     assert saved.state(**ON_DEMAND).name == "rollout_node1_dp0_rank0_4711.json"
-    assert saved.state(step=1).name == "update-policy_node1_rank0_4711.json"
+    assert saved.state(step=1).name == "update-policy_actor_node1_rank0_4711.json"
     assert saved.state(replica="3").name == "rollout_node1_replica3_dp0_rank0_4711.json"
 
 

@@ -92,8 +92,8 @@ def test_options_of_trigger_are_written_into_the_request(
 
 
 def test_a_request_may_be_for_one_role_of_a_training_stage(run: Run, saved: Saved) -> None:
-    for pid, role in enumerate(("actor", "ref"), os.getpid()):
-        saved.state("waiting", **{**ON_DEMAND, **here(pid=pid), "stage": "compute-log-prob", "step": 1, "role": role})
+    for role in ("actor", "ref"):
+        saved.state("waiting", **{**ON_DEMAND, **here(), "stage": "compute-log-prob", "step": 1, "role": role})
     run("trigger", "--micro-batch", "0:1", "--role", "ref")
     assert request(saved, "compute-log-prob")["role"] == "ref"
 

@@ -34,6 +34,7 @@ def test_ctrl_c_shows_what_there_is_and_the_end_does_not_repeat_it(tmp_path: Pat
     shown = Shown(tmp_path)
     shown.beside.interrupted()
     assert "rollout: 1 rollout" in shown.results[0].lines[0]
+    assert f"diagnose {tmp_path} --once -v" in shown.results[0].more
     assert "Ctrl-C again" in shown.said[-1]
     assert not shown.beside.ends_command()
     assert shown.beside.finish() == 0
