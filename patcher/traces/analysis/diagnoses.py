@@ -16,7 +16,7 @@ from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
 from patcher.traces.places import place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
-from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
+from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
 
 LOSS, HOST_LOSS = 0.05, 0.5
 """The share of the time of all steps that slow ones have to lose to be worth a verdict, and that without a device.
@@ -698,7 +698,8 @@ def _longer_collective(
 ) -> str:
     """Return by how much the collectives of one name take longer in the ``slowest`` step than in the ``usual`` one.
 
-    The name is that with the largest difference. "" if that is not over half of ``excess``, in ns.
+    The name is that with the largest difference, told by its kind and the size of its longest message, if known. "" if
+    that is not over half of ``excess``, in ns.
     """
     longer = Counter[str]()
     for collective in profile.collectives:
@@ -709,7 +710,12 @@ def _longer_collective(
     name, ns = max(longer.items(), key=operator.itemgetter(1), default=("", 0))
     if 2 * ns <= excess:
         return ""
-    return Text("{collective} takes {time} longer", collective=short(name), time=in_ms(ns))
+    messages = [each for each in profile.collectives if (each.unit, each.name) == (slowest.number, name)]
+    longest = max(messages, key=operator.attrgetter("ns"))
+    label = longest.kind or short(name)
+    if longest.bytes is not None:
+        label = Text("{collective} of {size}", collective=label, size=size(longest.bytes))
+    return Text("{collective} takes {time} longer", collective=label, time=in_ms(ns))
 
 
 def _longer_gap(

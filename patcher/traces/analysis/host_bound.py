@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import copying
-from patcher.traces.analysis.activities import ALLOCATES, WAITS
+from patcher.traces.analysis.activities import ALLOCATES, FREES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
-from patcher.traces.analysis.host_only import RECOMPILES
+from patcher.traces.analysis.host_only import COMPILES
 from patcher.traces.places import (
     drained_by,
     first_place,
@@ -191,7 +191,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             host_name(gap.after),
         )
     if _COMPILES.match(gap.call):
-        return RECOMPILES
+        return COMPILES
     if gap.call and WAITS.search(gap.call) and ".py(" not in gap.call:
         return Text(
             "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
@@ -203,6 +203,11 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _faster_launches(profile)
+    if not gap.operator and all(re.fullmatch(FREES, call) for call in gap.call.split("/")):
+        return Text(
+            "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
+            " NPUs torch.npu.empty_cache()), and do so less often"
+        )
     if ALLOCATES.search(gap.call):
         return Text(
             "torch's allocator asks the driver for memory: run the step once before the recording window. If this"
@@ -304,15 +309,14 @@ def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
         "For {share} of the time, the device was idle although its next kernel had been launched in time.", share
     )
     advice = Text(
-        "check whether another process uses the device, and what streams wait for: events between streams, copies,"
-        " graph launches"
+        "check what streams wait for (events between streams, copies, graph launches), whether another process uses the"
+        " device, and whether kernels are missing from the trace"
     )
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
-    return model.Diagnosis(
-        "waiting", "warning", evidence, saving, Text("upper bound of the saving"), advice, profile.source
-    )
+    certainty = Text("upper bound of the saving; the cause is unknown")
+    return model.Diagnosis("waiting", "warning", evidence, saving, certainty, advice, profile.source)
 
 
 def _diagnose_unknown_idle_time(profile: model.RankProfile) -> model.Diagnosis:

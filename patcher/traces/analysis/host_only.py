@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis.checks import NOTABLE
+from patcher.traces.analysis.checks import FUNCTION, NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
 from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, IMPORTS, SMALL_NS, is_library
 from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES, GEMM
@@ -21,8 +21,9 @@ from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
 from patcher.traces.work import inputs_of
 
-RECOMPILES = Text(
-    "set TORCH_LOGS=recompiles to see why torch.compile compiles again, for example because a shape changes"
+COMPILES = Text(
+    "if this is the first compilation, run the step once before the recording window; otherwise, set"
+    " TORCH_LOGS=recompiles to see why torch.compile compiles again, for example because a shape changes"
 )
 _STACKS = "rlpatch apply … --contents cpu,stack"
 _SHAPES = "rlpatch apply … --contents cpu,shapes"
@@ -69,9 +70,6 @@ _SCATTERED = 1000
 
 _NEARLY_WHOLE = 0.95
 """Share of all steps below which a range or function is a part of them that is worth a headline."""
-
-_FUNCTION = re.compile(r"\(\d+\): |^built-in ")
-"""Part of the name of a Python frame, or of a function in C or C++."""
 
 _OF_TORCH = re.compile(r"DataLoader|^Optimizer\.")
 """Part of the name of a range that torch records by itself."""
@@ -490,7 +488,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
         took = Text("torch.compile takes {time} of this step's additional time.", in_ms(compiling))
-        return HostExcess(took, Text("torch.compile compiles during this step"), RECOMPILES)
+        return HostExcess(took, Text("torch.compile compiles during this step"), COMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
@@ -927,7 +925,7 @@ def _other_places(places: Sequence[tuple[model.HostPlace, int]], idle: _IdleTime
 def _is_only_range(name: str) -> bool:
     """Tell whether the name of a place is that of a range of the user, which does not say what Python does in it."""
     is_torch = name in _COLLECTORS or _OF_TORCH.search(name) or operator_family(name) == COLLECTIVE
-    return bool(name) and not is_torch and not _FUNCTION.search(name)
+    return bool(name) and not is_torch and not FUNCTION.search(name)
 
 
 def _idle_evidence(profile: model.RankProfile, place: model.HostPlace, idle: _IdleTimes) -> Text:
@@ -1306,7 +1304,7 @@ def _diagnose_compilation(profile: model.RankProfile) -> model.Diagnosis | None:
     )  # fmt: skip
     saving = compiling // len(steps)
     return model.Diagnosis(
-        "host-compile", "warning", evidence, saving, Text("upper bound of the saving"), RECOMPILES, profile.source
+        "host-compile", "warning", evidence, saving, Text("upper bound of the saving"), COMPILES, profile.source
     )
 
 

@@ -31,6 +31,7 @@ from patcher.traces.model import (
     RecordedUnit,
     TraceReport,
 )
+from patcher.traces.rank_trace import RankTrace
 from patcher.traces.sidecar import Metadata, metadata_from
 from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps, timeline
 
@@ -136,6 +137,27 @@ def test_computing_time_may_differ_by_two_hundredths() -> None:
     for ns, ok in ((20 * MS, True), (20_400_000, True), (20_500_000, False), (19_600_000, True), (19_500_000, False)):
         check = checks_of(GOOD, vendor_computing_ns=ns)["computing"]
         assert (check.ok, check.withdraws) == (ok, checks.EVERY)
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "count", "gap", "suggestion"),
+    [
+        ("iteration", "answer", 3, 4, "to take each iteration as a step, add --marks iteration"),
+        ("iteration", "last iteration", 3, 4, "add --marks '^iteration$'"),
+        ("iteration", "answer", 2, 4, "--marks names other ranges as steps"),
+        ("iteration", "answer", 3, 9, "--marks names other ranges as steps"),
+        ("train.py(3): iteration", "answer", 3, 4, "--marks names other ranges as steps"),
+    ],
+)  # fmt: skip
+def test_ranges_that_repeat_throughout_are_offered_as_marks(
+    name: str, others: str, count: int, gap: int, suggestion: str
+) -> None:
+    """Each range takes 50 ms, and has a shorter one inside; ``gap`` ms lie between two."""
+    trace = RankTrace("a", "torch")
+    for begin in range(0, count * (50 + gap), 50 + gap):
+        trace.add_frame(name, begin * MS, (begin + 50) * MS, 0)
+        trace.add_frame(others, begin * MS, (begin + 25) * MS, 0)
+    assert checks._missing_marks(trace).endswith(suggestion)
 
 
 def test_good_data_fails_no_check() -> None:

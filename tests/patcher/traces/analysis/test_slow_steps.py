@@ -538,6 +538,9 @@ def test_over_half_of_the_additional_time_is_that_of_one_kernel_collective_or_ga
     sums += [Collective("", 1, "z", 9 * at + 7, unit=at) for at in (0, 1)]
     named = diagnoses._longer_collective(replace(made, collectives=tuple(sums)), slow, usual, 100)
     assert named == (f"c takes {in_ms(ns)} longer" if told else "")
+    barriers = tuple(replace(each, kind="allreduce", bytes=1) for each in sums)
+    named = diagnoses._longer_collective(replace(made, collectives=barriers), slow, usual, 100)
+    assert named == (f"allreduce of 1 B takes {in_ms(ns)} longer" if told else "")
     place = replace(gap(ns), part="free_unknown_ns", unit=1, unit_ns=ns)
     idle = replace(usual, number=1, free_unknown_ns=101)
     assert (diagnoses._longer_gap(replace(made, gaps=(place,)), idle, usual) == place) == told
