@@ -14,6 +14,7 @@ from patcher.traces.analysis import collectives, copying, exposed, host_bound, h
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
+from patcher.traces.families import ELEMENTWISE
 from patcher.traces.places import place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
@@ -26,6 +27,9 @@ if the slow step does more work.
 """
 
 _COMMUNICATION = "communication_ns"
+
+_FUSED = 0.2
+"""Share of the computing time that elementwise kernels take, from which on the advice is to fuse them."""
 
 _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
@@ -403,6 +407,11 @@ def _about_slow_step(
         )
         if _equally_longer(profile, slowest, usual) is not None:
             advice = _advice_on_all_kernels(profile, slowest, usual)
+        elif longer := _longer_kernel(profile, slowest, usual):
+            advice = Text(
+                "compare the inputs of {kernel} in this step with those in the median step, and how often it runs",
+                kernel=short(longer.name),
+            )
     if part == _COMMUNICATION:
         advice = Text(
             "find out which rank is the last to enter the collectives of this step, because the other ranks wait for it"
@@ -762,7 +771,14 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     longest = joined(
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
-    advice = Text("make the kernels faster or fewer: try fusion, another precision or larger batches")
+    fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE) / whole
+    advice = Text("make the kernels faster: try another precision, or larger batches if the kernels are short")
+    if fusible >= _FUSED:
+        advice = Text(
+            "elementwise and normalization kernels take {share} of the computing time: fuse them, for example by"
+            " torch.compile, fused attention or a fused optimizer",
+            percent(fusible, 0),
+        )
     if kernels and kernels[0].name == _CONVERTS_FORMATS:
         advice = Text(
             "{kernel} only converts the memory format of tensors: set torch.npu.config.allow_internal_format = False,"

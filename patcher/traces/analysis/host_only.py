@@ -15,7 +15,7 @@ from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import FUNCTION, NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
-from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, IMPORTS, SMALL_NS, is_library
+from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, IMPORTS, SHORT_NS, SMALL_NS, is_library
 from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES, GEMM
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
@@ -24,6 +24,11 @@ from patcher.traces.work import inputs_of
 COMPILES = Text(
     "if this is the first compilation, run the step once before the recording window; otherwise, set"
     " TORCH_LOGS=recompiles to see why torch.compile compiles again, for example because a shape changes"
+)
+LOADS_DATA = Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
+WAITS_IN_CALL = Text(
+    "the host waits in this call: find out which thread, process or machine it waits for, or let the host do other work"
+    " in the meantime"
 )
 _STACKS = "rlpatch apply … --contents cpu,stack"
 _SHAPES = "rlpatch apply … --contents cpu,shapes"
@@ -103,6 +108,8 @@ _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 
 _PYTHON_BACKWARD = re.compile(r"Backward$")
 """Operators of autograd that run Python; the names of torch's own end in a number, as ``AddmmBackward0``."""
+
+_ALSO_THREADS = Text("{advice}; also check that the process has no more threads (OMP_NUM_THREADS) than cores")
 
 _INNER = 0.8
 """Share of an outer frame's time from which on a frame within it is named instead."""
@@ -863,8 +870,8 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     places, parts = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
-    (first, _), *further = places
-    idle_times = _idle_times(steps, [place for place, _ in places], in_frames=bool(parts))
+    first = places[0][0]
+    idle_times = _idle_times(steps, [place for place, _ in places])
     evidence: str = _idle_evidence(profile, first, idle_times)
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
@@ -886,7 +893,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     advice: str = _idle_advice(profile, first, parts)
     if trend(idle_times.of_places[first]) and 2 * typical >= idle:
         advice = joined(SEMICOLON, (GROWS, advice))
-    evidence = sentences(evidence, _other_places(further[: _NAMED - 1], idle_times))
+    evidence = sentences(evidence, _other_places(places[1:_NAMED], idle_times))
     severity = "warning" if 2 * idle >= whole and 2 * typical >= idle else "note"
     if severity == "warning" and places[0][1] < _INNER * idle:
         evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
@@ -978,17 +985,18 @@ class _IdleTimes(NamedTuple):
         return _median(times) if self.is_exception(place) else sum(times) // len(times)
 
 
-def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlace], *, in_frames: bool) -> _IdleTimes:
-    """Return the time without operators of all steps, and that at the ``places``, or ``in_frames`` of these names."""
+def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlace]) -> _IdleTimes:
+    """Return the time without operators of all steps, and that at the ``places``.
+
+    A place that names a frame has the time at other places in that frame, too, unless they are among the ``places``.
+    """
     idle = sum(step.idle_ns for step in steps)
     share = percent(idle / (sum(step.ns for step in steps) or 1), 0)
-    times = {
-        place: [
-            sum(step.frames.get(place.inside, {}).values()) if in_frames else step.places.get(place, 0)
-            for step in steps
-        ]
-        for place in places
-    }
+    times: dict[model.HostPlace, list[int]] = {place: [] for place in places}
+    for step, (place, of_steps) in itertools.product(steps, times.items()):
+        within = step.frames.get(place.inside, {}).items()
+        others = sum(ns for other, ns in within if other not in times and place.around in ("", other.around))
+        of_steps.append(step.places.get(place, 0) + others)
     return _IdleTimes(share, idle, times)
 
 
@@ -1138,7 +1146,7 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 def advice_on(place: model.HostPlace) -> str:
     """Return what to do about a place at which no operator runs, by what runs there; if unknown, how to record that."""
     if "DataLoader" in f"{place.inside} {place.around}":
-        return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
+        return LOADS_DATA
     if _communicates(place):
         return Text(
             "find out which rank enters collectives last, because the others wait for it; then send fewer and larger"
@@ -1153,10 +1161,7 @@ def advice_on(place: model.HostPlace) -> str:
     if IMPORTS.match(place.inside):
         return Text("import the modules before the first step")
     if BLOCKS.search(place.inside):
-        return Text(
-            "the host waits in this call: find out which thread, process or machine it waits for, or let the host do"
-            " other work in the meantime"
-        )
+        return WAITS_IN_CALL
     if place.inside:
         return Text("make this code faster, or move it to another process or thread")
     return Text("to see what Python does during this time, record Python's stack frames, too: {command}", _STACKS)
@@ -1316,8 +1321,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
-    shares = ((host_name(call.name), percent(call.host_ns / own, 0)) for call in calls[:_NAMED])
-    longest = joined(COMMA, (Text("{name} ({share})", name=name, share=share) for name, share in shares))
+    longest = _names_with_shares([(call.name, call.host_ns) for call in calls[:_NAMED]], own)
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
@@ -1375,16 +1379,21 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     if inside and not has_half:
         if trend(_times_in(steps, inside)):
             return GROWS
-        return Text(
-            "look at {range} first: run it less often, or use fewer and larger operators in it; also check that the"
-            " process has no more threads (OMP_NUM_THREADS) than cores",
-            range=host_name(inside),
-        )
+        less = Text("look at {range} first: run it less often, or on smaller inputs", range=host_name(inside))
+        if _are_short(calls):
+            less = Text(
+                "look at {range} first: run it less often, or use fewer and larger operators in it",
+                range=host_name(inside),
+            )
+        return _ALSO_THREADS.filled(less)
     if has_half and "Backward" not in dominant and operator_family(dominant) not in (ELEMENTWISE, GEMM):
+        return _ALSO_THREADS.filled(
+            Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant))
+        )
+    if not _are_short(calls):
         return Text(
-            "call {operator} less often, or on smaller inputs; also check that the process has no more threads"
-            " (OMP_NUM_THREADS) than cores",
-            operator=host_name(dominant),
+            "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try"
+            " smaller inputs or another precision"
         )
     if sum(call.calls for call in calls) >= _SCATTERED * len(steps) and not _dominant_label(profile, whole)[0]:
         return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
@@ -1392,6 +1401,12 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
         "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
         " larger operators, or another precision"
     )
+
+
+def _are_short(calls: Sequence[model.CallSums]) -> bool:
+    """Tell whether operators whose calls take at most 0.1 ms on average have half of the operators' time."""
+    short = sum(call.host_ns for call in calls if call.host_ns <= SHORT_NS * call.calls)
+    return 2 * short >= sum(call.host_ns for call in calls)
 
 
 def _outermost_operator(profile: model.RankProfile, whole: int) -> str:
@@ -1412,16 +1427,27 @@ def _outermost_operator(profile: model.RankProfile, whole: int) -> str:
 
 
 def _longest_ranges(steps: Sequence[model.HostStep], whole: int) -> str:
-    """Return a sentence on up to three ranges with 10 % of ``whole`` ns, the time of all steps; "" without any.
+    """Return a sentence on the longest ranges, as shares of ``whole`` ns, the time of all steps; "" without any."""
+    ranges = _large_ranges(steps, whole)
+    if not ranges:
+        return ""
+    return Text("Longest ranges, as shares of the whole time: {ranges}.", _names_with_shares(ranges, whole))
+
+
+def _large_ranges(steps: Sequence[model.HostStep], whole: int) -> list[tuple[str, int]]:
+    """Return up to three ranges with 10 % of ``whole`` ns, the time of all steps, and their ns, longest first.
 
     Ranges around whole steps do not count.
     """
     times = sum((Counter(step.ranges) for step in steps), Counter[str]())
-    longest = [(name, ns) for name, ns in times.most_common() if NOTABLE * whole <= ns < _NOT_WHOLE * whole][:_NAMED]
-    if not longest:
-        return ""
-    shares = (Text("{name} ({share})", name=host_name(name), share=percent(ns / whole, 0)) for name, ns in longest)
-    return Text("Longest ranges, as shares of the whole time: {ranges}.", joined(COMMA, shares))
+    return [(name, ns) for name, ns in times.most_common() if NOTABLE * whole <= ns < _NOT_WHOLE * whole][:_NAMED]
+
+
+def _names_with_shares(times: Iterable[tuple[str, int]], whole: int) -> str:
+    """Return names with their times in words, as shares of ``whole``; both are in ns."""
+    return joined(
+        COMMA, (Text("{name} ({share})", name=host_name(name), share=percent(ns / whole, 0)) for name, ns in times)
+    )
 
 
 def _steady_headline(profile: model.RankProfile, whole: int) -> str:
@@ -1452,8 +1478,9 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
 def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter[str], whole: int) -> str:
     """Return a headline on at least 1,000 operators per step of which none has a fifth of their time; else "".
 
-    If one has a fifth with those that it calls, the headline has its share of ``whole`` ns, the time of all steps.
-    ``outermost`` has the ns of operators in no other one, by name.
+    If one has a fifth with those that it calls, the headline has its share of ``whole`` ns, the time of all steps. Else
+    it is on the longest ranges, if the operators are long. ``outermost`` has the ns of operators in no other one, by
+    name.
     """
     count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
     longest = max((call.host_ns for call in profile.operators), default=0)
@@ -1469,6 +1496,9 @@ def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter
                 "{headline}; the longest with those that it calls: {operator} ({share})",
                 headline=headline, operator=host_name(name), share=percent(ns / whole, 0),
             )  # fmt: skip
+    ranges = _large_ranges(profile.host_steps, whole)
+    if not _are_short(profile.operators) and 2 * sum(ns for _, ns in ranges) >= whole:
+        return Text("No device data; the longest ranges: {ranges}", _names_with_shares(ranges, whole))
     return Text(
         "{headline}; no kind of operator has over {share} of it",
         headline=headline,
@@ -1538,13 +1568,7 @@ def _two_longest_operators(profile: model.RankProfile, whole: int) -> str:
     longest, own = calls[:_FREQUENT], sum(call.host_ns for call in calls)
     if 2 * sum(call.host_ns for call in longest) < own or any(call.host_ns < _LARGE_OPERATOR * own for call in longest):
         return ""
-    return joined(
-        COMMA,
-        (
-            Text("{name} ({share})", name=host_name(call.name), share=percent(call.host_ns / whole, 0))
-            for call in longest
-        ),
-    )
+    return _names_with_shares([(call.name, call.host_ns) for call in longest], whole)
 
 
 def _trend_headline(steps: Sequence[model.HostStep]) -> str:
@@ -1733,7 +1757,7 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
     sums = sum((Counter(step.places) for step in profile.host_steps), Counter[model.HostPlace]())
     for most, ns in sums.most_common(1):
         if 2 * ns > idle:
-            headline = _mostly_at(most, _idle_times(profile.host_steps, [most], in_frames=False))
+            headline = _mostly_at(most, _idle_times(profile.host_steps, [most]))
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

@@ -612,11 +612,14 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     "copies whose direction is unknown": ({"units": of_units(3, compute=90, copy=10)}, "copies", 10, "10.0 10.00", "find out", "of unknown direction"),
     "computing": (
         {"units": of_units(2, compute=75, overlap=10, communication=5, free_waiting=10), "kernels": COMPUTES}, "compute", None,
-        "85.0 60 30 6", "fusion", "",
+        "85.0 60 30 6", "36 % of the computing time: fuse them", "",
+    ),
+    "computing of large kernels": (
+        {"units": of_units(2, compute=90, communication=10), "kernels": COMPUTES[:1]}, "compute", None, "90.0 100", "another precision", "",
     ),
     "computing above the roofline": (
         {"units": of_units(2, compute=100), "kernels": COMPUTES, "rates": RATES}, "compute", None, "100.0 60 30 6 70.0 15.00",
-        "fusion", "",
+        "fuse them", "",
     ),
     "a slow step with more kernels": (
         {"units": of_units(10, 7, unit(7, 1_200, compute=20, free_host_late=15), compute=10)}, "outlier", 2, "7 35.00 3.5 60 1,200 10",
@@ -738,15 +741,15 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
     ),
     "a straggler at the first of two collectives": (
-        meeting((40, 10), (10, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 100 1 30.00", "exact; part", "what rank 1 does",
+        meeting((40, 10), (10, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 100 1 30.00", "exact; part", "inputs of rank 1",
         {"waiting": 30, "transfer": 20},
     ),
     "a straggler at the second of two collectives": (
-        meeting((10, 10), (40, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 1 30.00", "exact", "what rank 1 does",
+        meeting((10, 10), (40, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 1 30.00", "exact", "inputs of rank 1",
         {"waiting": 30, "transfer": 20},
     ),
     "a straggler for two, not most of it at the first": (
-        meeting((12, 8, 12), (28, 8, 18)), "slow-rank", 24, "40.0 24.00 16.00 0.0 1 2 2 19.00 1 19.00", "exact", "what rank 1 does",
+        meeting((12, 8, 12), (28, 8, 18)), "slow-rank", 24, "40.0 24.00 16.00 0.0 1 2 2 19.00 1 19.00", "exact", "inputs of rank 1",
         {"waiting": 24, "transfer": 16},
     ),
     "two that come last in turn": (
@@ -761,7 +764,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         "6.4 9.00 28.6 1 1 1 30.00 100", "exact; part", "what rank 1 does", {"waiting": 9},
     ),
     "little of it, but waiting": (
-        meeting((9, 6)), "slow-rank", 3, "9.0 3.00 6.00 0.0 1 1 1 3.00 100 1 3.00", "exact; part", "what rank 1 does",
+        meeting((9, 6)), "slow-rank", 3, "9.0 3.00 6.00 0.0 1 1 1 3.00 100 1 3.00", "exact; part", "inputs of rank 1",
         {"waiting": 3, "transfer": 6},
     ),
     "less than a tenth of it, but waiting": (

@@ -128,6 +128,14 @@ def frees(machine: Machine) -> None:
         machine.now += MS
 
 
+def pins(machine: Machine) -> None:
+    machine.spend(machine.calls, "cudaHostAlloc", 20 * MS)
+
+
+def compiles_kernel(machine: Machine) -> None:
+    machine.spend(machine.calls, "aclopCompileAndExecute", 20 * MS)
+
+
 def gives_back(machine: Machine) -> None:
     machine.spend(machine.calls, "aclrtFreePhysical", 20 * MS)
 
@@ -176,13 +184,15 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
     "memory that is freed and allocated": (frees, "dispatch", ("cudaFree/cudaMalloc for ", "expandable_segments"), ()),
+    "memory that is pinned": (pins, "dispatch", ("cudaHostAlloc for ", "allocate it once"), ("expandable_segments",)),
+    "a kernel that is compiled": (compiles_kernel, "dispatch", ("aclopCompileAndExecute for ", "before the recording window"), ("look at",)),
     "memory that is freed": (gives_back, "dispatch", ("aclrtFreePhysical for ", "empty_cache()"), ("expandable_segments",)),
     "memory that an operator frees": (gives_back_in_operator, "dispatch", ("expandable_segments",), ("empty_cache()",)),
     "memory that an operator frees and allocates": (allocates_in_operator, "dispatch", ("cudaFree/cudaMalloc (aten::empty) for ", "expandable_segments"), ()),
     "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
     "torch.compile that compiles": (compiles, "dispatch", ("async_compile.py(300): wait", "TORCH_LOGS=recompiles", "if this is the first"), ("remove this call",)),
-    "a function that waits, for whatever": (polls, "dispatch", ("queue.py(9): wait", "look at what the host does"), ("remove this call",)),
+    "a function that waits, for whatever": (polls, "dispatch", ("queue.py(9): wait", "the host waits in this call"), ("remove this call",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
     "a kernel that starts late": (starts_late, "waiting", ("aten::slow_start", "kernels are missing"), ("CUDA graphs",)),
     "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "in several steps"), ("first launch",)),

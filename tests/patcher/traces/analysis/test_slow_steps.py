@@ -253,10 +253,10 @@ def test_the_kernel_with_most_of_the_additional_time_is_named(name: str, usual: 
         ({"mm": 30, "norm": 15}, 9, (7, 8), "all large kernels take 1.50 times as long", "whether the inputs of this step are larger"),
         ({"mm": 30, "norm": 15}, 9, (), "all large kernels take 1.50 times as long", "cannot rule out larger inputs"),
         ({"mm": 29, "norm": 14}, 9, (7, 7), "all large kernels take 1.43 times as long", "clock frequency and power limit, then look"),
-        ({"mm": 32, "norm": 13}, 9, (7, 7), "the kernel mm takes most of the additional time", "larger inputs, more kernels"),
-        ({"mm": 30, "norm": 15}, 10, (7, 7), "the kernel mm takes most of the additional time", "larger inputs, more kernels"),
+        ({"mm": 32, "norm": 13}, 9, (7, 7), "the kernel mm takes most of the additional time", "compare the inputs of mm"),
+        ({"mm": 30, "norm": 15}, 10, (7, 7), "the kernel mm takes most of the additional time", "compare the inputs of mm"),
         ({"mm": 30, "norm": 15, "sum": 2.3}, 9, (7, 7), "all large kernels take", "clock frequency and power limit, then look"),
-        ({"mm": 30, "sum": 15}, 9, (7, 7), "the kernel sum takes most of the additional time", "larger inputs, more kernels"),
+        ({"mm": 30, "sum": 15}, 9, (7, 7), "the kernel sum takes most of the additional time", "compare the inputs of sum"),
     ],
     ids=["all", "other shapes", "no shapes", "nearly alike", "one kernel", "more kernels", "a kernel large in one step", "another kernel"],
 )  # fmt: skip
