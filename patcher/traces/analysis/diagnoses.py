@@ -29,7 +29,7 @@ if the slow step does more work.
 _COMMUNICATION = "communication_ns"
 
 _FUSED = 0.2
-"""Share of the computing time that elementwise kernels take, from which on the advice is to fuse them."""
+"""Share of the kernel time that elementwise kernels take, from which on the advice is to fuse them."""
 
 _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
@@ -771,13 +771,14 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     longest = joined(
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
-    fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE) / whole
+    fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
+    fusible_share = fusible / (sum(kernel.ns for kernel in profile.kernels) or 1)
     advice = Text("make the kernels faster: try another precision, or larger batches if the kernels are short")
-    if fusible >= _FUSED:
+    if fusible_share >= _FUSED:
         advice = Text(
-            "elementwise and normalization kernels take {share} of the computing time: fuse them, for example by"
+            "elementwise and normalization kernels take {share} of the kernel time: fuse them, for example by"
             " torch.compile, fused attention or a fused optimizer",
-            percent(fusible, 0),
+            percent(fusible_share, 0),
         )
     if kernels and kernels[0].name == _CONVERTS_FORMATS:
         advice = Text(

@@ -1390,13 +1390,15 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
         return _ALSO_THREADS.filled(
             Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant))
         )
+    count = sum(call.calls for call in calls)
+    are_many = count >= _SCATTERED * len(steps) and own <= SHORT_NS * count
+    if are_many and not _dominant_label(profile, whole)[0]:
+        return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
     if not _are_short(calls):
         return Text(
             "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try"
             " smaller inputs or another precision"
         )
-    if sum(call.calls for call in calls) >= _SCATTERED * len(steps) and not _dominant_label(profile, whole)[0]:
-        return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
     return Text(
         "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
         " larger operators, or another precision"
@@ -1497,7 +1499,7 @@ def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter
                 headline=headline, operator=host_name(name), share=percent(ns / whole, 0),
             )  # fmt: skip
     ranges = _large_ranges(profile.host_steps, whole)
-    if not _are_short(profile.operators) and 2 * sum(ns for _, ns in ranges) >= whole:
+    if own > SHORT_NS * count * len(profile.host_steps) and 2 * sum(ns for _, ns in ranges) >= whole:
         return Text("No device data; the longest ranges: {ranges}", _names_with_shares(ranges, whole))
     return Text(
         "{headline}; no kind of operator has over {share} of it",

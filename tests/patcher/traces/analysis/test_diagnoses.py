@@ -612,14 +612,15 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     "copies whose direction is unknown": ({"units": of_units(3, compute=90, copy=10)}, "copies", 10, "10.0 10.00", "find out", "of unknown direction"),
     "computing": (
         {"units": of_units(2, compute=75, overlap=10, communication=5, free_waiting=10), "kernels": COMPUTES}, "compute", None,
-        "85.0 60 30 6", "36 % of the computing time: fuse them", "",
+        "85.0 60 30 6", "another precision", "",
     ),
-    "computing of large kernels": (
-        {"units": of_units(2, compute=90, communication=10), "kernels": COMPUTES[:1]}, "compute", None, "90.0 100", "another precision", "",
+    "computing of many elements": (
+        {"units": of_units(2, compute=90, communication=10), "kernels": COMPUTES[2:]}, "compute", None, "90.0 75 15 10",
+        "take 90 % of the kernel time: fuse them", "",
     ),
     "computing above the roofline": (
         {"units": of_units(2, compute=100), "kernels": COMPUTES, "rates": RATES}, "compute", None, "100.0 60 30 6 70.0 15.00",
-        "fuse them", "",
+        "another precision", "",
     ),
     "a slow step with more kernels": (
         {"units": of_units(10, 7, unit(7, 1_200, compute=20, free_host_late=15), compute=10)}, "outlier", 2, "7 35.00 3.5 60 1,200 10",
