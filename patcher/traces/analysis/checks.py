@@ -124,36 +124,33 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
 def _missing_marks(trace: RankTrace) -> str:
     """Return that no range marks a step, and how to take as steps the repeated ranges that cover the trace, if any."""
     missing = Text("no step marks (ProfilerStep, execute_context_…, step[…]): the whole trace counts as one step")
-    name = _repeated_range(trace)
-    if not name:
-        return Text("{missing}; --marks names other ranges as steps", missing)
-    pattern = re.escape(name)
-    if sum(name in text for text in trace.names.texts) > 1:
-        pattern = f"^{pattern}$"
-    return Text(
-        "{missing}; to take each {name} as a step, add --marks {pattern}",
-        missing=missing,
-        name=short(name),
-        pattern=shlex.quote(pattern),
-    )
+    if name := _repeated_range(trace):
+        pattern = shlex.quote(f"^{re.escape(name)}$")
+        return Text(
+            "{missing}; to take each {name} as a step, add --marks {pattern}",
+            missing=missing,
+            name=name,
+            pattern=pattern,
+        )
+    return Text("{missing}; --marks names other ranges as steps", missing)
 
 
 def _repeated_range(trace: RankTrace) -> str:
     """Return the name of ranges of the user that repeat on a thread, and cover nearly all of it from first to last.
 
-    Of several, it is the name with the most time; "" without any.
+    Of several names, the first one is returned; "" without any.
     """
-    longest, name = 0, ""
     for ranges in trace.frames.values():
         for number, count in Counter(ranges.name).items():
-            if count < _REPEATED or FUNCTION.search(trace.names.texts[number]):
+            name = trace.names.texts[number]
+            if count < _REPEATED or FUNCTION.search(name):
                 continue
             spans = [at for at, other in enumerate(ranges.name) if other == number]
             covered = sum(ranges.end[at] - ranges.begin[at] for at in spans)
             whole = max(ranges.end[at] for at in spans) - min(ranges.begin[at] for at in spans)
-            if (1 - NOTABLE) * whole <= covered <= whole and covered > longest:
-                longest, name = covered, trace.names.texts[number]
-    return name
+            if (1 - NOTABLE) * whole <= covered <= whole:
+                return name
+    return ""
 
 
 def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:

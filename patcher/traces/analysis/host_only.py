@@ -1366,6 +1366,8 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own, steps = sum(call.host_ns for call in calls) or 1, profile.host_steps
+    count = sum(call.calls for call in calls)
+    are_short = own <= SHORT_NS * count
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):
         return Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
@@ -1380,35 +1382,21 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
         if trend(_times_in(steps, inside)):
             return GROWS
         less = Text("look at {range} first: run it less often, or on smaller inputs", range=host_name(inside))
-        if _are_short(calls):
+        if are_short:
             less = Text(
                 "look at {range} first: run it less often, or use fewer and larger operators in it",
                 range=host_name(inside),
             )
         return _ALSO_THREADS.filled(less)
     if has_half and "Backward" not in dominant and operator_family(dominant) not in (ELEMENTWISE, GEMM):
-        return _ALSO_THREADS.filled(
-            Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant))
-        )
-    count = sum(call.calls for call in calls)
-    are_many = count >= _SCATTERED * len(steps) and own <= SHORT_NS * count
-    if are_many and not _dominant_label(profile, whole)[0]:
+        less = Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant))
+        return _ALSO_THREADS.filled(less)
+    if are_short and count >= _SCATTERED * len(steps) and not _dominant_label(profile, whole)[0]:
         return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
-    if not _are_short(calls):
-        return Text(
-            "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try"
-            " smaller inputs or another precision"
-        )
     return Text(
-        "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
-        " larger operators, or another precision"
+        "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try smaller"
+        " inputs or another precision"
     )
-
-
-def _are_short(calls: Sequence[model.CallSums]) -> bool:
-    """Tell whether operators whose calls take at most 0.1 ms on average have half of the operators' time."""
-    short = sum(call.host_ns for call in calls if call.host_ns <= SHORT_NS * call.calls)
-    return 2 * short >= sum(call.host_ns for call in calls)
 
 
 def _outermost_operator(profile: model.RankProfile, whole: int) -> str:

@@ -14,11 +14,7 @@ LATE_NS, WAITING_NS = 100_000, 20_000
 """Gaps up to which the host merely takes its time for each kernel, and the device for the begin of one."""
 
 MOST_LATENCY_NS = 1_000_000
-"""Longest time from a launch to the start of its kernel on an idle device that counts as launch latency.
-
-It usually takes some µs. A kernel that starts later waits for something that the trace does not have: another process
-on the device, or kernels that are missing.
-"""
+"""Longest launch latency of an idle device, usually some µs; a kernel that starts later waits for something else."""
 
 _PARTS = tuple(FREE)
 

@@ -142,8 +142,7 @@ def test_computing_time_may_differ_by_two_hundredths() -> None:
 @pytest.mark.parametrize(
     ("name", "others", "count", "gap", "suggestion"),
     [
-        ("iteration", "answer", 3, 4, "to take each iteration as a step, add --marks iteration"),
-        ("iteration", "last iteration", 3, 4, "add --marks '^iteration$'"),
+        ("iteration", "answer", 3, 4, "to take each iteration as a step, add --marks '^iteration$'"),
         ("iteration", "answer", 2, 4, "--marks names other ranges as steps"),
         ("iteration", "answer", 3, 9, "--marks names other ranges as steps"),
         ("train.py(3): iteration", "answer", 3, 4, "--marks names other ranges as steps"),

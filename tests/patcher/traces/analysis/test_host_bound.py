@@ -128,6 +128,14 @@ def frees(machine: Machine) -> None:
         machine.now += MS
 
 
+def starts_up(machine: Machine) -> None:
+    machine.spend(machine.calls, "cudaDeviceGetStreamPriorityRange", 20 * MS)
+
+
+def loads_data(machine: Machine) -> None:
+    machine.spend(machine.annotations, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20 * MS)
+
+
 def pins(machine: Machine) -> None:
     machine.spend(machine.calls, "cudaHostAlloc", 20 * MS)
 
@@ -184,6 +192,8 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
     "memory that is freed and allocated": (frees, "dispatch", ("cudaFree/cudaMalloc for ", "expandable_segments"), ()),
+    "a context that is created": (starts_up, "dispatch", ("cudaDeviceGetStreamPriorityRange for ", "creates its context"), ("look at",)),
+    "a data loader": (loads_data, "dispatch", ("DataLoader", "num_workers"), ("look at",)),
     "memory that is pinned": (pins, "dispatch", ("cudaHostAlloc for ", "allocate it once"), ("expandable_segments",)),
     "a kernel that is compiled": (compiles_kernel, "dispatch", ("aclopCompileAndExecute for ", "before the recording window"), ("look at",)),
     "memory that is freed": (gives_back, "dispatch", ("aclrtFreePhysical for ", "empty_cache()"), ("expandable_segments",)),
