@@ -167,7 +167,7 @@ _GENERIC = re.compile(r"[AB]?(?:Unary|Binary)Functor|gpu_(?:index_)?kernel\w*")
 """Functors around the one that tells kernels apart: taken only where no other is there."""
 
 _QUALIFIERS = re.compile(r"(?:\w+::)+(?=\w+::)|(?:native|c10|std|detail|binary_internal|cutlass|flash|cute)::")
-_CPP = re.compile(r"void |[\w:]+<.*>|(?:\w+::)+\w+\(")
+_CPP = re.compile(r"void |[\w:]+<.*>|(?:\w+::)+\w+\(|\w+\(.*\)$")
 """Names of functions of C++; a range of Python, as ``enumerate(DataLoader)#…``, is none."""
 
 _ROOM = 36

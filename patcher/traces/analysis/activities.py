@@ -20,7 +20,10 @@ _CALLS = 16  # of a thread that may lie within each other
 WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 """Calls of a device's runtime that end when the device has come to an end: then nothing is left for it to do."""
 
-ALLOCATES = re.compile(r"(?:cuda|hip|aclrt)(?:Malloc|Free)")
+FREES = r"(?:(?:cuda|hip|aclrt)Free|(?:cu|hip)Mem(?:Unmap|Release)|aclrtUnmapMem)\w*"
+"""Calls of a device's runtime that free its memory."""
+
+ALLOCATES = re.compile(rf"{FREES}|(?:cuda|hip|aclrt)Malloc|(?:cu|hip)Mem(?:Create|Map|SetAccess)|aclrtMapMem")
 """Calls of a device's runtime that allocate or free its memory."""
 
 

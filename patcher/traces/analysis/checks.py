@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
+import shlex
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined
@@ -24,6 +27,12 @@ NOTABLE = 0.10
 LINKED, FEW, MANY, EARLY, LONGER, APART = 0.95, 0.5, 2.0, 0.01, 2.0, 0.02
 """Limits of the checks: kernels with a launch, kernels of a step to the median, early kernels,
 a step's time on the host to that on the device, and the computing time to the vendor's."""
+
+_REPEATED = 3
+"""Ranges of one name from which on they may be steps."""
+
+FUNCTION = re.compile(r"\(\d+\): |^built-in ")
+"""Part of the name of a Python frame, or of a function in C or C++."""
 
 HOST = {
     "dispatch": ("free_host_late_ns", "free_latency_ns"),
@@ -80,14 +89,7 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
         Text("the whole file was read"),
         ("outlier",),
     )
-    missing = (
-        ""
-        if profile.marks
-        else Text(
-            "no step marks (ProfilerStep, execute_context_…, step[…]): the whole trace counts as one step; --marks"
-            " names other ranges as steps"
-        )
-    )
+    missing = "" if profile.marks else _missing_marks(trace)
     yield _check("marks", missing, Text("steps are marked by {mark_name}", mark_name(profile.marks)), ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
     wrong = "" if units else Text("the trace has no steps")
@@ -117,6 +119,38 @@ def _checks(trace: RankTrace, attribution: Attribution) -> Iterator[Check]:
     if trace.unknown:
         types = joined(COMMA, map(short, sorted(trace.unknown)[:5]))
         yield Check("types", False, Text("tasks of these unknown types were counted as computing: {types}", types), ())
+
+
+def _missing_marks(trace: RankTrace) -> str:
+    """Return that no range marks a step, and how to take as steps the repeated ranges that cover the trace, if any."""
+    missing = Text("no step marks (ProfilerStep, execute_context_…, step[…]): the whole trace counts as one step")
+    if name := _repeated_range(trace):
+        pattern = shlex.quote(f"^{re.escape(name)}$")
+        return Text(
+            "{missing}; to take each {name} as a step, add --marks {pattern}",
+            missing=missing,
+            name=name,
+            pattern=pattern,
+        )
+    return Text("{missing}; --marks names other ranges as steps", missing)
+
+
+def _repeated_range(trace: RankTrace) -> str:
+    """Return the name of ranges of the user that repeat on a thread, and cover nearly all of it from first to last.
+
+    Of several names, the first one is returned; "" without any.
+    """
+    for ranges in trace.frames.values():
+        for number, count in Counter(ranges.name).items():
+            name = trace.names.texts[number]
+            if count < _REPEATED or FUNCTION.search(name):
+                continue
+            spans = [at for at, other in enumerate(ranges.name) if other == number]
+            covered = sum(ranges.end[at] - ranges.begin[at] for at in spans)
+            whole = max(ranges.end[at] for at in spans) - min(ranges.begin[at] for at in spans)
+            if (1 - NOTABLE) * whole <= covered <= whole:
+                return name
+    return ""
 
 
 def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:

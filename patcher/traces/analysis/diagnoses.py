@@ -14,9 +14,10 @@ from patcher.traces.analysis import collectives, copying, exposed, host_bound, h
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
+from patcher.traces.families import ELEMENTWISE
 from patcher.traces.places import place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
-from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct
+from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
 
 LOSS, HOST_LOSS = 0.05, 0.5
 """The share of the time of all steps that slow ones have to lose to be worth a verdict, and that without a device.
@@ -26,6 +27,9 @@ if the slow step does more work.
 """
 
 _COMMUNICATION = "communication_ns"
+
+_FUSED = 0.2
+"""Share of the kernel time that elementwise kernels take, from which on the advice is to fuse them."""
 
 _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
@@ -403,6 +407,11 @@ def _about_slow_step(
         )
         if _equally_longer(profile, slowest, usual) is not None:
             advice = _advice_on_all_kernels(profile, slowest, usual)
+        elif longer := _longer_kernel(profile, slowest, usual):
+            advice = Text(
+                "compare the inputs of {kernel} in this step with those in the median step, and how often it runs",
+                kernel=short(longer.name),
+            )
     if part == _COMMUNICATION:
         advice = Text(
             "find out which rank is the last to enter the collectives of this step, because the other ranks wait for it"
@@ -698,7 +707,8 @@ def _longer_collective(
 ) -> str:
     """Return by how much the collectives of one name take longer in the ``slowest`` step than in the ``usual`` one.
 
-    The name is that with the largest difference. "" if that is not over half of ``excess``, in ns.
+    The name is that with the largest difference, told by its kind and the size of its longest message, if known. "" if
+    that is not over half of ``excess``, in ns.
     """
     longer = Counter[str]()
     for collective in profile.collectives:
@@ -709,7 +719,12 @@ def _longer_collective(
     name, ns = max(longer.items(), key=operator.itemgetter(1), default=("", 0))
     if 2 * ns <= excess:
         return ""
-    return Text("{collective} takes {time} longer", collective=short(name), time=in_ms(ns))
+    messages = [each for each in profile.collectives if (each.unit, each.name) == (slowest.number, name)]
+    longest = max(messages, key=operator.attrgetter("ns"))
+    label = longest.kind or short(name)
+    if longest.bytes is not None:
+        label = Text("{collective} of {size}", collective=label, size=size(longest.bytes))
+    return Text("{collective} takes {time} longer", collective=label, time=in_ms(ns))
 
 
 def _longer_gap(
@@ -756,7 +771,15 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     longest = joined(
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
-    advice = Text("make the kernels faster or fewer: try fusion, another precision or larger batches")
+    fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
+    fusible_share = fusible / (sum(kernel.ns for kernel in profile.kernels) or 1)
+    advice = Text("make the kernels faster: try another precision, or larger batches if the kernels are short")
+    if fusible_share >= _FUSED:
+        advice = Text(
+            "elementwise and normalization kernels take {share} of the kernel time: fuse them, for example by"
+            " torch.compile, fused attention or a fused optimizer",
+            percent(fusible_share, 0),
+        )
     if kernels and kernels[0].name == _CONVERTS_FORMATS:
         advice = Text(
             "{kernel} only converts the memory format of tensors: set torch.npu.config.allow_internal_format = False,"

@@ -536,6 +536,11 @@ def _straggler_text(
         cause: str = Text("most of its additional time is in this part of the step: {part}", excess_words(more))
         if more.part == "compute_ns":
             cause = longer_computing(blamed[0], others, more.ns)
+            advice = Text(
+                "compare the inputs of {rank} with those of the other ranks; if they are alike, check its device's"
+                " clock frequency and power limit",
+                rank=last,
+            )
         headline = Text("{title}: {cause}", title=headline, cause=cause)
     return FindingText(evidence, advice, certainty, last, headline)
 

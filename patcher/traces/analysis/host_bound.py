@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import copying
-from patcher.traces.analysis.activities import ALLOCATES, WAITS
+from patcher.traces.analysis.activities import ALLOCATES, FREES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
-from patcher.traces.analysis.host_only import RECOMPILES
+from patcher.traces.analysis.host_only import COMPILES, LOADS_DATA, WAITS_IN_CALL
+from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.places import (
     drained_by,
     first_place,
@@ -50,8 +51,30 @@ MOSTLY_GRAPHS = 0.5
 _MOSTLY_PROMPT = 0.5
 """Share of the kernels that start within 20 µs of their launch, as most do unless something else uses the device."""
 
-_COMPILES = re.compile(r"torch/_(?:dynamo|inductor|functorch)/")
-"""Begin of the name of a frame in which torch.compile compiles, or waits for that."""
+_ABOUT_HOST = {
+    re.compile(r"^torch/_(?:dynamo|inductor|functorch)/"): COMPILES,
+    re.compile(r"^triton/compiler/|^aclopCompile"): Text(
+        "a kernel is compiled here: run the step once before the recording window. If later steps compile again, find"
+        " out which new shapes they have (on NPUs, also try torch.npu.set_compile_mode(jit_compile=False))"
+    ),
+    re.compile(f"^{GRAPH_CAPTURE}$"): Text(
+        "the host captures a graph, and a capture runs no kernels: record a window after all graphs are captured"
+    ),
+    re.compile("DataLoader"): LOADS_DATA,
+    BLOCKS: WAITS_IN_CALL,
+    re.compile(r"^(?:cuda|hip)(?:Device)?Get|^(?:cuda|hip|aclrt)SetDevice"): Text(
+        "the first call of the device's runtime creates its context: run a step before the recording window"
+    ),
+    re.compile(r"^(?:cuda|hip)(?:HostAlloc|MallocHost|HostMalloc)|^aclrtMallocHost"): Text(
+        "pinned memory is allocated here: allocate it once, and use it in each step"
+    ),
+    ALLOCATES: Text(
+        "torch's allocator asks the driver for memory: run the step once before the recording window. If this happens"
+        " in each step, use less memory, or set PYTORCH_CUDA_ALLOC_CONF (on NPUs PYTORCH_NPU_ALLOC_CONF) to"
+        " expandable_segments:True"
+    ),
+}
+"""Part of the name of a call, frame or range → what to do about an idle device while the host is in it."""
 
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
@@ -190,25 +213,21 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " another process on the device, a low clock frequency",
             host_name(gap.after),
         )
-    if _COMPILES.match(gap.call):
-        return RECOMPILES
-    if gap.call and WAITS.search(gap.call) and ".py(" not in gap.call:
+    if gap.call and WAITS.search(gap.call) and not re.search(r"\.py\(|built-in ", gap.call):
         return Text(
             "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
-    if gap.call == GRAPH_CAPTURE:
-        return Text(
-            "the host captures a graph, and a capture runs no kernels: record a window after all graphs are captured"
-        )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _faster_launches(profile)
-    if ALLOCATES.search(gap.call):
+    if not gap.operator and all(re.fullmatch(FREES, call) for call in gap.call.split("/")):
         return Text(
-            "torch's allocator asks the driver for memory: run the step once before the recording window. If this"
-            " happens in each step, use less memory, or set PYTORCH_CUDA_ALLOC_CONF (on NPUs PYTORCH_NPU_ALLOC_CONF)"
-            " to expandable_segments:True"
+            "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
+            " NPUs torch.npu.empty_cache()), and do so less often"
         )
+    for pattern, about in _ABOUT_HOST.items():
+        if pattern.search(gap.call or (gap.operator if gap.within else "")):
+            return about
     if _LAUNCHES.match(gap.call):
         return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
     if gap.call or gap.within:
@@ -304,15 +323,14 @@ def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
         "For {share} of the time, the device was idle although its next kernel had been launched in time.", share
     )
     advice = Text(
-        "check whether another process uses the device, and what streams wait for: events between streams, copies,"
-        " graph launches"
+        "check what streams wait for (events between streams, copies, graph launches), whether another process uses the"
+        " device, and whether kernels are missing from the trace"
     )
     if place := first_place(profile, "free_waiting_ns"):
         evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
-    return model.Diagnosis(
-        "waiting", "warning", evidence, saving, Text("upper bound of the saving"), advice, profile.source
-    )
+    certainty = Text("upper bound of the saving; the cause is unknown")
+    return model.Diagnosis("waiting", "warning", evidence, saving, certainty, advice, profile.source)
 
 
 def _diagnose_unknown_idle_time(profile: model.RankProfile) -> model.Diagnosis:

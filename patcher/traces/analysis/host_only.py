@@ -13,16 +13,22 @@ from typing import NamedTuple
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis.checks import NOTABLE
+from patcher.traces.analysis.checks import FUNCTION, NOTABLE
 from patcher.traces.analysis.exposed import BLAMED
-from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, IMPORTS, SMALL_NS, is_library
+from patcher.traces.analysis.host_steps import BLOCKS, COLLECTION, IMPORTS, SHORT_NS, SMALL_NS, is_library
 from patcher.traces.families import COLLECTIVE, ELEMENTWISE, FAMILIES, GEMM
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import duration, host_name, in_ms, percent
 from patcher.traces.work import inputs_of
 
-RECOMPILES = Text(
-    "set TORCH_LOGS=recompiles to see why torch.compile compiles again, for example because a shape changes"
+COMPILES = Text(
+    "if this is the first compilation, run the step once before the recording window; otherwise, set"
+    " TORCH_LOGS=recompiles to see why torch.compile compiles again, for example because a shape changes"
+)
+LOADS_DATA = Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
+WAITS_IN_CALL = Text(
+    "the host waits in this call: find out which thread, process or machine it waits for, or let the host do other work"
+    " in the meantime"
 )
 _STACKS = "rlpatch apply … --contents cpu,stack"
 _SHAPES = "rlpatch apply … --contents cpu,shapes"
@@ -70,9 +76,6 @@ _SCATTERED = 1000
 _NEARLY_WHOLE = 0.95
 """Share of all steps below which a range or function is a part of them that is worth a headline."""
 
-_FUNCTION = re.compile(r"\(\d+\): |^built-in ")
-"""Part of the name of a Python frame, or of a function in C or C++."""
-
 _OF_TORCH = re.compile(r"DataLoader|^Optimizer\.")
 """Part of the name of a range that torch records by itself."""
 
@@ -105,6 +108,8 @@ _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 
 _PYTHON_BACKWARD = re.compile(r"Backward$")
 """Operators of autograd that run Python; the names of torch's own end in a number, as ``AddmmBackward0``."""
+
+_ALSO_THREADS = Text("{advice}; also check that the process has no more threads (OMP_NUM_THREADS) than cores")
 
 _INNER = 0.8
 """Share of an outer frame's time from which on a frame within it is named instead."""
@@ -490,7 +495,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
         took = Text("torch.compile takes {time} of this step's additional time.", in_ms(compiling))
-        return HostExcess(took, Text("torch.compile compiles during this step"), RECOMPILES)
+        return HostExcess(took, Text("torch.compile compiles during this step"), COMPILES)
     outside = Counter({place: ns - typical.places.get(place, 0) for place, ns in slow.places.items()})
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
@@ -865,8 +870,8 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     places, parts = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
-    (first, _), *further = places
-    idle_times = _idle_times(steps, [place for place, _ in places], in_frames=bool(parts))
+    first = places[0][0]
+    idle_times = _idle_times(steps, [place for place, _ in places])
     evidence: str = _idle_evidence(profile, first, idle_times)
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
@@ -888,7 +893,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     advice: str = _idle_advice(profile, first, parts)
     if trend(idle_times.of_places[first]) and 2 * typical >= idle:
         advice = joined(SEMICOLON, (GROWS, advice))
-    evidence = sentences(evidence, _other_places(further[: _NAMED - 1], idle_times))
+    evidence = sentences(evidence, _other_places(places[1:_NAMED], idle_times))
     severity = "warning" if 2 * idle >= whole and 2 * typical >= idle else "note"
     if severity == "warning" and places[0][1] < _INNER * idle:
         evidence = sentences(evidence, _longest_ranges(steps, sum(step.ns for step in steps)))
@@ -927,7 +932,7 @@ def _other_places(places: Sequence[tuple[model.HostPlace, int]], idle: _IdleTime
 def _is_only_range(name: str) -> bool:
     """Tell whether the name of a place is that of a range of the user, which does not say what Python does in it."""
     is_torch = name in _COLLECTORS or _OF_TORCH.search(name) or operator_family(name) == COLLECTIVE
-    return bool(name) and not is_torch and not _FUNCTION.search(name)
+    return bool(name) and not is_torch and not FUNCTION.search(name)
 
 
 def _idle_evidence(profile: model.RankProfile, place: model.HostPlace, idle: _IdleTimes) -> Text:
@@ -980,17 +985,18 @@ class _IdleTimes(NamedTuple):
         return _median(times) if self.is_exception(place) else sum(times) // len(times)
 
 
-def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlace], *, in_frames: bool) -> _IdleTimes:
-    """Return the time without operators of all steps, and that at the ``places``, or ``in_frames`` of these names."""
+def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlace]) -> _IdleTimes:
+    """Return the time without operators of all steps, and that at the ``places``.
+
+    A place that names a frame has the time at other places in that frame, too, unless they are among the ``places``.
+    """
     idle = sum(step.idle_ns for step in steps)
     share = percent(idle / (sum(step.ns for step in steps) or 1), 0)
-    times = {
-        place: [
-            sum(step.frames.get(place.inside, {}).values()) if in_frames else step.places.get(place, 0)
-            for step in steps
-        ]
-        for place in places
-    }
+    times: dict[model.HostPlace, list[int]] = {place: [] for place in places}
+    for step, (place, of_steps) in itertools.product(steps, times.items()):
+        within = step.frames.get(place.inside, {}).items()
+        others = sum(ns for other, ns in within if other not in times and place.around in ("", other.around))
+        of_steps.append(step.places.get(place, 0) + others)
     return _IdleTimes(share, idle, times)
 
 
@@ -1140,7 +1146,7 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 def advice_on(place: model.HostPlace) -> str:
     """Return what to do about a place at which no operator runs, by what runs there; if unknown, how to record that."""
     if "DataLoader" in f"{place.inside} {place.around}":
-        return Text("increase num_workers or prefetch_factor of the data loader, or do less work per sample")
+        return LOADS_DATA
     if _communicates(place):
         return Text(
             "find out which rank enters collectives last, because the others wait for it; then send fewer and larger"
@@ -1155,10 +1161,7 @@ def advice_on(place: model.HostPlace) -> str:
     if IMPORTS.match(place.inside):
         return Text("import the modules before the first step")
     if BLOCKS.search(place.inside):
-        return Text(
-            "the host waits in this call: find out which thread, process or machine it waits for, or let the host do"
-            " other work in the meantime"
-        )
+        return WAITS_IN_CALL
     if place.inside:
         return Text("make this code faster, or move it to another process or thread")
     return Text("to see what Python does during this time, record Python's stack frames, too: {command}", _STACKS)
@@ -1306,7 +1309,7 @@ def _diagnose_compilation(profile: model.RankProfile) -> model.Diagnosis | None:
     )  # fmt: skip
     saving = compiling // len(steps)
     return model.Diagnosis(
-        "host-compile", "warning", evidence, saving, Text("upper bound of the saving"), RECOMPILES, profile.source
+        "host-compile", "warning", evidence, saving, Text("upper bound of the saving"), COMPILES, profile.source
     )
 
 
@@ -1318,8 +1321,7 @@ def _diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own = sum(call.host_ns for call in calls) or 1
-    shares = ((host_name(call.name), percent(call.host_ns / own, 0)) for call in calls[:_NAMED])
-    longest = joined(COMMA, (Text("{name} ({share})", name=name, share=share) for name, share in shares))
+    longest = _names_with_shares([(call.name, call.host_ns) for call in calls[:_NAMED]], own)
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
@@ -1364,6 +1366,8 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own, steps = sum(call.host_ns for call in calls) or 1, profile.host_steps
+    count = sum(call.calls for call in calls)
+    are_short = own <= SHORT_NS * count
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):
         return Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
@@ -1377,22 +1381,21 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     if inside and not has_half:
         if trend(_times_in(steps, inside)):
             return GROWS
-        return Text(
-            "look at {range} first: run it less often, or use fewer and larger operators in it; also check that the"
-            " process has no more threads (OMP_NUM_THREADS) than cores",
-            range=host_name(inside),
-        )
+        less = Text("look at {range} first: run it less often, or on smaller inputs", range=host_name(inside))
+        if are_short:
+            less = Text(
+                "look at {range} first: run it less often, or use fewer and larger operators in it",
+                range=host_name(inside),
+            )
+        return _ALSO_THREADS.filled(less)
     if has_half and "Backward" not in dominant and operator_family(dominant) not in (ELEMENTWISE, GEMM):
-        return Text(
-            "call {operator} less often, or on smaller inputs; also check that the process has no more threads"
-            " (OMP_NUM_THREADS) than cores",
-            operator=host_name(dominant),
-        )
-    if sum(call.calls for call in calls) >= _SCATTERED * len(steps) and not _dominant_label(profile, whole)[0]:
+        less = Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant))
+        return _ALSO_THREADS.filled(less)
+    if are_short and count >= _SCATTERED * len(steps) and not _dominant_label(profile, whole)[0]:
         return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
     return Text(
-        "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try fewer and"
-        " larger operators, or another precision"
+        "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try smaller"
+        " inputs or another precision"
     )
 
 
@@ -1414,16 +1417,27 @@ def _outermost_operator(profile: model.RankProfile, whole: int) -> str:
 
 
 def _longest_ranges(steps: Sequence[model.HostStep], whole: int) -> str:
-    """Return a sentence on up to three ranges with 10 % of ``whole`` ns, the time of all steps; "" without any.
+    """Return a sentence on the longest ranges, as shares of ``whole`` ns, the time of all steps; "" without any."""
+    ranges = _large_ranges(steps, whole)
+    if not ranges:
+        return ""
+    return Text("Longest ranges, as shares of the whole time: {ranges}.", _names_with_shares(ranges, whole))
+
+
+def _large_ranges(steps: Sequence[model.HostStep], whole: int) -> list[tuple[str, int]]:
+    """Return up to three ranges with 10 % of ``whole`` ns, the time of all steps, and their ns, longest first.
 
     Ranges around whole steps do not count.
     """
     times = sum((Counter(step.ranges) for step in steps), Counter[str]())
-    longest = [(name, ns) for name, ns in times.most_common() if NOTABLE * whole <= ns < _NOT_WHOLE * whole][:_NAMED]
-    if not longest:
-        return ""
-    shares = (Text("{name} ({share})", name=host_name(name), share=percent(ns / whole, 0)) for name, ns in longest)
-    return Text("Longest ranges, as shares of the whole time: {ranges}.", joined(COMMA, shares))
+    return [(name, ns) for name, ns in times.most_common() if NOTABLE * whole <= ns < _NOT_WHOLE * whole][:_NAMED]
+
+
+def _names_with_shares(times: Iterable[tuple[str, int]], whole: int) -> str:
+    """Return names with their times in words, as shares of ``whole``; both are in ns."""
+    return joined(
+        COMMA, (Text("{name} ({share})", name=host_name(name), share=percent(ns / whole, 0)) for name, ns in times)
+    )
 
 
 def _steady_headline(profile: model.RankProfile, whole: int) -> str:
@@ -1454,8 +1468,9 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
 def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter[str], whole: int) -> str:
     """Return a headline on at least 1,000 operators per step of which none has a fifth of their time; else "".
 
-    If one has a fifth with those that it calls, the headline has its share of ``whole`` ns, the time of all steps.
-    ``outermost`` has the ns of operators in no other one, by name.
+    If one has a fifth with those that it calls, the headline has its share of ``whole`` ns, the time of all steps. Else
+    it is on the longest ranges, if the operators are long. ``outermost`` has the ns of operators in no other one, by
+    name.
     """
     count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
     longest = max((call.host_ns for call in profile.operators), default=0)
@@ -1471,6 +1486,9 @@ def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter
                 "{headline}; the longest with those that it calls: {operator} ({share})",
                 headline=headline, operator=host_name(name), share=percent(ns / whole, 0),
             )  # fmt: skip
+    ranges = _large_ranges(profile.host_steps, whole)
+    if own > SHORT_NS * count * len(profile.host_steps) and 2 * sum(ns for _, ns in ranges) >= whole:
+        return Text("No device data; the longest ranges: {ranges}", _names_with_shares(ranges, whole))
     return Text(
         "{headline}; no kind of operator has over {share} of it",
         headline=headline,
@@ -1540,13 +1558,7 @@ def _two_longest_operators(profile: model.RankProfile, whole: int) -> str:
     longest, own = calls[:_FREQUENT], sum(call.host_ns for call in calls)
     if 2 * sum(call.host_ns for call in longest) < own or any(call.host_ns < _LARGE_OPERATOR * own for call in longest):
         return ""
-    return joined(
-        COMMA,
-        (
-            Text("{name} ({share})", name=host_name(call.name), share=percent(call.host_ns / whole, 0))
-            for call in longest
-        ),
-    )
+    return _names_with_shares([(call.name, call.host_ns) for call in longest], whole)
 
 
 def _trend_headline(steps: Sequence[model.HostStep]) -> str:
@@ -1735,7 +1747,7 @@ def _diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int
     sums = sum((Counter(step.places) for step in profile.host_steps), Counter[model.HostPlace]())
     for most, ns in sums.most_common(1):
         if 2 * ns > idle:
-            headline = _mostly_at(most, _idle_times(profile.host_steps, [most], in_frames=False))
+            headline = _mostly_at(most, _idle_times(profile.host_steps, [most]))
     advice = advice_on(place) if place is not None else ""
     return model.Diagnosis(
         "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline

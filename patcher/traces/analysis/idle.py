@@ -13,6 +13,9 @@ from patcher.traces.trace_columns import UNKNOWN
 LATE_NS, WAITING_NS = 100_000, 20_000
 """Gaps up to which the host merely takes its time for each kernel, and the device for the begin of one."""
 
+MOST_LATENCY_NS = 1_000_000
+"""Longest launch latency of an idle device, usually some µs; a kernel that starts later waits for something else."""
+
 _PARTS = tuple(FREE)
 
 
@@ -64,13 +67,14 @@ def idle_stretches(trace: RankTrace, cuts: Split, chosen: Collection[int]) -> It
 def idle_parts(begin: int, end: int, launched: int, blocked: Mapping[int, int]) -> tuple[int, int, int, int, int]:
     """Divide a stretch of an idle device by the reasons why it is idle, and return the ns of each, in order of `FREE`.
 
-    The reasons are: host-bound, launch latency, blocked launch call, stream wait (if the next task was launched before
-    the stretch), and unknown. ``launched`` is when the call that launched the next task began, or UNKNOWN. ``blocked``
-    maps the begin of each long launch call to its end.
+    The reasons are: host-bound, launch latency, blocked launch call, stream wait, and unknown. It is a stream wait if
+    the next task was launched before the stretch, or over 1 ms before it starts. ``launched`` is when the call that
+    launched the next task began, or UNKNOWN. ``blocked`` maps the begin of each long launch call to its end.
     """
     if launched == UNKNOWN:
         return 0, 0, 0, 0, end - begin
     call = min(max(launched, begin), end)
     held = min(max(blocked.get(launched, 0), call), end)
     late, within, after = call - begin, held - call, end - held
-    return (late, 0, within, after, 0) if launched < begin else (late, after, within, 0, 0)
+    waits = launched < begin or after > MOST_LATENCY_NS
+    return (late, 0, within, after, 0) if waits else (late, after, within, 0, 0)

@@ -150,6 +150,7 @@ NATIVE = "at::native::"
             "void cutlass::device_kernel<dpsk::grouped_gemm::cuda::fp8_ptp128c::GemmKernel>(Params)",
             "cutlass::device_kernel<fp8_ptp128c::GemmKernel>",
         ),
+        ("ncclDevKernel_AllReduce_Sum_i8_RING_LL(ncclArgs<4ul>)", "ncclDevKernel_AllReduce_Sum_i8_RING_LL"),
         ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pinned -> Device)"), ("MatMulV3", "MatMulV3"), ("", ""),
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
         ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16b", "_ZN5aiter24add_rmsnorm_quant_kernelIDF16b"),

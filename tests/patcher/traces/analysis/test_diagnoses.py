@@ -31,6 +31,7 @@ from patcher.traces.model import (
     RecordedUnit,
     TraceReport,
 )
+from patcher.traces.rank_trace import RankTrace
 from patcher.traces.sidecar import Metadata, metadata_from
 from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps, timeline
 
@@ -136,6 +137,26 @@ def test_computing_time_may_differ_by_two_hundredths() -> None:
     for ns, ok in ((20 * MS, True), (20_400_000, True), (20_500_000, False), (19_600_000, True), (19_500_000, False)):
         check = checks_of(GOOD, vendor_computing_ns=ns)["computing"]
         assert (check.ok, check.withdraws) == (ok, checks.EVERY)
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "count", "gap", "suggestion"),
+    [
+        ("iteration", "answer", 3, 4, "to take each iteration as a step, add --marks '^iteration$'"),
+        ("iteration", "answer", 2, 4, "--marks names other ranges as steps"),
+        ("iteration", "answer", 3, 9, "--marks names other ranges as steps"),
+        ("train.py(3): iteration", "answer", 3, 4, "--marks names other ranges as steps"),
+    ],
+)  # fmt: skip
+def test_ranges_that_repeat_throughout_are_offered_as_marks(
+    name: str, others: str, count: int, gap: int, suggestion: str
+) -> None:
+    """Each range takes 50 ms, and has a shorter one inside; ``gap`` ms lie between two."""
+    trace = RankTrace("a", "torch")
+    for begin in range(0, count * (50 + gap), 50 + gap):
+        trace.add_frame(name, begin * MS, (begin + 50) * MS, 0)
+        trace.add_frame(others, begin * MS, (begin + 25) * MS, 0)
+    assert checks._missing_marks(trace).endswith(suggestion)
 
 
 def test_good_data_fails_no_check() -> None:
@@ -590,11 +611,15 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     "copies whose direction is unknown": ({"units": of_units(3, compute=90, copy=10)}, "copies", 10, "10.0 10.00", "find out", "of unknown direction"),
     "computing": (
         {"units": of_units(2, compute=75, overlap=10, communication=5, free_waiting=10), "kernels": COMPUTES}, "compute", None,
-        "85.0 60 30 6", "fusion", "",
+        "85.0 60 30 6", "another precision", "",
+    ),
+    "computing of many elements": (
+        {"units": of_units(2, compute=90, communication=10), "kernels": COMPUTES[2:]}, "compute", None, "90.0 75 15 10",
+        "take 90 % of the kernel time: fuse them", "",
     ),
     "computing above the roofline": (
         {"units": of_units(2, compute=100), "kernels": COMPUTES, "rates": RATES}, "compute", None, "100.0 60 30 6 70.0 15.00",
-        "fusion", "",
+        "another precision", "",
     ),
     "a slow step with more kernels": (
         {"units": of_units(10, 7, unit(7, 1_200, compute=20, free_host_late=15), compute=10)}, "outlier", 2, "7 35.00 3.5 60 1,200 10",
@@ -716,15 +741,15 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         {"pipeline": 25, "waiting": 1, "idle": 1, "transfer": 13},
     ),
     "a straggler at the first of two collectives": (
-        meeting((40, 10), (10, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 100 1 30.00", "exact; part", "what rank 1 does",
+        meeting((40, 10), (10, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 100 1 30.00", "exact; part", "inputs of rank 1",
         {"waiting": 30, "transfer": 20},
     ),
     "a straggler at the second of two collectives": (
-        meeting((10, 10), (40, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 1 30.00", "exact", "what rank 1 does",
+        meeting((10, 10), (40, 10)), "slow-rank", 30, "50.0 30.00 20.00 0.0 1 1 2 30.00 1 30.00", "exact", "inputs of rank 1",
         {"waiting": 30, "transfer": 20},
     ),
     "a straggler for two, not most of it at the first": (
-        meeting((12, 8, 12), (28, 8, 18)), "slow-rank", 24, "40.0 24.00 16.00 0.0 1 2 2 19.00 1 19.00", "exact", "what rank 1 does",
+        meeting((12, 8, 12), (28, 8, 18)), "slow-rank", 24, "40.0 24.00 16.00 0.0 1 2 2 19.00 1 19.00", "exact", "inputs of rank 1",
         {"waiting": 24, "transfer": 16},
     ),
     "two that come last in turn": (
@@ -739,7 +764,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         "6.4 9.00 28.6 1 1 1 30.00 100", "exact; part", "what rank 1 does", {"waiting": 9},
     ),
     "little of it, but waiting": (
-        meeting((9, 6)), "slow-rank", 3, "9.0 3.00 6.00 0.0 1 1 1 3.00 100 1 3.00", "exact; part", "what rank 1 does",
+        meeting((9, 6)), "slow-rank", 3, "9.0 3.00 6.00 0.0 1 1 1 3.00 100 1 3.00", "exact; part", "inputs of rank 1",
         {"waiting": 3, "transfer": 6},
     ),
     "less than a tenth of it, but waiting": (

@@ -332,7 +332,7 @@ CASES: dict[str, Case] = {
     ),
     "a kernel that starts long after its launch into an empty device": (
         at(1, latent, only=(0,)),
-        {"part": "free_latency_ns", "after": "fresh", "call": "", "operator": "aten::fresh", "units": 1}, GPU,
+        {"part": WAITING, "after": "fresh", "operator": "aten::fresh", "units": 1}, GPU,
     ),
     "a kernel that is compiled by the task queue": (
         at(5, compiled),

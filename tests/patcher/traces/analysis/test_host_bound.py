@@ -128,6 +128,32 @@ def frees(machine: Machine) -> None:
         machine.now += MS
 
 
+def starts_up(machine: Machine) -> None:
+    machine.spend(machine.calls, "cudaDeviceGetStreamPriorityRange", 20 * MS)
+
+
+def loads_data(machine: Machine) -> None:
+    machine.spend(machine.annotations, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20 * MS)
+
+
+def pins(machine: Machine) -> None:
+    machine.spend(machine.calls, "cudaHostAlloc", 20 * MS)
+
+
+def compiles_kernel(machine: Machine) -> None:
+    machine.spend(machine.calls, "aclopCompileAndExecute", 20 * MS)
+
+
+def gives_back(machine: Machine) -> None:
+    machine.spend(machine.calls, "aclrtFreePhysical", 20 * MS)
+
+
+def gives_back_in_operator(machine: Machine) -> None:
+    begin = machine.now
+    gives_back(machine)
+    machine.operators.append(Range("aten::empty", begin, machine.now))
+
+
 def allocates_in_operator(machine: Machine) -> None:
     begin = machine.now
     frees(machine)
@@ -166,13 +192,19 @@ CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a sleep that nothing recorded": (sleep, "dispatch", ("no single recorded operator, call or frame", STACK), ()),
     "memory that is allocated": (allocates, "dispatch", ("cudaMalloc for ", "expandable_segments"), ()),
     "memory that is freed and allocated": (frees, "dispatch", ("cudaFree/cudaMalloc for ", "expandable_segments"), ()),
+    "a context that is created": (starts_up, "dispatch", ("cudaDeviceGetStreamPriorityRange for ", "creates its context"), ("look at",)),
+    "a data loader": (loads_data, "dispatch", ("DataLoader", "num_workers"), ("look at",)),
+    "memory that is pinned": (pins, "dispatch", ("cudaHostAlloc for ", "allocate it once"), ("expandable_segments",)),
+    "a kernel that is compiled": (compiles_kernel, "dispatch", ("aclopCompileAndExecute for ", "before the recording window"), ("look at",)),
+    "memory that is freed": (gives_back, "dispatch", ("aclrtFreePhysical for ", "empty_cache()"), ("expandable_segments",)),
+    "memory that an operator frees": (gives_back_in_operator, "dispatch", ("expandable_segments",), ("empty_cache()",)),
     "memory that an operator frees and allocates": (allocates_in_operator, "dispatch", ("cudaFree/cudaMalloc (aten::empty) for ", "expandable_segments"), ()),
     "a graph that is captured": (captures_graph, "dispatch", ("graph capture for ", "after all graphs"), ("model.py",)),
     "code of torch.compile": (compiled, "dispatch", ("torchinductor", "CUDA graphs"), ("look at",)),
-    "torch.compile that compiles": (compiles, "dispatch", ("async_compile.py(300): wait", "TORCH_LOGS=recompiles"), ("remove this call",)),
-    "a function that waits, for whatever": (polls, "dispatch", ("queue.py(9): wait", "look at what the host does"), ("remove this call",)),
+    "torch.compile that compiles": (compiles, "dispatch", ("async_compile.py(300): wait", "TORCH_LOGS=recompiles", "if this is the first"), ("remove this call",)),
+    "a function that waits, for whatever": (polls, "dispatch", ("queue.py(9): wait", "the host waits in this call"), ("remove this call",)),
     "an operator": (works, "dispatch", ("aten::nonzero",), ()),
-    "a kernel that starts late": (starts_late, "dispatch", ("(launch latency)", "aten::slow_start"), ("Synchronize",)),
+    "a kernel that starts late": (starts_late, "waiting", ("aten::slow_start", "kernels are missing"), ("CUDA graphs",)),
     "a launch that loads code": (loads_code, "launch-blocked", ("cudaLaunchKernel", "in several steps"), ("first launch",)),
     "a graph that is uploaded": (uploads_graph, "launch-blocked", ("cudaGraphLaunch", "capture each graph once"), ("first launch",)),
     "a copy that blocks": (copies, "launch-blocked", ("cudaMemcpyAsync", "pinned memory"), ("the code of",)),

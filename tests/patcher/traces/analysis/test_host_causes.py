@@ -972,6 +972,24 @@ def test_a_rank_is_disturbed_if_it_is_longer_at_another_operator_in_each_step(
     assert "rank 1 runs no operator during collectives for only 1.00 ms" in found.evidence
 
 
+@pytest.mark.parametrize(("ms", "named"), [(5, "1,000 operators"), (6, "the longest ranges: a (38 %), b (25 %)")])
+def test_long_operators_of_which_none_dominates_are_told_by_their_ranges(ms: int, named: str) -> None:
+    ranges = {"a": 45 * MS, "b": 30 * MS, "c": 9 * MS}
+    profile = rank([step(at, {f"aten::f{at}": ms for at in range(20)}, {}, ranges=ranges) for at in range(6)])
+    profile = replace(profile, operators=tuple(replace(each, calls=6 * 50) for each in profile.operators))
+    assert named in headline(profile).title
+
+
+def test_a_place_has_the_time_of_what_its_frame_calls() -> None:
+    ratio, get, elsewhere = (
+        HostPlace(*names) for names in (("ratio", "penalty"), ("get", "penalty"), ("get", "train"))
+    )
+    places = {ratio: 5, get: 2, elsewhere: 1}
+    made = replace(step(0, {}, {}), places=places, frames={"ratio": places})
+    assert host_only._idle_times([made], [ratio]).per_step(ratio) == 7
+    assert host_only._idle_times([made], [ratio, get]).per_step(ratio) == 5
+
+
 def test_a_trace_without_marks_has_no_steps() -> None:
     many = replace(step(0, {f"aten::f{at}": 5 for at in range(20)}, {}), small_ns=90 * MS)
     profile = rank([many])
@@ -987,12 +1005,14 @@ def test_a_trace_without_marks_has_no_steps() -> None:
 
 
 ADVICE: dict[str, tuple[Mapping[str, int], Mapping[str, list[int]], int, str]] = {
-    "a phase": (MIXED, {"relabel": [50] * 6}, 1, "look at relabel first"),
+    "a phase": (MIXED, {"relabel": [50] * 6}, 1, "look at relabel first: run it less often, or on smaller inputs"),
+    "a phase of small operators": (MIXED, {"relabel": [50] * 6}, 999, "look at relabel first: run it less often, or use fewer"),
     "a phase that gets longer": (MIXED, {"relabel": [30, 35, 60, 65, 90, 95]}, 1, host_only.GROWS),
     "an operator of sampling": ({"aten::sort": 60, "aten::mm": 40}, {}, 1, "call aten::sort less often"),
     "a matmul": ({"aten::mm": 60, "aten::sort": 40}, {}, 1, "check that the process has no more threads"),
     "many small operators": ({f"aten::f{at}": 5 for at in range(20)}, {}, 50, "use fewer and larger operators"),
     "few of them": ({f"aten::f{at}": 5 for at in range(20)}, {}, 49, "check that the process has no more threads"),
+    "many long ones": ({f"aten::f{at}": 6 for at in range(20)}, {}, 50, "check that the process has no more threads"),
 }  # fmt: skip
 
 

@@ -35,6 +35,11 @@ def test_the_launch_divides_a_stretch_without_a_task(name: str) -> None:
     assert idle_parts(100, 200, launched, blocked) == parts
 
 
+@pytest.mark.parametrize(("after", "part"), [(1_000_000, 1), (1_000_001, 3)])
+def test_a_kernel_that_starts_long_after_its_launch_waits_for_something(after: int, part: int) -> None:
+    assert [at for at, ns in enumerate(idle_parts(0, after, 0, {})) if ns] == [part]
+
+
 STRETCHES: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int, int]], list[tuple[int, int, int, str]]]] = {
     "before the first kernel": ([(30, 40)], [(10, 30, 40)], [(10, 30, 0, LEAD_IN)]),
     "no time before it": ([(30, 40)], [(30, 30, 40)], []),

@@ -253,10 +253,10 @@ def test_the_kernel_with_most_of_the_additional_time_is_named(name: str, usual: 
         ({"mm": 30, "norm": 15}, 9, (7, 8), "all large kernels take 1.50 times as long", "whether the inputs of this step are larger"),
         ({"mm": 30, "norm": 15}, 9, (), "all large kernels take 1.50 times as long", "cannot rule out larger inputs"),
         ({"mm": 29, "norm": 14}, 9, (7, 7), "all large kernels take 1.43 times as long", "clock frequency and power limit, then look"),
-        ({"mm": 32, "norm": 13}, 9, (7, 7), "the kernel mm takes most of the additional time", "larger inputs, more kernels"),
-        ({"mm": 30, "norm": 15}, 10, (7, 7), "the kernel mm takes most of the additional time", "larger inputs, more kernels"),
+        ({"mm": 32, "norm": 13}, 9, (7, 7), "the kernel mm takes most of the additional time", "compare the inputs of mm"),
+        ({"mm": 30, "norm": 15}, 10, (7, 7), "the kernel mm takes most of the additional time", "compare the inputs of mm"),
         ({"mm": 30, "norm": 15, "sum": 2.3}, 9, (7, 7), "all large kernels take", "clock frequency and power limit, then look"),
-        ({"mm": 30, "sum": 15}, 9, (7, 7), "the kernel sum takes most of the additional time", "larger inputs, more kernels"),
+        ({"mm": 30, "sum": 15}, 9, (7, 7), "the kernel sum takes most of the additional time", "compare the inputs of sum"),
     ],
     ids=["all", "other shapes", "no shapes", "nearly alike", "one kernel", "more kernels", "a kernel large in one step", "another kernel"],
 )  # fmt: skip
@@ -538,6 +538,9 @@ def test_over_half_of_the_additional_time_is_that_of_one_kernel_collective_or_ga
     sums += [Collective("", 1, "z", 9 * at + 7, unit=at) for at in (0, 1)]
     named = diagnoses._longer_collective(replace(made, collectives=tuple(sums)), slow, usual, 100)
     assert named == (f"c takes {in_ms(ns)} longer" if told else "")
+    barriers = tuple(replace(each, kind="allreduce", bytes=1) for each in sums)
+    named = diagnoses._longer_collective(replace(made, collectives=barriers), slow, usual, 100)
+    assert named == (f"allreduce of 1 B takes {in_ms(ns)} longer" if told else "")
     place = replace(gap(ns), part="free_unknown_ns", unit=1, unit_ns=ns)
     idle = replace(usual, number=1, free_unknown_ns=101)
     assert (diagnoses._longer_gap(replace(made, gaps=(place,)), idle, usual) == place) == told
