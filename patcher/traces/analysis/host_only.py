@@ -170,11 +170,12 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     """
     if len({profile.rank for profile in profiles}) < len(profiles):
         return None  # they did not meet
-    waits = _typical_waits(profiles)
+    collective = _longest_collective(profiles)
+    waits = _typical_waits(profiles, collective)
     if len(waits) < 2:
         return None
-    late_steps, count = _late_steps([profile for _, _, profile in waits])
-    if late_step := _diagnose_late_step(late_steps, profiles, count):
+    late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
+    if late_step := _diagnose_late_step(late_steps, profiles, count, collective):
         return late_step
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
@@ -187,9 +188,9 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     if 2 * len(of_slow) <= count:
         return None
     evidence: str = Text(
-        "In a typical step, {rank} runs no operator during collectives for only {least}, a typical other rank for"
+        "In a typical step, {rank} runs no operator during {collective} for only {least}, a typical other rank for"
         " {usual}. {rank} waits least because it arrives last.",
-        rank=name, least=in_ms(least), usual=in_ms(usual),
+        rank=name, collective=host_name(collective), least=in_ms(least), usual=in_ms(usual),
     )  # fmt: skip
     idle, disturbed = _idle_warning(slow), _is_disturbed(of_slow)
     advice: str = _advice_on_straggler(name, disturbed=disturbed)
@@ -202,13 +203,26 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     )  # fmt: skip
 
 
-def _typical_waits(profiles: Sequence[model.RankProfile]) -> list[tuple[int, str, model.RankProfile]]:
+def _longest_collective(profiles: Sequence[model.RankProfile]) -> str:
+    """Return the kind of collective in which ranks without a device wait longest, such as ``gloo:broadcast``, or "".
+
+    Ranks may come late to one kind and early to another.
+    """
+    times = Counter[str]()
+    for step in (step for profile in profiles if profile.on_host for step in profile.host_steps):
+        for place, ns in step.places.items():
+            if _meets(place):
+                times[place.inside] += ns
+    return max(times, key=times.__getitem__, default="")
+
+
+def _typical_waits(profiles: Sequence[model.RankProfile], collective: str) -> list[tuple[int, str, model.RankProfile]]:
     """Return (ns, source, profile) of each rank with steps without a device, shortest time first.
 
-    The ns are the time of its median step in collectives.
+    The ns are the time of its median step in this kind of ``collective``.
     """
     return sorted(
-        (_median([_communicating(step) for step in profile.host_steps]), profile.source, profile)
+        (_median([_communicating(step, collective) for step in profile.host_steps]), profile.source, profile)
         for profile in profiles
         if profile.on_host and profile.host_steps
     )
@@ -251,11 +265,11 @@ def _straggler_headline(late_steps: Sequence[_LateStep], name: str, *, disturbed
     return Text("Ranks wait for {rank}", name)
 
 
-def _late_steps(profiles: Sequence[model.RankProfile]) -> tuple[list[_LateStep], int]:
-    """Return the steps in which one of the ranks came last at the collectives, and how many steps all ranks have.
+def _late_steps(profiles: Sequence[model.RankProfile], collective: str) -> tuple[list[_LateStep], int]:
+    """Return the steps in which one of the ranks came last at a kind of ``collective``, and how many steps all have.
 
-    In such a step the last rank spends least time in collectives. The typical other one spends at least 1.5 times as
-    long, and longer by 10 % of the step. The last rank spends most of this time outside of collectives.
+    In such a step the last rank spends least time in it. The typical other one spends at least 1.5 times as long, and
+    longer by 10 % of the step. The last rank spends most of this time elsewhere.
     """
     steps = [{step.number: step for step in profile.host_steps} for profile in profiles]
     numbers = sorted(set.intersection(*map(set, steps)))
@@ -263,11 +277,11 @@ def _late_steps(profiles: Sequence[model.RankProfile]) -> tuple[list[_LateStep],
     for number in numbers:
         ranked = sorted(
             ((of_rank[number], profile.source) for of_rank, profile in zip(steps, profiles, strict=True)),
-            key=lambda item: _communicating(item[0]),
+            key=lambda item: _communicating(item[0], collective),
         )
         (last, source), *others = ranked
         typical, _ = others[(len(others) - 1) // 2]
-        least, usual = _communicating(last), _communicating(typical)
+        least, usual = _communicating(last, collective), _communicating(typical, collective)
         waiting, longer = usual - least, (last.ns - least) - (typical.ns - usual)
         if usual >= BLAMED * least and waiting >= NOTABLE * typical.ns > 0 and 2 * longer > waiting:
             late_steps.append(_LateStep(source, last, [step for step, _ in others], waiting))
@@ -275,7 +289,7 @@ def _late_steps(profiles: Sequence[model.RankProfile]) -> tuple[list[_LateStep],
 
 
 def _diagnose_late_step(
-    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int
+    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int, collective: str
 ) -> model.Diagnosis | None:
     """Diagnose the rank that the others wait for in a single step, with over half of the waiting; None without one.
 
@@ -297,12 +311,12 @@ def _diagnose_late_step(
     typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
     if _has_similar_step(slow.host_steps, worst.step, typical):
         return None
-    name, least = slow.name or slow.source, _communicating(worst.step)
+    name, least = slow.name or slow.source, _communicating(worst.step, collective)
     values = {"number": worst.step.number, "rank": name}
     evidence = Text(
-        "In step {number}, {rank} runs no operator during collectives for only {least}, a typical other rank for"
+        "In step {number}, {rank} runs no operator during {collective} for only {least}, a typical other rank for"
         " {usual}. {rank} waits least because it arrives last.",
-        least=in_ms(least), usual=in_ms(least + worst.ns), **values,
+        collective=host_name(collective), least=in_ms(least), usual=in_ms(least + worst.ns), **values,
     )  # fmt: skip
     headline: str = Text("In step {number}, the other ranks wait {time} for {rank}", time=in_ms(worst.ns), **values)
     advice: str = _advice_on_straggler(name, disturbed=False)
@@ -457,9 +471,14 @@ def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
     return 2 * (_communicating(slow) - _communicating(typical)) > slow.ns - typical.ns
 
 
-def _communicating(step: model.HostStep) -> int:
-    """Return for how many ns of a step no operator runs during a collective; sends and receives do not count."""
-    return sum(ns for place, ns in step.places.items() if _communicates(place) and not _PAIRS.search(place.inside))
+def _communicating(step: model.HostStep, collective: str = "") -> int:
+    """Return for how many ns of a step no operator runs during a collective of this kind; "" for any kind."""
+    return sum(ns for place, ns in step.places.items() if _meets(place) and collective in ("", place.inside))
+
+
+def _meets(place: model.HostPlace) -> bool:
+    """Tell whether all ranks meet at a place, in a collective; sends and receives do not count."""
+    return _communicates(place) and not _PAIRS.search(place.inside)
 
 
 def _in_collectives(profile: model.RankProfile) -> int:
@@ -891,7 +910,7 @@ def _diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     headline, shown = _idle_headline(places, idle, idle_times, is_timer=bool(spread))
     saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
     advice: str = _idle_advice(profile, first, parts)
-    if trend(idle_times.of_places[first]) and 2 * typical >= idle:
+    if trend(idle_times.of_places[first]) and 2 * typical >= idle and not _communicates(first):
         advice = joined(SEMICOLON, (GROWS, advice))
     evidence = sentences(evidence, _other_places(places[1:_NAMED], idle_times))
     severity = "warning" if 2 * idle >= whole and 2 * typical >= idle else "note"
@@ -1052,6 +1071,8 @@ def _mostly_at(place: model.HostPlace, idle: _IdleTimes) -> str:
             part=percent(place_ns / (idle.ns or 1), 0),
             place=place_words(place),
         )
+    if _communicates(place):
+        return headline  # a trend of the waiting would be one of another rank
     if _names_cause(place):
         return _with_trend(headline, times)
     return Text("{headline}; what ran in this time was not recorded", headline)

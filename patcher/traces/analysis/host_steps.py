@@ -7,7 +7,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from patcher.traces.analysis.activities import covering, covering_names, main_thread, overlapping
 from patcher.traces.analysis.nested import HostThread, NestedRanges
@@ -96,10 +96,14 @@ def host_steps(
     """
     if len(trace.tasks) or not any(len(thread.operators.begin) for thread in threads):
         return ()
-    outermost = sorted(stretch for thread in threads for stretch in _outermost(thread.operators, trace))
     busiest = max(range(len(threads)), key=lambda thread: len(threads[thread].operators.begin))
     main = main_thread(trace)
     main = busiest if main == UNKNOWN else main
+    outermost = sorted(
+        stretch
+        for number, thread in enumerate(threads)
+        for stretch in _outside_collectives(_outermost(thread.operators, trace), trace, number, main)
+    )
     steps_of_main = {(segment.begin, segment.mark.end) for segment in cuts.segments if segment.mark is not None}
     covering_ranges = _covering_ranges(trace, threads, main, steps_of_main)
     steps, first = [], 0
@@ -124,6 +128,20 @@ def _outermost(operators: NestedRanges, trace: RankTrace) -> Iterator[_Stretch]:
         if begin >= until and not _RANGES.search(texts[name]):
             yield begin, end, texts[name], trace.shapes.get(name, _NO_SHAPES)[0]
             until = end
+
+
+def _outside_collectives(stretches: Iterable[_Stretch], trace: RankTrace, thread: int, main: int) -> Iterator[_Stretch]:
+    """Yield the ``stretches`` of a thread without those that a collective runs on another thread than ``main``.
+
+    Gloo copies and sums tensors there, while the main thread waits.
+    """
+    frames = trace.frames.get(thread)
+    if thread == main or frames is None:
+        yield from stretches
+        return
+    rows = [*stretches]
+    inside = _collectives([frames], trace.names.texts).innermost([begin for begin, _, _, _ in rows])
+    yield from (row for row, collective in zip(rows, inside, strict=True) if collective == UNKNOWN)
 
 
 def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
@@ -163,7 +181,7 @@ def _covering_ranges(
         frames.extend(trace.functions[main])
     return {
         "frames": NestedRanges(frames), "ranges": NestedRanges(ranges), "functions": NestedRanges(functions),
-        "collectives": _collectives(trace),
+        "collectives": _collectives(trace.frames.values(), texts),
     }  # fmt: skip
 
 
@@ -189,15 +207,15 @@ def _functions_of_program(frames: RangeColumns, texts: Sequence[str]) -> RangeCo
     return functions
 
 
-def _collectives(trace: RankTrace) -> NestedRanges:
-    """Return the ranges of collectives on the CPU, such as ``gloo:all_reduce``, of all threads.
+def _collectives(frames: Iterable[RangeColumns], texts: Sequence[str]) -> NestedRanges:
+    """Return the ranges of collectives on the CPU, such as ``gloo:all_reduce``, among the ``frames`` of some threads.
 
-    Of a range that overlaps an earlier one, only the part after that one is kept.
+    Of a range that overlaps an earlier one, only the part after that one is kept. ``texts`` are the names by number.
     """
-    texts, merged = trace.names.texts, RangeColumns()
+    merged = RangeColumns()
     spans = sorted(
         (begin, end, name)
-        for columns in trace.frames.values()
+        for columns in frames
         for begin, end, name in zip(columns.begin, columns.end, columns.name, strict=True)
         if operator_family(texts[name]) == COLLECTIVE
     )

@@ -872,6 +872,9 @@ def test_a_place_without_operators_that_gets_longer_is_told_with_that() -> None:
     assert first.advice.startswith(host_only.GROWS)
     unknown = [step(at, {"aten::mm": 40}, {UNKNOWN: ms}) for at, ms in enumerate(times)]
     assert headline(rank(unknown)).title.endswith("what ran in this time was not recorded")
+    waiting = headline(rank([step(at, {"aten::mm": 40}, {GLOO: ms}) for at, ms in enumerate(times)]))
+    assert waiting.title.endswith("mostly during gloo:all_reduce")
+    assert host_only.GROWS not in waiting.advice
 
 
 @pytest.mark.parametrize(
@@ -953,6 +956,17 @@ def test_an_import_around_operators_is_the_program_itself(begin: float, imports:
     assert [place.inside for place in made.places] == [IMPORT if imports else "built-in function sort"]
 
 
+def test_each_kind_of_collective_has_a_straggler_of_its_own() -> None:
+    """Rank 0 computes before the broadcast, and waits itself in the shorter gather before it."""
+    gather, broadcast = HostPlace("gloo:gather"), HostPlace("gloo:broadcast")
+    slow = rank(steps({"aten::mm": 80}, {gather: 60, broadcast: 1}))
+    others = [rank(steps({"aten::mm": 60}, {gather: 1, broadcast: 80}), number) for number in (1, 2)]
+    found = host_only.diagnose_straggler([slow, *others])
+    assert found is not None
+    assert found.title == "Ranks wait for rank 0"
+    assert "during gloo:broadcast for only 1.00 ms" in found.evidence
+
+
 @pytest.mark.parametrize(
     ("longer", "more", "disturbed"),
     [("abca", {}, True), ("abaa", {}, False), ("ab", {}, False), ("abca", {"aten::add": 1}, False)],
@@ -969,7 +983,7 @@ def test_a_rank_is_disturbed_if_it_is_longer_at_another_operator_in_each_step(
     found = host_only.diagnose_straggler(ranks)
     assert found is not None
     assert ("another place in each step" in found.title) == found.advice.startswith("check whether rank 1") == disturbed
-    assert "rank 1 runs no operator during collectives for only 1.00 ms" in found.evidence
+    assert "rank 1 runs no operator during gloo:all_reduce for only 1.00 ms" in found.evidence
 
 
 @pytest.mark.parametrize(("ms", "named"), [(5, "1,000 operators"), (6, "the longest ranges: a (38 %), b (25 %)")])

@@ -88,6 +88,19 @@ def test_frames_are_those_of_the_thread_with_the_marks_or_with_most_operators(
     assert {bool(place.inside) for place in places} == {found}
 
 
+@pytest.mark.parametrize(("thread", "operators"), [(2, {"aten::mm"}), (1, {"aten::mm", "aten::copy_"})])
+def test_what_a_collective_runs_on_a_thread_of_its_own_is_no_work_of_the_step(thread: int, operators: set[str]) -> None:
+    trace = RankTrace("a", "torch")
+    main, other = trace.thread(1, 1), trace.thread(1, thread)
+    trace.add_mark("ProfilerStep#3", 0, 1000 * US, main)
+    trace.operators[main].add(0, 100 * US, trace.names["aten::mm"])
+    trace.operators[other].add(200 * US, 800 * US, trace.names["aten::copy_"])
+    trace.add_frame("gloo:all_gather", 150 * US, 950 * US, other)
+    threads = [host_thread(trace, number) for number in range(len(trace.operators))]
+    (step,) = host_steps.host_steps(trace, split(trace), [0], threads)
+    assert {*step.operators} == operators
+
+
 def test_shapes_of_operators_are_told_where_they_are_known() -> None:
     step = steps([("a", 0, 480, 1), ("b", 500, 1000, 1)])
     assert (step.inputs, step.calls) == ({}, {"a": 1, "b": 1})
