@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from patcher.messages import Text, sentences
 from patcher.table import COUNT, LABEL, NUMBER, Column, NameUnit, Shown, Table, Unit
@@ -13,12 +14,9 @@ from patcher.traces.model import (
     KINDS,
     LEAD_IN,
     PARTS,
-    CallSums,
-    Collective,
     Comparison,
     Rank,
     RankProfile,
-    RecordedUnit,
     TimeChange,
     TraceReport,
 )
@@ -122,24 +120,13 @@ def units(profile: RankProfile) -> Table:
         Column("padded", Text("padded shape"), LABEL, optional=True),
         *(Column(part, shown=CSV) for part in (*PARTS, LEAD_IN)),
     )
-
-    def row(unit: RecordedUnit) -> tuple[object, ...]:
-        """Return the cells of one step, in the order of the columns."""
-        counts = (getattr(unit, name) for name in counted)
-        padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
-        return (
-            unit.number,
-            unit.device_ns,
-            unit.host_ns,
-            unit.kernels,
-            *counts,
-            padded,
-            *unit.parts.values(),
-            unit.lead_in_ns,
-        )
-
+    counts, parts_of = attrgetter("number", "device_ns", "host_ns", "kernels", *counted), attrgetter(*PARTS, LEAD_IN)
+    rows = [
+        (*counts(unit), " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ())), *parts_of(unit))
+        for unit in profile.units
+    ]
     about = Text("{sentence}.", uncounted_phrase(profile.uncounted)) if profile.uncounted else ""
-    return Table("units", Text("All steps"), columns, [*map(row, profile.units)], about)
+    return Table("units", Text("All steps"), columns, rows, about)
 
 
 def families(profile: RankProfile) -> Table:
@@ -284,7 +271,7 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     )
 
 
-def callers(profile: RankProfile) -> tuple[Table, Table]:
+def callers(profile: RankProfile) -> tuple[Table, ...]:
     """Return the tables of operators, and of modules and ranges, longest kernel time first."""
     operators = Text("Host time excludes nested operators.")
     if profile.total_ns:
@@ -298,14 +285,14 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
         _CALLS,
         Column("kernels_per_step", Text("kernels/step"), RATE, optional=True),
     )
-
-    def row(sums: CallSums) -> tuple[object, ...]:
-        """Return the cells of one operator or module, in the order of the columns."""
-        return sums.name, *(value / count for value in (sums.ns, sums.host_ns, sums.calls, sums.kernels))
-
-    return (
-        Table("operators", Text("Operators"), columns, [*map(row, profile.operators)], operators),
-        Table("modules", Text("Modules and ranges"), columns, [*map(row, profile.modules)], modules),
+    values = attrgetter("ns", "host_ns", "calls", "kernels")
+    tables = (
+        ("operators", Text("Operators"), profile.operators, operators),
+        ("modules", Text("Modules and ranges"), profile.modules, modules),
+    )
+    return tuple(
+        Table(name, title, columns, [(row.name, *(value / count for value in values(row))) for row in rows], about)
+        for name, title, rows, about in tables
     )
 
 
@@ -321,7 +308,6 @@ def kernel_uses(profile: RankProfile) -> Table:
     )  # fmt: skip
 
     def row(use: KernelUse) -> tuple[object, ...]:
-        """Return the cells of one kernel, in the order of the columns."""
         busiest = sorted(use.ratios.items(), key=lambda pipe: -pipe[1])[:3]
         pipes = ", ".join(f"{pipe_name(pipe)} {percent(ratio, 0)}" for pipe, ratio in busiest)
         return (
@@ -358,7 +344,6 @@ def rates(profile: RankProfile) -> Table:
     )  # fmt: skip
 
     def row(rate: OperatorRate) -> tuple[object, ...]:
-        """Return the cells of one operator, in the order of the columns."""
         shapes = ", ".join("\N{MULTIPLICATION SIGN}".join(map(str, shape)) for shape in rate.shapes if shape)
         types = _distinct(name for shape, name in zip(rate.shapes, rate.types, strict=False) if shape)
         least = None if rate.least_ns is None else rate.least_ns / count
@@ -389,30 +374,24 @@ def collectives(profile: RankProfile) -> Table:
         Column("gb_per_s", "GB/s", Unit("{:,.2f}".format)),
         *(Column(name, title, TIME, optional=True) for name, title in times.items()),
     )
-
-    def row(collective: Collective) -> tuple[object, ...]:
-        """Return the cells of one collective, in the order of the columns."""
-        spent = (getattr(collective, name) or None for name in times)
-        return (
+    measures = attrgetter("size", "ns", "gb_per_s")
+    rows = [
+        (
             collective.kind or collective.name,
             collective.group,
             collective.unit,
             collective.index + 1,
-            collective.size,
-            collective.ns,
-            collective.gb_per_s,
-            *spent,
+            *measures(collective),
+            *(getattr(collective, name) or None for name in times),
         )
-
-    ordered = sorted(
-        (collective for collective in profile.collectives if collective.size),
-        key=lambda collective: (-collective.excess_ns, -collective.ns),
-    )
+        for collective in sorted(profile.collectives, key=lambda collective: (-collective.excess_ns, -collective.ns))
+        if collective.size
+    ]
     about = Text(
         "GB/s is size divided by time; waiting is excluded if it is known. “Expected time” uses the rate of those"
         " collectives of the same kind and group that are nearest in size."
     )
-    return Table("collectives", Text("Collectives"), columns, [*map(row, ordered)], about)
+    return Table("collectives", Text("Collectives"), columns, rows, about)
 
 
 _MEETING = (
@@ -445,19 +424,15 @@ def ranks(sums: Sequence[Rank]) -> Table:
         Column("awaited_ns_per_step", Text("makes others wait, ms/step"), MS, TERMINAL),
         Column("last", Text("straggler"), COUNT, TERMINAL),
     )
-    rows = [
-        (
-            rank.rank, rank.source, rank.units, rank.median_ns, rank.collectives, rank.waits_per_unit,
-            rank.awaited_per_unit, rank.last,
-        )
-        for rank in sums
-    ]  # fmt: skip
+    values = attrgetter(
+        "rank", "source", "units", "median_ns", "collectives", "waits_per_unit", "awaited_per_unit", "last"
+    )
     about = Text(
         "rlpatch matches collectives across ranks by their order: the n-th collective of a process group is the same"
         " one on all ranks of the group. The rank that spends the least time in a collective arrived last and is the"
         " straggler. If several ranks arrive last together, none of them counts as straggler."
     )
-    return Table("ranks", Text("Ranks"), columns, rows, about)
+    return Table("ranks", Text("Ranks"), columns, [*map(values, sums)], about)
 
 
 def meetings(profiles: Sequence[RankProfile]) -> Table:
@@ -521,7 +496,6 @@ def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) ->
         Column("after_calls", Text("calls after"), RATE),
         Column("kind", Text("kind")),
     )
-    keys = [column.key for column in columns]
-    rows = [[getattr(change, key) for key in keys] for change in changed]
+    rows = [*map(attrgetter(*(column.key for column in columns)), changed)]
     hues = ["slower" if change.change_ns > 0 else "faster" for change in changed]
     return Table(name, title, columns, rows, about, hues)
