@@ -103,13 +103,8 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
     yield from _indented(origin, _step_times(profile), *_metadata_lines(profile))
     if (replays := profile.replays) is not None:
         yield from _indented(replays_phrase(replays.count, replays.joined, replays.why))
-    if profile.pieces:
-        yield from _indented(
-            Text(
-                "the recording window was saved in {count} traces, one after the other",
-                len(profile.pieces),
-            )
-        )
+    if pieces := len(profile.pieces):
+        yield from _indented(Text("the recording window was saved in {count} traces, one after the other", pieces))
     if profile.cold:
         yield from _indented(cold_start_phrase(profile.cold))
     if profile.total_ns:
@@ -170,23 +165,23 @@ def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
         yield from _indented(
             Text("time before the first kernel: {time}, which is not part of the step", in_ms(lead_in))
         )
-    if shares := _shares(bounds(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by limiting resource: {shares}", shares))
-    if shares := _shares(states(profile.kernel_uses)):
-        yield from _indented(
-            Text("kernel time of operators compiled for static and for dynamic shapes: {shares}", shares)
-        )
-    yield from _indented(*rate_words(profile.rates, profile.device, profile.computing_ns, COVERED))
     whole = sum(profile.phases.values())
-    if whole:
-        shares = _shares({phase: ns / whole for phase, ns in profile.phases.items()})
-        yield from _indented(Text("kernel time by phase (forward, backward, optimizer): {shares}", shares))
-
-
-def _shares(shares: Mapping[str, float]) -> Text:
-    return joined(
-        COMMA, (Text("{category} {share}", category=name, share=percent(share)) for name, share in shares.items())
+    phases = {phase: ns / whole for phase, ns in profile.phases.items()} if whole else {}
+    yield from _indented(
+        _shares_line(Text("kernel time by limiting resource: {shares}"), bounds(profile.kernel_uses)),
+        _shares_line(
+            Text("kernel time of operators compiled for static and for dynamic shapes: {shares}"),
+            states(profile.kernel_uses),
+        ),
+        *rate_words(profile.rates, profile.device, profile.computing_ns, COVERED),
+        _shares_line(Text("kernel time by phase (forward, backward, optimizer): {shares}"), phases),
     )
+
+
+def _shares_line(text: Text, shares: Mapping[str, float]) -> str:
+    """Return ``text`` with the shares of categories; "" without any."""
+    named = (Text("{category} {share}", category=name, share=percent(share)) for name, share in shares.items())
+    return text.filled(joined(COMMA, named)) if shares else ""
 
 
 def _step_table(profile: model.RankProfile) -> Iterator[str]:
@@ -231,17 +226,9 @@ def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
         # A step with more than half of the idle time is named.
         main_step: str = Text("most of the idle time is in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         main_step = f"#{gap.unit}" if gap.units == 1 else main_step
-        entry = [
-            row,
-            *wrapped(
-                joined(
-                    SEMICOLON,
-                    (preceding_words(gap), why(gap), main_step, longest_gap_text(gap) if gap.kind == "place" else ""),
-                ),
-                "    ",
-                "    ",
-            ),
-        ]
+        longest = longest_gap_text(gap) if gap.kind == "place" else ""
+        cause = joined(SEMICOLON, (preceding_words(gap), why(gap), main_step, longest))
+        entry = [row, *wrapped(cause, "    ", "    ")]
         yield from entry if at < len(large) else map(Detail, entry)
     if len(profile.gaps) > len(large):
         yield Text(
