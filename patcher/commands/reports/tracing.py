@@ -272,28 +272,6 @@ def _python_with_torch_npu(python: str | None) -> str:
     )
 
 
-@contextlib.contextmanager
-def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int) -> Iterator[WorkDisplay]:
-    """Yield a display for parsing `total` traces; the line on each finished trace is added to `report`, too.
-
-    Raises Problem (INTERRUPTED) on Ctrl-C, with the number of traces that have been parsed.
-    """
-    before = len(report.lines)
-    with open_display(Text("parsing"), total) as display:
-
-        def done(line: str) -> None:
-            report.lines.append(line)
-            display.done(line)
-
-        try:
-            yield display._replace(done=done)
-        except KeyboardInterrupt:
-            count = len(report.lines) - before
-            cause = Text("interrupted after {count} of {total} traces", count=count, total=total)
-            hint = Text("run the same command again to parse the other traces; they were not changed")
-            raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
-
-
 def _parse(
     report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, open_display: OpenDisplay
 ) -> list[ParseResult]:
@@ -304,13 +282,25 @@ def _parse(
     """
     # A parser is one process that starts others for a while: half of the cores keep all of them busy.
     jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
-    with _reporting_work(report, open_display, len(todo)) as work:
-        ended = parsing.parse(
-            [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
-            patience=options.patience,
-            done=lambda parsed: work.done(_parsed(parsed)),
-            at_work=lambda paths: work.at_work([path.name for path in paths]),
-        )  # fmt: skip
+    count = 0
+    with open_display(Text("parsing"), len(todo)) as display:
+
+        def done(parsed: ParseResult) -> None:
+            nonlocal count
+            count += 1
+            report.lines.append(_parsed(parsed))
+            display.done(_parsed(parsed))
+
+        try:
+            ended = parsing.parse(
+                [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
+                patience=options.patience, done=done,
+                at_work=lambda paths: display.at_work([path.name for path in paths]),
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            cause = Text("interrupted after {count} of {total} traces", count=count, total=len(todo))
+            hint = Text("run the same command again to parse the other traces; they were not changed")
+            raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
     for parsed in ended:
         _report_parsed(report, parsed, options.export)
     return ended
