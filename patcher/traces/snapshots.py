@@ -364,10 +364,7 @@ def _is_mark(event: _Event) -> bool:
 
 
 def _sum_by_origin(live: Iterable[tuple[_Event, int | None]], names: _Names) -> list[LiveMemory]:
-    """Return live memory by origin, the largest first.
-
-    ``live`` has events with the step that allocated each, or None.
-    """
+    """Return live memory by origin, the largest first."""
     sizes, counts = defaultdict[Origin, int](int), defaultdict[Origin, int](int)
     units = defaultdict[Origin, set[int]](set)
     for event, unit in live:

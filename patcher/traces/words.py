@@ -99,7 +99,6 @@ def shorten_distinct(names: Sequence[str], room: int = _ROOM) -> list[str]:
 
 
 def _shared(name: str, other: str) -> int:
-    """Return the length of the common beginning of two names."""
     differing = (at for at, (first, two) in enumerate(zip(name, other, strict=False)) if first != two)
     return next(differing, min(len(name), len(other)))
 

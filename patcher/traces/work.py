@@ -52,10 +52,6 @@ def _matmul(first: int) -> Callable[[Inputs], Work]:
     """Return the work function of a product of input ``first`` and the next input: matrices, or batches of these."""
 
     def work(call: Inputs) -> Work:
-        """Return the operations and bytes of the product.
-
-        Raises ValueError if the two shapes cannot be multiplied, IndexError if an input is missing.
-        """
         left, right = call.shapes[first], call.shapes[first + 1]
         if len(left) != len(right) or len(left) not in (2, 3) or left[-1] != right[-2] or left[:-2] != right[:-2]:
             raise ValueError("no such product")
@@ -109,10 +105,6 @@ def _attention(
     """
 
     def work(call: Inputs) -> Work:
-        """Return the floating-point operations and the bytes read and written of a call of attention.
-
-        Raises ValueError if its shapes, mask or lengths leave these unknown, IndexError if an input is missing.
-        """
         query, key, value = call.shapes[first : first + 3]
         if not len(query) == len(key) == len(value) == 4 or (lengths and call.shapes[lengths]):
             raise ValueError("no such attention")

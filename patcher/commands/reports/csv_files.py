@@ -46,7 +46,6 @@ def csv_texts(tables: Tables) -> dict[str, str]:
 
 
 def _csv_text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return CSV text with the columns `heads`; a value that a row lacks is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)

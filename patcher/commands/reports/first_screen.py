@@ -136,17 +136,12 @@ def _leading_finding(report: model.TraceReport) -> model.Diagnosis:
 
 
 def _indented(*lines: str) -> Iterator[str]:
-    """Yield the non-empty lines, wrapped and indented."""
     for line in filter(None, lines):
         yield from wrapped(line, "  ", "    ")
 
 
 def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
-    """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict.
-
-    Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed. Equal
-    evidence counts once. In a run on the CPU, the check of kernels does not count.
-    """
+    """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict."""
     failed = [
         check.evidence for profile in report.captures for check in profile.failed
         if report.verdict.withdrawn and not (profile.on_host and check.id == "kernels")
@@ -180,11 +175,7 @@ def _unrelated_warning(report: model.TraceReport) -> Iterator[str]:
 
 
 def _add_saving(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis, title: str) -> str:
-    """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known.
-
-    A finding "compute" without such a bound gets the share of the time that is computing, and a long kernel. Nothing is
-    added without a finding, for one on a single step, or if ``focus`` has no time on a device.
-    """
+    """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known."""
     whole = focus.median_ns
     if not whole or finding.step is not None:
         return title
@@ -259,10 +250,7 @@ def contents_words(contents: Mapping[str, Collection[int]]) -> Text:
 
 
 def _ranks_words(report: model.TraceReport, focus: model.RankProfile) -> str:
-    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown.
-
-    If several traces are of one rank, or of different runs, it is the number of traces.
-    """
+    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown."""
     count = len(report.captures)
     world = focus.world or count
     if unrelated(report.captures):
@@ -287,11 +275,7 @@ _CONTENTS_OF_EVENTS: Mapping[tuple[bool, bool], str] = {
 
 
 def _mode_words(profile: model.RankProfile) -> str:
-    """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded.
-
-    Stacks and shapes are those that events have, those of the settings if events do not tell. Returns "" if neither is
-    known.
-    """
+    """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded."""
     launches: str = "" if profile.graph_share is None else Text("eager mode, no graphs")
     if profile.graph_share:
         share = percent(profile.graph_share, 0 if profile.graph_share >= LITTLE else 1)
@@ -352,10 +336,7 @@ def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool
 
 
 def _families_line(profile: model.RankProfile) -> str:
-    """Return a line with the five largest families of kernels, such as attention; those below 1 % are left out.
-
-    Shares are of the kernel time. Returns "" if that is unknown, or if the trace does not have all kernels.
-    """
+    """Return a line with the five largest families of kernels, such as attention; those below 1 % are left out."""
     kernels = {name: ns for name, ns in profile.families.items() if name not in (HOST_BOUND, OUTSIDE_FORWARD)}
     whole = sum(kernels.values())
     if not whole or not (profile.computing_ns or not profile.share("compute_ns")):  # tables need not have all kernels
@@ -437,11 +418,7 @@ def _idle_host_line(report: model.TraceReport, leading: model.Diagnosis, focus: 
 
 
 def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis, focus: model.RankProfile) -> str:
-    """Return a line on steps that are slower than the others, besides the verdict; "" without such steps.
-
-    Also "" without a verdict, if they are the verdict themselves or explain it, or if they cost little time. So it is
-    without a device if they have the same advice as the verdict: both are about a trend.
-    """
+    """Return a line on steps that are slower than the others, besides the verdict; "" without such steps."""
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
     if not leading.id or slow is None or not slow.saving_ns or slow is leading:
         return ""
@@ -484,10 +461,7 @@ def _slow_steps_words(slow: model.SlowSteps) -> str:
 
 
 def _to_do_line(leading: model.Diagnosis, focus: model.RankProfile) -> str:
-    """Return a line with the advice of the leading finding and the most that it can save; "" without advice.
-
-    The saving is per step unless nothing marks the steps of ``focus``, and the whole trace counts as one.
-    """
+    """Return a line with the advice of the leading finding and the most that it can save; "" without advice."""
     if not leading.advice:
         return ""
     if not leading.saving_ns or leading.step is not None or leading.id == "outlier":
@@ -504,11 +478,7 @@ def _to_do_line(leading: model.Diagnosis, focus: model.RankProfile) -> str:
 
 
 def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis) -> str:
-    """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
-
-    Savings below 0.05 % are left out, as are parts whose diagnosis is withdrawn by a failed check. Returns "" without
-    such a change, without a known device, and without a finding.
-    """
+    """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %."""
     if not profile.total_ns or not leading.id:
         return ""
     shares = {part: profile.share(part) for part in _PARTS}
@@ -522,11 +492,7 @@ def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis) -
 
 
 def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis) -> str:
-    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
-
-    The range is left out with fewer than three steps, the certainty without a leading diagnosis. A last step of which
-    the end was not recorded does not count in the range. Returns "" if kernels are missing in the trace.
-    """
+    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`."""
     if not _has_all_kernels(profile):
         return ""
     count = len(profile.units)
@@ -549,10 +515,7 @@ def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis) -> str
 
 
 def _next_command_line(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
-    """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page.
-
-    ``focus`` is the profile that the first screen is on; ``command`` is the command as typed, "" if unknown.
-    """
+    """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page."""
     missing = any(finding.id == "missing-ranks" for finding in report.findings)
     if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
         return Text("next: `rlpatch report FOLDER`, where FOLDER has the traces of all ranks")

@@ -85,10 +85,7 @@ def _indented(*texts: str) -> Iterator[str]:
 
 
 def _verdict_lines(verdict: model.Verdict) -> Iterator[str]:
-    """Yield the lines of a warning on verdicts that the data does not support, then the verdict of the vendor's guide.
-
-    If that is another verdict than rlpatch's, the reason follows. Nothing if there is neither.
-    """
+    """Yield a warning on verdicts that the data does not support, then the verdict of the vendor's guide."""
     if verdict.withdrawn:
         yield Text("warning: some verdicts are withdrawn, because the data does not support them")
         yield from _indented(*verdict.withdrawn)
@@ -120,10 +117,7 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _step_times(profile: model.RankProfile) -> str:
-    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known.
-
-    A single step has only the median. The slowest time is given as a multiple of the median.
-    """
+    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known."""
     count, slowest = len(profile.units), profile.slowest_unit
     text: str = recorded_steps(profile)
     if profile.total_ns:
@@ -140,11 +134,7 @@ def _step_times(profile: model.RankProfile) -> str:
 
 
 def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
-    """Yield lines on a profile's step metadata; nothing without metadata.
-
-    The first line has the stage, the rank and so on. Then follow the range of requests, tokens and context in the
-    steps, and the iterations between the steps that are not counted.
-    """
+    """Yield lines on a profile's step metadata; nothing without metadata."""
     if not profile.metadata:
         return
     yield " · ".join(filter(None, profile.metadata.identity))
@@ -155,11 +145,7 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
-    """Yield lines on a profile's device time: its breakdown, shares of the kernel time, and rates (such as FLOP/s).
-
-    The time before the first kernel follows the breakdown. The shares are by limiting resource, by static or dynamic
-    shapes, and by phase (such as forward and backward). What is unknown is left out.
-    """
+    """Yield lines on a profile's device time: its breakdown, shares of the kernel time, and rates (such as FLOP/s)."""
     yield from lines(tables.parts(profile))
     if lead_in := profile.sum_ns(model.LEAD_IN):
         yield from _indented(
@@ -193,10 +179,7 @@ def _step_table(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
-    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty.
-
-    A saving that is unknown, and missing evidence or advice, are left out.
-    """
+    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty."""
     title = diagnosis.title
     if diagnosis.saving_ns:
         title = Text(
@@ -238,10 +221,7 @@ def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
 
 
 def _change_lines(comparison: model.Comparison) -> Iterator[str]:
-    """Yield the warnings, the medians of both sides, and their change with its 95 % interval and verdict.
-
-    The change at equal load follows if it is known, then what else differs between the sides, then notes.
-    """
+    """Yield the warnings, the medians of both sides, and their change with its 95 % interval and verdict."""
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
     before, after = comparison.median_ns

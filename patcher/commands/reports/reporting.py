@@ -82,10 +82,7 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
 def _report_memory(
     result: CommandResult, paths: Sequence[Path], options: ReadOptions, display: Display
 ) -> CommandResult:
-    """Add the report on the memory snapshots at `paths` to `result`, write the files of `options`, and return `result`.
-
-    An unreadable snapshot is a problem of `result`.
-    """
+    """Add a report on memory snapshots to `result`, write the files that `options` ask for, and return `result`."""
     sizes = [path.stat().st_size for path in paths]
     with display(Text("reading memory snapshots"), sum(sizes)) as progress:
         read = [*read_each(result, paths, partial(snapshots.read, progress=progress))]
@@ -275,7 +272,6 @@ def _profile_reader(
         graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured_sets(timeline))
 
     def profiles(units: tuple[int, int] | None) -> list[model.RankProfile]:
-        """Return the profiles of the ranks that have a step in the half-open range `units` (None: all steps)."""
         attributed = [
             (timeline, analysis.attributed(timeline, units, graphs[timeline.rank], classes=options.classes))
             for timeline in timelines

@@ -69,10 +69,7 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
 
 
 def _require_no_lost_trace(folder: Path) -> None:
-    """Raise Problem (NO_TRACE) with the reasons, if state files in ``folder`` tell why workers write no trace.
-
-    Do nothing if the state files cannot be read.
-    """
+    """Raise Problem (NO_TRACE) with the reasons, if state files in ``folder`` tell why workers write no trace."""
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
@@ -91,10 +88,7 @@ def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
 
 
 def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
-    """Yield the lines on a group of traces: pieces, uncounted iterations, why its window ended early, what to do next.
-
-    `number` is that of the group in the table. Lines for -v say what is wrong with each trace.
-    """
+    """Yield lines on a group of traces: pieces, uncounted iterations, why its window ended early, what to do next."""
     for trace in group.traces:
         if trace.why:
             yield Detail("  {number}  {trace}: {reason}", number=number, trace=trace.path.name, reason=trace.why)
@@ -184,11 +178,7 @@ def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, disp
 
 
 def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
-    """Return as a JSON object what a trace contains; add lines on that, and warnings of contradictions, to `report`.
-
-    The object has the path, the requested window, uncounted iterations, the contradictions, and if known the (min, max)
-    over the steps of requests, tokens and context.
-    """
+    """Return as a JSON object what a trace contains; add lines on that, and warnings of contradictions, to `report`."""
     _warn_of_doubts(report, trace)
     values_of = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
     contents = {name: (min(values), max(values)) for name, values in values_of.items()}

@@ -42,7 +42,6 @@ def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, s
 
 
 def _folder_kind(folder: Path) -> str:
-    """Return the kind of a folder that is a trace; "" for any other."""
     if names.is_npu(folder) or (folder / OUTPUT).is_dir():
         return NPU
     return CANN if folder.name.startswith("PROF_") else ""

@@ -128,10 +128,7 @@ class DatabaseTrace(RankTrace):
         self._link(db)
 
     def _link(self, db: sqlite3.Connection) -> None:
-        """Link tasks with the CANN calls that launched them, and with the operators that enqueued them.
-
-        The calls of CANN of 20 µs or more are added to the trace.
-        """
+        """Link tasks with the CANN calls that launched them, and with the operators that enqueued them."""
         if "CANN_API" in self.tables:
             self.tasks.link(self._calls(db, _LAUNCHES), self.tasks.key)
             if {"name", "endNs"} <= self.tables["CANN_API"]:
@@ -267,11 +264,7 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
 
 
 def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
-    """Return the vendor's times of each step in ``analysis.db``; None without any.
-
-    Maps a step to names such as ``computing_ns`` (see `ascend.COLUMNS`), and these to nanoseconds; missing values are
-    left out.
-    """
+    """Return the vendor's times of each step in ``analysis.db``; None without any."""
     names = ascend.COLUMNS.values()
     query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
     steps = {

@@ -443,10 +443,7 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
 
 
 def _is_ended(head: bytes, tail: bytes) -> bool:
-    """Tell whether a trace is complete: the list of events is closed, and the fields after it are valid JSON.
-
-    ``head`` and ``tail`` are its first and last bytes.
-    """
+    """Tell whether a trace is complete: the list of events is closed, and the fields after it are valid JSON."""
     text = tail.rstrip(b"\0 \t\r\n")
     if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")

@@ -268,7 +268,6 @@ class _Export:
 
 
 def _pid(process: int) -> int:
-    """Return the process id in nsys' number of a process."""
     return (process >> 24) & 0xFFFFFF
 
 
@@ -279,10 +278,7 @@ _WHOLE_GRAPHS = Text(
 
 
 def _add_range(trace: NsysTrace, row: _Row) -> None:
-    """Add a range of NVTX: an operator that torch emits, a module, a mark of a step, or a range of the user.
-
-    A range that names a window only sets the trace's ``window``.
-    """
+    """Add a range of NVTX: an operator that torch emits, a module, a mark of a step, or a range of the user."""
     thread = trace.thread(0, row.thread)
     if match := _WINDOW.fullmatch(row.text):
         trace.window = match["name"]
@@ -309,17 +305,13 @@ def _texts(db: sqlite3.Connection, column: str, table: str, where: str = "TRUE")
 
 
 def _check_whole(*values: object) -> None:
-    """Raise TypeError if a value is not an int."""
     if not all(type(value) is int for value in values):
         raise TypeError
 
 
 @contextmanager
 def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
-    """Context manager that turns errors of SQLite, and unusable values, into a Problem (TRACE) about ``file``.
-
-    ``what`` names the part of the file that the block reads.
-    """
+    """Context manager that turns errors of SQLite, and unusable values, into a Problem (TRACE) about ``file``."""
     import sqlite3
 
     try:

@@ -77,7 +77,7 @@ def _value_of(data: bytes, progress: Progress) -> Any:
     Raises _RefusedError for an opcode that is not for plain values, and errors such as IndexError for damaged data.
     """
     stack: list[Any] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     told = 0
     for opcode, argument, at in pickletools.genops(data):
         if at is not None and at - told >= _STEP:

@@ -248,11 +248,7 @@ class _Reader:
         return thread
 
     def _rank(self, process: int | str) -> _Rank:
-        """Return the rank to which a process belongs, made if missing.
-
-        A name like ``[TP00] 4711`` belongs to the rank TP00, because SGLang merged ranks; all other processes share one
-        rank.
-        """
+        """Return the rank to which a process belongs, made if missing."""
         rank = self.processes.get(process)
         if rank is None:
             merged = _MERGED.match(process) if isinstance(process, str) else None
@@ -324,7 +320,6 @@ class _Reader:
             columns.add(thread.number, nanoseconds(event.ts), args.bytes, args.allocated)
 
     def _add_unread(self, event: Event) -> None:
-        """Count an event of a category that is not read."""
         self._rank(event.pid).trace.unread[event.cat] += 1
 
     def _add_kernel(self, event: Event) -> None:
@@ -363,7 +358,6 @@ class _Reader:
             trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
 
     def _add_frame(self, event: Event) -> None:
-        """Add a Python frame if it takes 20 µs or more."""
         self.has_stacks = True
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
@@ -415,10 +409,7 @@ class _Reader:
 
 
 def _ranks_of_labels(labels: Collection[str]) -> dict[str, int]:
-    """Return SGLang's label, such as ``TP00-PP01``, → rank; empty if two labels would have the same rank.
-
-    The rank is the PP number times the count of TP numbers, plus the TP number.
-    """
+    """Return SGLang's label, such as ``TP00-PP01``, → rank; empty if two labels would have the same rank."""
     places = [{name[:2]: int(name[2:]) for name in label.split("-") if name} for label in labels]
     size = 1 + max((place.get("TP", 0) for place in places), default=0)
     ranks = [place.get("PP", 0) * size + place.get("TP", 0) for place in places]

@@ -58,10 +58,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of the tiles on the step time of both sides.
-
-    They are both medians; if known, the change, its interval and its percentage, and the change at equal load.
-    """
+    """Yield (value, caption) of the tiles on the step time of both sides."""
     first, second = comparison.median_ns
     median = Text("median step (host time)") if comparison.clock == "host" else Text("median step")
     yield (
@@ -89,10 +86,7 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Return the verdict in words: by how much steps became slower or faster, or why that is not certain.
-
-    Without a change, which needs two steps on both sides, it says that nothing can be compared.
-    """
+    """Return the verdict in words: by how much steps became slower or faster, or why that is not certain."""
     if not comparison.change:
         return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change

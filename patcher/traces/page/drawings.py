@@ -86,10 +86,7 @@ def _stacked_bars(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Mark
 
 
 def _bar_tooltip(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
-    """Return the tooltip of a bar: numbers of its steps, their mean time, its parts, and the mean time on the host.
-
-    ``mean`` maps parts to ns, ``host`` is in ns.
-    """
+    """Return the tooltip of a bar: numbers of its steps, their mean time, its parts, and the mean time on the host."""
     first, last = group[0].number, group[-1].number
     name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first=first, last=last)
     parts = (Text("{part} {time}", part=PARTS[part], time=duration(value)) for part, value in mean.items() if value)
@@ -98,7 +95,6 @@ def _bar_tooltip(group: Sequence[RecordedUnit], mean: Mapping[str, float], host:
 
 
 def _axis(up: Scale) -> Iterator[Content]:
-    """Yield lines and labels of the axis of time, from 0 at the bottom."""
     for value in svg.ticks(up.high):
         yield svg.rule(_LEFT, up(value), "axis")
         yield svg.shape("text", tick(value), x=_LEFT - 6, y=up(value) + 4, text_anchor="end")

@@ -61,7 +61,6 @@ def profile_section(
 
 
 def _call_tables(profile: RankProfile) -> Iterator[Table]:
-    """Yield the tables of kernels, shapes, rates, collectives, operators, modules and allocations."""
     for table in (tables.kernels, tables.kernel_uses, tables.rates, tables.collectives):
         yield table(profile)
     yield from tables.callers(profile)
@@ -69,10 +68,7 @@ def _call_tables(profile: RankProfile) -> Iterator[Table]:
 
 
 def _units(profile: RankProfile, limits: PageLimits) -> Content:
-    """Return the table of the steps if something is known of their contents, such as requests; else None.
-
-    ``limits`` bounds its rows.
-    """
+    """Return the table of the steps if something is known of their contents, such as requests; else None."""
     told = (*CONTENTS, "uncounted", "padded")
     if profile.facts and any(getattr(unit, name) for unit in profile.units for name in told):
         return table_section(tables.units(profile), limits.rows)

@@ -87,11 +87,7 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield what each heat map shows of a step, as (title, explanation, function from a step to ns).
-
-    That is the device time, then the computing time if ranks communicate. If no step has device time, it is the host
-    time only.
-    """
+    """Yield what each heat map shows of a step, as (title, explanation, function from a step to ns)."""
     if not any(profile.total_ns for profile in profiles):
         about = Text("Host time of each step, because no device events were found in the trace.")
         yield Text("Step time on the host"), about, lambda unit: unit.host_ns
@@ -183,7 +179,6 @@ def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int
 
 
 def _known_times(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
-    """Return the times of step ``number`` on the ranks that recorded it."""
     return [row[number] for row in times if number in row]
 
 
@@ -212,7 +207,6 @@ def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
 
 
 def _left_out(profiles: Sequence[RankProfile]) -> Content:
-    """Return a sentence on the ranks that are not drawn; False if all are."""
     hidden = len(profiles) - MOST
     return hidden > 0 and faint(
         Text("Only the {count} slowest ranks are drawn; {more} more are left out.", count=MOST, more=hidden)

@@ -32,11 +32,7 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
-    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail.
-
-    The slowest profile comes first, and is open. Ranks are only compared if there are several profiles, and a line
-    counts the profiles that ``limits`` leaves out.
-    """
+    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail."""
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda profile: (-profile.median_ns, -profile.host_median_ns))
@@ -66,10 +62,7 @@ def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
 
 
 def _header(profiles: Sequence[RankProfile]) -> Content:
-    """Return the heading of a page, with the origin of the first four profiles and the number of the others.
-
-    The origin is the file, the profiler and device, the rank, and what the metadata name.
-    """
+    """Return the heading of a page, with the origin of the first four profiles and the number of the others."""
     more = len(profiles) - 4
     origins = [
         faint(
@@ -116,10 +109,7 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
 
 
 def _spread_tiles(profile: RankProfile) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of two tiles: the 95th percentile of step times, and the slowest step over the median.
-
-    Nothing for a single step.
-    """
+    """Yield (value, caption) of two tiles: the 95th percentile of step times, and the slowest step over the median."""
     if len(profile.units) > 1:
         slowest = profile.slowest_unit
         ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
@@ -135,10 +125,7 @@ def _diagnoses(report: TraceReport) -> Content:
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
     def finding(diagnosis: Diagnosis) -> Content:
-        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step.
-
-        The median is that of its profile, or the largest one for a diagnosis of several.
-        """
+        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step."""
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
         saving = diagnosis.saving_ns and Text(

@@ -131,10 +131,7 @@ def _missing_files(files: Sequence[FileCheck]) -> Iterator[str]:
 
 
 def _analyze_viewer(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
-    """Return the viewer msprof-analyze with its command for the folder ``where`` of some NPU traces.
-
-    Its ``lacks`` names traces whose profiler_info.json has no rank in its name, and says if ranks repeat.
-    """
+    """Return the viewer msprof-analyze with its command for the folder ``where`` of some NPU traces."""
     ranks: list[str] = []
     lacks = []
     for trace in traces:
