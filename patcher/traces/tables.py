@@ -40,6 +40,16 @@ _PER_UNIT = Column("ns_per_step", Text("ms/step"), MS, TERMINAL, bar=True)
 _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 
 
+UNIT_MEMORY = (
+    Column("start_bytes", Text("at step start"), BYTES, TERMINAL),
+    Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
+    Column("end_bytes", Text("at step end"), BYTES, TERMINAL),
+    Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
+    Column("allocations", Text("allocations"), COUNT, TERMINAL),
+)
+"""Columns of the memory of a device in a step."""
+
+
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
     """Yield each table of a report for CSV files, also empty ones, as (origin of its rows, table).
 
@@ -233,12 +243,7 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     """Return the tables of the memory of each device by step, and of the code that allocates most of it per step."""
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
-        Column("step", Text("step"), NUMBER, TERMINAL), device,
-        Column("start_bytes", Text("at step start"), BYTES, TERMINAL),
-        Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
-        Column("end_bytes", Text("at step end"), BYTES, TERMINAL),
-        Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
-        Column("allocations", Text("allocations"), COUNT, TERMINAL),
+        Column("step", Text("step"), NUMBER, TERMINAL), device, *UNIT_MEMORY,
     )  # fmt: skip
     rows = [
         (unit.number, memory.device, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations)
