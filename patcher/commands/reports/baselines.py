@@ -49,7 +49,8 @@ def compare(
         return result
     _require_same_ranks(before, after, folder)
     comparison = analysis.compared(before, after, force=force)
-    comparison = dataclasses.replace(comparison, baseline=model.Baseline(str(folder), _runs(before)))
+    runs = tuple(dict.fromkeys(profile.baseline_run for profile in before))
+    comparison = dataclasses.replace(comparison, baseline=model.Baseline(str(folder), runs))
     reporting.add_comparison(result, comparison, options, force=force, fail_above=fail_above)
     if not update:
         return result
@@ -91,10 +92,6 @@ def _start_baseline(
 def _store(result: CommandResult, folder: Path, profiles: Sequence[model.RankProfile]) -> None:
     file = baseline.new_file(folder)
     write_folder(result, folder, {file.name: baseline.summary(profiles)}, "--baseline DIR")
-
-
-def _runs(profiles: Sequence[model.RankProfile]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(profile.baseline_run for profile in profiles))
 
 
 def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[model.RankProfile], folder: Path) -> None:

@@ -47,9 +47,9 @@ def csv_texts(tables: Tables) -> dict[str, str]:
 
 def _csv_text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows([_csv_cell(row.get(head)) for head in heads] for row in rows)
+    writer = csv.DictWriter(text, heads, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({head: _csv_cell(cell) for head, cell in row.items()} for row in rows)
     return text.getvalue()
 
 

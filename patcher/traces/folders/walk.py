@@ -95,22 +95,17 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
     ``progress`` gets the number of bytes of each read. Raises OSError if there is no such file.
     """
-    if path.is_dir() and _folder_kind(path) == NPU:
+    kind = _folder_kind(path) if path.is_dir() else _file_kind(path)
+    if kind == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
-        trace = RecordedTrace(
-            path, "other", FOREIGN, size(path), Text("the folder is a trace that CANN recorded without torch_npu")
-        )
-    elif _file_kind(path) == SNAPSHOT:
+        why = Text("the folder is a trace that CANN recorded without torch_npu")
+        trace = RecordedTrace(path, "other", FOREIGN, size(path), why)
+    elif kind == SNAPSHOT:
         trace = RecordedTrace(path, "memory", WHOLE, size(path))
-    elif _file_kind(path) == NSYS:
-        trace = RecordedTrace(
-            path,
-            "nsys",
-            FOREIGN,
-            size(path),
-            Text("nsys recorded the trace, and rlpatch cannot tell whether the trace is complete"),
-        )
+    elif kind == NSYS:
+        why = Text("nsys recorded the trace, and rlpatch cannot tell whether the trace is complete")
+        trace = RecordedTrace(path, "nsys", FOREIGN, size(path), why)
     elif other := foreign.by_name(path) or foreign.by_content(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
@@ -148,12 +143,8 @@ def traces_to_read(path: Path) -> list[Path]:
     if not path.is_dir():
         trace = sidecar.trace_of(path)
         if trace == path and (other := foreign.by_name_or_content(path)):
-            raise Problem(
-                Kind.TRACE,
-                Text("{file} is {format}, which rlpatch cannot read", file=path.name, format=other.what),
-                str(path),
-                other.hint,
-            )
+            cause = Text("{file} is {format}, which rlpatch cannot read", file=path.name, format=other.what)
+            raise Problem(Kind.TRACE, cause, str(path), other.hint)
         return [path] if trace == path else traces_to_read(trace)
     if export := _exported_file(path) or _msprof(path):
         return [export]
@@ -174,9 +165,8 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if unparsed is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
         if other := next(filter(None, map(foreign.by_name, foreign_files)), None):
-            cause = Text(
-                "{folder} contains {format}, which rlpatch cannot read", folder=path.name or path, format=other.what
-            )
+            folder = path.name or path
+            cause = Text("{folder} contains {format}, which rlpatch cannot read", folder=folder, format=other.what)
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)
     trace = unparsed or path
@@ -190,10 +180,8 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
                 ascend_tables.STEPS,
             )
     elif _folder_kind(trace) == CANN:
-        cause, hint = (
-            Text("msprof has not exported the data in {folder} yet", trace.name),
-            f"msprof --export=on --output={shlex.quote(str(trace))}",
-        )
+        cause = Text("msprof has not exported the data in {folder} yet", trace.name)
+        hint = f"msprof --export=on --output={shlex.quote(str(trace))}"
     return Problem(Kind.NO_TRACE, cause, str(trace), hint)
 
 

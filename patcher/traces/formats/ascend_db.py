@@ -153,14 +153,10 @@ class DatabaseTrace(RankTrace):
         for table, columns in _NEEDED.items():
             if table == "TASK" and table not in self.tables and "PYTORCH_API" in self.tables:
                 continue  # nothing ran on a device: then torch_npu leaves the table out
-            missing = columns - self.tables.get(table, set())
-            if missing:
-                lacking = ", ".join(sorted(missing))
-                what = (
-                    Text("the column {columns} of the table {table}", columns=lacking, table=table)
-                    if table in self.tables
-                    else Text("the table {table}", table)
-                )
+            if lacking := ", ".join(sorted(columns - self.tables.get(table, set()))):
+                what = Text("the table {table}", table)
+                if table in self.tables:
+                    what = Text("the column {columns} of the table {table}", columns=lacking, table=table)
                 cause = Text(
                     "{file} is not a database of torch_npu.profiler: {missing_part} is missing",
                     file=self.file.name,

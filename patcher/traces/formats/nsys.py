@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _KERNELS, _CALLS, _RANGES, _TEXTS = f"{_PREFIX}KERNEL", f"{_PREFIX}RUNTIME", "NVTX_EVENTS", "StringIds"
 _COPIES, _FILLS, _GRAPHS = f"{_PREFIX}MEMCPY", f"{_PREFIX}MEMSET", f"{_PREFIX}GRAPH_TRACE"
-_TASKS = (_KERNELS, _COPIES, _FILLS, _GRAPHS)
+_TASKS = {_KERNELS: COMPUTE, _COPIES: COPY, _FILLS: COPY, _GRAPHS: COMPUTE}
+"""Table of tasks → their kind."""
 _ON_DEVICE = {"start", "end", "deviceId", "streamId", "correlationId"}
 _COLUMNS: Mapping[str, set[str]] = {
     _KERNELS: {*_ON_DEVICE, "demangledName"},
@@ -170,13 +171,12 @@ class _Export:
         query = f"SELECT {process}, deviceId, start, end, streamId, correlationId, {detail} FROM {table}"  # noqa: S608
         for pid, device, begin, end, stream, key, value in db.execute(query):
             _check_whole(begin, end, stream)
-            name = texts.get(value) or f"kernel {value}"
-            if table != _KERNELS:
-                name = {_COPIES: f"Memcpy {_COPY_KINDS.get(value, '')}".rstrip(), _FILLS: "Memset"}.get(
-                    table, "CUDA graph"
-                )
-            kind = COMPUTE if table in (_KERNELS, _GRAPHS) else COPY
-            self._trace(pid or 0, device).add_task(begin, end, kind, name, f"stream {stream}", key)
+            name = "Memset" if table == _FILLS else "CUDA graph"
+            if table == _KERNELS:
+                name = texts.get(value) or f"kernel {value}"
+            elif table == _COPIES:
+                name = f"Memcpy {_COPY_KINDS.get(value, '')}".rstrip()
+            self._trace(pid or 0, device).add_task(begin, end, _TASKS[table], name, f"stream {stream}", key)
 
     def _add_processes(self, db: sqlite3.Connection, table: str) -> None:
         """Add a trace without a GPU for each process with ranges: for an export without any task of a device."""
@@ -192,19 +192,19 @@ class _Export:
 
     def _add_calls(self, db: sqlite3.Connection, table: str) -> None:
         """Link tasks with the CUDA calls in ``table`` that launched them, and add the calls of 20 µs or more."""
-        by_process, calls = self._traces_of(), {id(trace): HostCalls() for trace in self.by_place.values()}
+        by_process, calls = self._traces_of(), {trace: HostCalls() for trace in self.by_place.values()}
         texts = _texts(db, "nameId", table, f"end - start >= {LONG_CALL}")
-        launching = {id(trace): set(trace.tasks.key) for trace in self.by_place.values()}
+        launching = {trace: set(trace.tasks.key) for trace in calls}
         query = f"SELECT start, end, globalTid, correlationId, nameId FROM {table}"  # noqa: S608
         for begin, end, thread_id, key, name in db.execute(query):
             for trace in _traces_of_thread(by_process, thread_id):
-                if key in launching[id(trace)]:
-                    calls[id(trace)].add(key, begin, trace.thread(0, thread_id))
+                if key in launching[trace]:
+                    calls[trace].add(key, begin, trace.thread(0, thread_id))
                 if end - begin >= LONG_CALL:
                     text = _VERSIONED.sub("", texts.get(name, "call"))
                     trace.add_call(text, begin, end, trace.thread(0, thread_id))
-        for trace in self.by_place.values():
-            trace.tasks.link(calls[id(trace)], trace.tasks.key)
+        for trace, launches in calls.items():
+            trace.tasks.link(launches, trace.tasks.key)
 
     def _add_ranges(self, db: sqlite3.Connection, table: str) -> None:
         """Add the ranges of NVTX in a table to each trace of their process."""

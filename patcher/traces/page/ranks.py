@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from patcher.messages import Text, sentences
@@ -140,7 +140,10 @@ def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int
     title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
     times = [{unit.number: time_of(unit) for unit in profile.units} for profile in profiles]
-    middles = {number: median(_known_times(times, number)) for numbers in columns for number in numbers}
+    middles = {
+        number: median([of_rank[number] for of_rank in times if number in of_rank])
+        for numbers in columns for number in numbers
+    }  # fmt: skip
     drawn: list[Content] = []
     for row, (profile, rank_times) in enumerate(zip(profiles, times, strict=True)):
         changes = {number: ns / middles[number] - 1 if middles[number] else 0.0 for number, ns in rank_times.items()}
@@ -176,10 +179,6 @@ def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int
         count=len(profiles),
     )
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
-
-
-def _known_times(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
-    return [row[number] for row in times if number in row]
 
 
 def shade(change: float) -> str:
