@@ -72,25 +72,12 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
     The empty mapping adds no columns on where the rows come from, which tables of profiles have.
     """
     yield {}, part_changes(comparison)
-    titles = (
-        (
-            "kernels",
-            Text("Kernels, per step"),
-            Text("Kernels are sorted by how much they contribute to the difference between the two sides."),
-        ),
-        (
-            "operators",
-            Text("Operators on the host, per step"),
-            Text("The time of an operator excludes the operators that it calls."),
-        ),
-        (
-            "modules",
-            Text("Modules and ranges, per step"),
-            Text("The time of a module or range includes everything that it calls."),
-        ),
-    )
-    for name, title, about in titles:
-        yield {}, changes(name, title, getattr(comparison, name), about)
+    order = Text("Kernels are sorted by how much they contribute to the difference between the two sides.")
+    yield {}, changes("kernels", Text("Kernels, per step"), comparison.kernels, order)
+    own_time = Text("The time of an operator excludes the operators that it calls.")
+    yield {}, changes("operators", Text("Operators on the host, per step"), comparison.operators, own_time)
+    whole_time = Text("The time of a module or range includes everything that it calls.")
+    yield {}, changes("modules", Text("Modules and ranges, per step"), comparison.modules, whole_time)
 
 
 def parts(profile: RankProfile) -> Table:

@@ -58,9 +58,7 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
     Raises OSError if it cannot be listed.
     """
     if not folder.exists():
-        hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
-        cause = Text("the folder {folder} does not exist", folder)
-        raise Problem(Kind.NO_TRACE, cause, hint=hint, notes=(folders.NOT_RESTARTED,))
+        raise folders.missing(folder)
     groups = folders.trace_groups(folder.resolve(), display)
     if not groups:
         _require_no_lost_trace(folder)

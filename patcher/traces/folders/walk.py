@@ -136,8 +136,7 @@ def traces_to_read(path: Path) -> list[Path]:
     if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
         return [packed]
     if not path.exists():
-        hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
-        raise Problem(Kind.NO_TRACE, Text("{path} does not exist", path), hint=hint, notes=(NOT_RESTARTED,))
+        raise missing(path)
     if path.name.endswith(f"{nsys.SUFFIX}{SUFFIX}"):  # the window lies in a report of nsys, whose name nobody knows
         return traces_to_read(path.parent)
     if not path.is_dir():
@@ -190,11 +189,18 @@ NOT_RESTARTED = Text(
 )
 
 
+_WHERE = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
+
+
 def empty(folder: Path) -> Problem:
     """Return the problem that a folder holds no trace of any tool."""
-    hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
     cause = Text("no traces found in {folder}", folder.name or folder)
-    return Problem(Kind.NO_TRACE, cause, str(folder), hint, notes=(NOT_RESTARTED,))
+    return Problem(Kind.NO_TRACE, cause, str(folder), _WHERE, notes=(NOT_RESTARTED,))
+
+
+def missing(path: Path) -> Problem:
+    """Return the problem that there is nothing at ``path``."""
+    return Problem(Kind.NO_TRACE, Text("{path} does not exist", path), hint=_WHERE, notes=(NOT_RESTARTED,))
 
 
 def _raised(error: OSError) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from patcher.progress import Progress, ignore
@@ -48,8 +47,12 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
         if nsys.is_export(path):
-            return [*_read_nsys(path, mark_pattern)]
-        traces = [ascend_db.read(path, mark_pattern)]
+            exported = nsys.read(path, mark_pattern)
+            for process in exported:
+                _add_metadata(process, path.with_name(f"{process.window}{nsys.SUFFIX}"))
+                process.doubts += process.notes
+            return [*exported]
+        traces: list[RankTrace] = [ascend_db.read(path, mark_pattern)]
     elif is_ascend_text(path):
         traces = [ascend_text.read(path, mark_pattern, progress)]
     else:
@@ -57,18 +60,6 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
     for trace in traces:
         _add_metadata(trace, path)
     return traces
-
-
-def _read_nsys(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[RankTrace]:
-    """Yield the traces in an SQLite export of nsys, each with the step metadata of its window.
-
-    Tables that the export lacks are added to the ``doubts`` of each trace. ``mark_pattern`` matches further names of
-    ranges that mark steps, beside the known ones (None: no others).
-    """
-    for trace in nsys.read(path, mark_pattern):
-        _add_metadata(trace, path.with_name(f"{trace.window}{nsys.SUFFIX}"))
-        trace.doubts += trace.notes
-        yield trace
 
 
 def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
