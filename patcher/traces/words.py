@@ -182,14 +182,12 @@ def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
         complete=complete,
         count=count,
     )
-    return (
-        Text(
-            "{replays}; the other replays were not matched with a capture: {reasons}",
-            replays=text,
-            reasons=joined(SEMICOLON, why),
-        )
-        if why
-        else text
+    if not why:
+        return text
+    return Text(
+        "{replays}; the other replays were not matched with a capture: {reasons}",
+        replays=text,
+        reasons=joined(SEMICOLON, why),
     )
 
 

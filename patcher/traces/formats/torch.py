@@ -267,19 +267,13 @@ class _Reader:
             thread.rank.launches.add(event.args.correlation, time, thread.number)
             graph = thread.rank.captures.get(thread.number)
             if graph is not None:
-                self._add_captured(graph, event.name, event.args.kernel, time)
+                copy = _COPIES.search(event.name) is not None
+                if copy or "launch" in event.name.lower():
+                    kernel = event.args.kernel  # HIP names the kernel here, CUDA does not
+                    graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
             elif _ONE_KERNEL in event.name:
                 thread.rank.kernel_launches.append(event.args.correlation)
         self._add_call(event)
-
-    def _add_captured(self, graph: CapturedLaunches, name: str, kernel: object, time: int) -> None:
-        """Add a launch to the captured graph if it is a kernel or a copy.
-
-        ``name`` is that of the call, ``time`` its begin in ns. ``kernel`` is HIP's name of the kernel; CUDA gives None.
-        """
-        copy = _COPIES.search(name) is not None
-        if copy or "launch" in name.lower():
-            graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
 
     def _add_capture(self, event: Event) -> None:
         """Begin or end the captured graph of a thread by the call ``event``, and add the graph's range when it ends.
@@ -324,9 +318,9 @@ class _Reader:
 
     def _add_kernel(self, event: Event) -> None:
         """Add a kernel as a task, which communicates if its name is that of a collective, and note its device."""
-        args = event.args or _NO_ARGS
         self._add_task(event, COMMUNICATION if is_collective(event.name) else COMPUTE)
-        self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
+        device = (event.args or _NO_ARGS).device
+        self._rank(event.pid).devices.add(event.pid if device is None else device)
 
     def _add_task(self, event: Event, kind: str = COPY) -> None:
         """Add a task of the kind ``kind`` on the device, with its group and message if it is a collective."""
