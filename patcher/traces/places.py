@@ -34,10 +34,7 @@ _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
 def place_of(gap: FreeGap) -> str:
-    """Return in words where a gap lies: before which kernel, on which stream.
-
-    For a sum of short gaps, return between which kind of kernels they lie.
-    """
+    """Return in words where a gap lies: before which kernel, on which stream."""
     if gap.kind == "place":
         stream = short(gap.stream, 20)
         return Text(
@@ -53,10 +50,7 @@ def place_of(gap: FreeGap) -> str:
 
 
 def preceding_words(gap: FreeGap) -> str:
-    """Return in words what comes before a gap: a kernel, and a replayed graph, if any.
-
-    For a sum of short gaps, return their number in words.
-    """
+    """Return in words what comes before a gap: a kernel, and a replayed graph, if any."""
     if gap.kind != "place":
         return Text("1 short gap") if gap.count == 1 else Text("{count:,} short gaps", gap.count)
     before, _ = shorten_distinct([gap.before, gap.after])
@@ -213,10 +207,7 @@ def place_in_words(gap: FreeGap) -> str:
 
 
 def longest_gap_text(gap: FreeGap) -> str:
-    """Return a text on a place's longest gap: its length, and its begin as `ts` in the trace, in microseconds.
-
-    It is the longest one in the step with most of the place's time.
-    """
+    """Return a text on a place's longest gap: its length, and its begin as `ts` in the trace, in microseconds."""
     return Text(
         "the longest gap lasts {time} and begins at {microseconds} µs in the trace (field ts)",
         time=duration(gap.longest_ns),

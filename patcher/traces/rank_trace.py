@@ -161,10 +161,7 @@ class RankTrace:
         self.modules[thread].add(begin, end, self.names[re.sub(r"_\d+$", "", name[len(NN_MODULE) :])])
 
     def add_mark(self, name: str, begin: int, end: int, thread: int) -> bool:
-        """Add a range if its name marks a step, or a phase of rlpatch's probe (as a module); return whether it did.
-
-        Begin and end are in ns.
-        """
+        """Add a range if its name marks a step, or a phase of rlpatch's probe (as a module); return whether it did."""
         if mark := mark_named(name, self.mark_pattern):
             self.marks.append((thread, mark._replace(begin=begin, end=end)))
         elif name.startswith(RANGE):

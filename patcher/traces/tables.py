@@ -67,10 +67,7 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
 
 
 def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield ({}, table) for each table of a comparison, to write as CSV files.
-
-    The empty mapping adds no columns on where the rows come from, which tables of profiles have.
-    """
+    """Yield ({}, table) for each table of a comparison, to write as CSV files."""
     yield {}, part_changes(comparison)
     order = Text("Kernels are sorted by how much they contribute to the difference between the two sides.")
     yield {}, changes("kernels", Text("Kernels, per step"), comparison.kernels, order)
@@ -81,10 +78,7 @@ def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object]
 
 
 def parts(profile: RankProfile) -> Table:
-    """Return the table of the parts of the mean step, such as computing and exposed communication.
-
-    Parts without time are left out.
-    """
+    """Return the table of the parts of the mean step, such as computing and exposed communication."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
@@ -103,10 +97,7 @@ def parts(profile: RankProfile) -> Table:
 
 
 def units(profile: RankProfile) -> Table:
-    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these.
-
-    The text below the table tells of uncounted iterations between them, if any.
-    """
+    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these."""
     counted = (*CONTENTS, "uncounted")
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
@@ -127,10 +118,7 @@ def units(profile: RankProfile) -> Table:
 
 
 def families(profile: RankProfile) -> Table:
-    """Return the table of the time per step in each family of kernels, the longest first.
-
-    Two more rows are idle times of the device: host-bound, and outside the forward pass.
-    """
+    """Return the table of the time per step in each family of kernels, the longest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
         Column("family", shown=CSV),
@@ -147,10 +135,7 @@ def families(profile: RankProfile) -> Table:
 
 
 def phases(profile: RankProfile) -> Table:
-    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train.
-
-    Kernels of an unknown phase have a row, too, if there are any.
-    """
+    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train."""
     count, sums = len(profile.units) or 1, profile.phases
     total = sum(sums.values())
     columns = (
@@ -166,10 +151,7 @@ def phases(profile: RankProfile) -> Table:
 
 
 def gaps(profile: RankProfile) -> Table:
-    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes.
-
-    Most time comes first.
-    """
+    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
@@ -474,10 +456,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table ``name`` with the time per step of kernels, operators or modules (``changed``) before and after.
-
-    ``about`` is the text below the table.
-    """
+    """Return the table ``name`` with the time per step of kernels, operators or modules before and after."""
     columns = (
         _NAME,
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),

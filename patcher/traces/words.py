@@ -116,10 +116,7 @@ def spread(least: int, most: int) -> str:
 
 
 def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
-    """Return in words how many runs a baseline has, and the least and the largest of their medians.
-
-    ``medians_ns`` has the median step of each run.
-    """
+    """Return in words how many runs a baseline has, and the least and the largest of their medians."""
     first = in_ms(min(medians_ns))
     if len(medians_ns) == 1:
         return Text("baseline {folder}: 1 run, median step time {time}", folder=folder, time=first)

@@ -116,10 +116,7 @@ def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[mod
 
 
 def _reason_not_stored(result: CommandResult, comparison: model.Comparison) -> str:
-    """Return why the run is not stored in the baseline, as a sentence; "" if it may be stored.
-
-    Reasons are a problem of `result`, a refused or undecided comparison, and a step that is certainly slower.
-    """
+    """Return why the run is not stored in the baseline, as a sentence; "" if it may be stored."""
     if result.problems:
         return result.problems[0].cause
     if comparison.refused:

@@ -102,11 +102,7 @@ def _has_all_kernels(profile: model.RankProfile) -> bool:
 
 
 def _places_and_advice(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis) -> Iterator[str]:
-    """Yield lines on the longest kernel, late launchers, the longest idle time, what to do, and the largest warning.
-
-    A line is "" if it does not go with the ``leading`` finding, which names the longest kernel itself if it is on
-    computing. ``focus`` is the profile that the lines are about.
-    """
+    """Yield lines on the longest kernel, late launchers, the longest idle time, what to do, and the largest warning."""
     kernel = "" if leading.id in ("copies", "") else _longest_kernel_line(focus, leading)
     at_one_place = leading.culprit and leading.id != "slow-rank"
     late = slow_launchers(focus) if leading.id == "dispatch" and not at_one_place else ""
@@ -291,10 +287,7 @@ def _mode_words(profile: model.RankProfile) -> str:
 def _profiles_shown(
     report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis
 ) -> list[model.RankProfile]:
-    """Return the profiles whose breakdown is shown: ``focus``, then that of the leading finding if it is another one.
-
-    If the finding is a straggler, ``focus`` is its profile, and the second is that of the rank that waits longest.
-    """
+    """Return the profiles whose breakdown is shown: ``focus``, then that of the leading finding if another."""
     waiting = [profile for profile in report.captures if profile.source == leading.source]
     return list({profile.source: profile for profile in (focus, *waiting)}.values())
 
@@ -376,11 +369,7 @@ def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = 
 
 
 def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *, in_headline: bool = False) -> str:
-    """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time.
-
-    Also "" if it takes less than a fix of the finding ``leading`` would save. In a headline, which says that times are
-    per step, the line is shorter.
-    """
+    """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time."""
     kernel = next((kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE), None)
     count = len(profile.units)
     if kernel is None or kernel.ns < _LARGE * profile.total_ns or kernel.ns < (leading.saving_ns or 0) * count:

@@ -194,12 +194,7 @@ def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
 
 
 def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
-    """Yield a table of the places in the program where the device was idle longest, each followed by its cause.
-
-    At most three are shown, and only from 1 % of the device time on; up to ten with -v. A last line has the number of
-    places if some are not shown. Nothing if all are below 1 %. ``label`` is the name of the profile in the title, ""
-    for none.
-    """
+    """Yield a table of the places in the program where the device was idle longest, each followed by its cause."""
     large = [gap for gap in profile.gaps[:FIRST] if gap.ns >= LEAST_SHARE * profile.total_ns]
     if not large:
         return

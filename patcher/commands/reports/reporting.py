@@ -152,11 +152,7 @@ def _typed_command() -> str:
 
 
 def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_above: float) -> None:
-    """Add a problem to `result` if the second side is certainly more than `fail_above` percent slower than the first.
-
-    Too few traces to tell are a problem, too. A note is added if the data do not tell, or if the baseline has too few
-    runs yet.
-    """
+    """Add a problem to `result` if the second side is certainly over `fail_above` percent slower, a note if unknown."""
     undecided = Text("cannot decide whether the slowdown exceeds the limit of --fail-above")
     at_least = 100 * comparison.least_change_ns / max(comparison.median_ns[0], 1)
     if comparison.captures < model.ENOUGH_CAPTURES and comparison.baseline:

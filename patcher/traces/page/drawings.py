@@ -187,11 +187,7 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str, fit: _Fit | Non
 
 
 def waterfall(comparison: Comparison) -> Content:
-    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts.
-
-    Parts that are 0 on both sides are left out. The axis begins above 0, and says so, if the changes are small beside
-    the step.
-    """
+    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts."""
     parts = [part for part in comparison.parts if part.before_ns or part.after_ns]
     if not parts:
         return None

@@ -132,11 +132,7 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
 
 
 def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
-    """Draw the heat map of one measure: a row for each profile, a column for each group of step numbers in ``columns``.
-
-    The colour of a cell is how far the profile's time is from the median of all ``profiles`` in the same step. Of the
-    steps in a group, the one with the largest deviation counts; a profile without any of them has no cell.
-    """
+    """Draw the heat map of one measure: a row for each profile, a column for each group of step numbers."""
     title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
     times = [{unit.number: time_of(unit) for unit in profile.units} for profile in profiles]

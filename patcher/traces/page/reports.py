@@ -16,10 +16,7 @@ from patcher.traces.words import duration, percent
 
 
 def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
-    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles.
-
-    A report on several stages, such as rollout and training, has a section for each.
-    """
+    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles."""
     profiles = report.captures
     stages = (
         (tag("h2", stage.captures[0].part or Text("Stage unknown")), _stage_section(stage, limits))

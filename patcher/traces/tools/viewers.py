@@ -84,10 +84,7 @@ class Viewer(Payload):
 
 
 def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
-    """Yield the viewers of a folder's traces: Insight and msprof-analyze for all parsed NPU traces together.
-
-    Then Perfetto for each trace of torch.profiler that is not empty.
-    """
+    """Yield the viewers of a folder's traces: Insight and msprof-analyze for all parsed NPU traces together."""
     npu = [trace for trace in traces if trace.form == "npu" and trace.exports]
     if npu:
         files = tuple(file for trace in npu for file in _expected_files(trace))
