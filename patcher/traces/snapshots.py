@@ -325,15 +325,14 @@ class _History:
 
         The number is None for an allocation before the first event, or outside of a recorded step.
         """
-        ranges = iter(self.unit_ranges())
-        number, start, end = next(ranges, (None, len(self.events), len(self.events)))
+        step_of: list[int | None] = [None] * len(self.events)
+        for number, start, end in self.unit_ranges():
+            step_of[start:end] = [number] * (end - start)
         live = dict[int, tuple[_Event, int | None]]()
         freed = set[int]()
-        for at, event in enumerate(self.events[:until]):
-            while number is not None and at >= end:
-                number, start, end = next(ranges, (None, len(self.events), len(self.events)))
+        for event, step in zip(self.events[:until], step_of, strict=False):
             if event.size > 0:
-                live[event.address] = (event, number if at >= start else None)
+                live[event.address] = (event, step)
             elif live.pop(event.address, None) is None:
                 freed.add(event.address)
         return [*((event, None) for event in self.first if event.address not in freed), *live.values()]
