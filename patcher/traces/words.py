@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from patcher.messages import SEMICOLON, Text, joined
+from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.traces.families import kernel_label
 
 _LISTED = 6  # units by name
@@ -68,6 +68,12 @@ def micros(ns: float) -> str:
 def percent(share: float, places: int = 1) -> str:
     """Return a share (0 to 1) as text in percent."""
     return f"{100 * share:.{places}f} %"
+
+
+def shares_words(shares: Mapping[str, float], places: int = 1) -> Text:
+    """Return categories with their shares (0 to 1) as text, such as "computing 60.1 %, idle 39.9 %"."""
+    percents = ((category, percent(share, places)) for category, share in shares.items())
+    return joined(COMMA, (Text("{category} {share}", category=name, share=share) for name, share in percents))
 
 
 def in_ms(ns: float) -> str:

@@ -13,7 +13,7 @@ from patcher.traces.analysis.ranks import lacks_common_step, unrelated
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
-from patcher.traces.words import in_ms, listed, percent, short, spread
+from patcher.traces.words import in_ms, listed, percent, shares_words, short, spread
 
 NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
@@ -81,7 +81,10 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     yield from _unrelated_warning(report)
     yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded_line(report, focus))
-    for profile in filter(_has_all_kernels, _profiles_shown(report, focus, leading)):
+    # The focus of a verdict on a straggler is that rank; its finding is about the one that waits longest.
+    others = (profile for profile in report.captures if profile.source == leading.source)
+    shown = {profile.source: profile for profile in (focus, *others)}
+    for profile in filter(_has_all_kernels, shown.values()):
         name = profile.label if len(report.captures) > 1 else ""
         yield from _indented(_breakdown_line(profile, name, of_all_steps=leading.step is not None))
     yield from _indented(
@@ -156,18 +159,16 @@ def _unrelated_warning(report: model.TraceReport) -> Iterator[str]:
     """Yield the lines of a warning if the traces are of different runs or steps; nothing if ranks can be compared."""
     if unrelated(report.captures):
         worlds = sorted({profile.world for profile in report.captures if profile.world is not None})
-        yield from wrapped(
-            Text(
-                "warning: these traces are of different runs, with {worlds} ranks. Each trace is analysed by itself",
-                listed(worlds),
-            )
+        different = Text(
+            "warning: these traces are of different runs, with {worlds} ranks. Each trace is analysed by itself",
+            listed(worlds),
         )
+        yield from wrapped(different)
     elif lacks_common_step(report.captures):
-        yield from wrapped(
-            Text(
-                "warning: these traces have no step in common, so the report cannot show which rank the others wait for"
-            )
+        nothing_common = Text(
+            "warning: these traces have no step in common, so the report cannot show which rank the others wait for"
         )
+        yield from wrapped(nothing_common)
 
 
 def _add_saving(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis, title: str) -> str:
@@ -284,14 +285,6 @@ def _mode_words(profile: model.RankProfile) -> str:
     return joined(COMMA, (launches, contents))
 
 
-def _profiles_shown(
-    report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis
-) -> list[model.RankProfile]:
-    """Return the profiles whose breakdown is shown: ``focus``, then that of the leading finding if another."""
-    waiting = [profile for profile in report.captures if profile.source == leading.source]
-    return list({profile.source: profile for profile in (focus, *waiting)}.values())
-
-
 def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool = False) -> str:
     """Return a line with the parts of a step that take at least 5 % of its time, largest first.
 
@@ -305,9 +298,8 @@ def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool
     if not profile.total_ns:
         return Text("no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
     labels = {**model.PARTS, **model.FREE}
-    shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
-    large = ((label, percent(share)) for share, label in shares if share >= LITTLE)
-    parts = joined(COMMA, (Text("{category} {share}", category=label, share=share) for label, share in large))
+    largest = sorted(model.PARTS, key=profile.share, reverse=True)
+    parts = shares_words({labels[part]: share for part in largest if (share := profile.share(part)) >= LITTLE})
     total, before = in_ms(profile.total_ns), profile.sum_ns(model.LEAD_IN)
     line = Text("breakdown: {parts}", parts)
     if name and of_all_steps:
@@ -335,8 +327,8 @@ def _families_line(profile: model.RankProfile) -> str:
     if not whole or not (profile.computing_ns or not profile.share("compute_ns")):  # tables need not have all kernels
         return ""
     largest = [(name, ns) for name, ns in kernels.items() if ns >= NOTABLE * whole][:_MOST]
-    shares = (Text("{category} {share}", category=FAMILIES[name], share=percent(ns / whole, 0)) for name, ns in largest)
-    return Text("kernel time by family: {families}", joined(COMMA, shares))
+    shares = shares_words({FAMILIES[name]: ns / whole for name, ns in largest}, places=0)
+    return Text("kernel time by family: {families}", shares)
 
 
 def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = False) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from patcher.commands.reports.first_screen import contents_words, first_screen, focus_of, recorded_steps
 from patcher.commands.reports.table_lines import SHOWN, lines, titled
-from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
+from patcher.messages import AND, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model, tables
 from patcher.traces.measured import COVERED, bounds, rate_words, states
@@ -19,6 +19,7 @@ from patcher.traces.words import (
     in_ms,
     percent,
     replays_phrase,
+    shares_words,
     short,
     uncounted_phrase,
 )
@@ -166,8 +167,7 @@ def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
 
 def _shares_line(text: Text, shares: Mapping[str, float]) -> str:
     """Return ``text`` with the shares of categories; "" without any."""
-    named = (Text("{category} {share}", category=name, share=percent(share)) for name, share in shares.items())
-    return text.filled(joined(COMMA, named)) if shares else ""
+    return text.filled(shares_words(shares)) if shares else ""
 
 
 def _step_table(profile: model.RankProfile) -> Iterator[str]:

@@ -21,7 +21,7 @@ from patcher.messages import Kind, Problem, Text
 from patcher.traces import names
 from patcher.traces.formats import database
 from patcher.traces.model import COMPUTE, COPY, CPU
-from patcher.traces.rank_trace import LONG_CALL, OPTIMIZER, RankTrace
+from patcher.traces.rank_trace import LONG_CALL, RankTrace
 from patcher.traces.trace_columns import HostCalls
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ _VERSIONED = re.compile(r"(_ptsz|_ptds)?_v\d+$")
 _EMITTED = re.compile(r", (?:seq|op_id) = -?\d+(?:, |$).*", re.DOTALL)
 """What torch writes behind the name of an operator (``torch/csrc/profiler/util.cpp`` ``getNvtxStr``)."""
 
-_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _WINDOW = re.compile(r"rlpatch:(?P<stage>[\w-]+) (?P<turn>\d{1,9}) (?P<name>\w+)", re.ASCII)
 """Name of the range around a window's units (``patches/probes/nsys.py``): ``rlpatch:rollout 0 HOST_dp0_rank0_7``."""
 
@@ -286,12 +285,8 @@ def _add_range(trace: NsysTrace, row: _Row) -> None:
     name, emitted = _EMITTED.subn("", row.text)
     if emitted and row.plain:
         trace.add_operator(name, row.begin, row.end, thread)
-    elif row.text.startswith(OPTIMIZER):
-        trace.add_operator(row.text, row.begin, row.end, thread)
     else:
-        trace.add_range(
-            row.text, row.begin, row.end, thread, module=row.plain and _CLASS.fullmatch(row.text) is not None
-        )
+        trace.add_named_range(row.text, row.begin, row.end, thread, by_class=row.plain)
 
 
 def _traces_of_thread(by_process: Mapping[int, list[NsysTrace]], thread: int) -> list[NsysTrace]:

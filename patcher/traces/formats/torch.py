@@ -26,7 +26,6 @@ from patcher.traces.rank_trace import (
     GRAPH_CAPTURE,
     LONG_CALL,
     NN_MODULE,
-    OPTIMIZER,
     RankTrace,
     Thread,
     several_problem,
@@ -92,7 +91,6 @@ _OBJECT = re.compile(r"(?: of .*)? at 0x[0-9a-f]+")
 """Part of a built-in function's name that differs from call to call: its object and address."""
 
 _DIGIT = re.compile(rb"\d")
-_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
@@ -340,16 +338,8 @@ class _Reader:
         trace.add_module(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_annotation(self, event: Event) -> None:
-        """Add an annotation: an optimizer's step as an operator, a class name as a module, others as marks or ranges.
-
-        In a trace of torch.profiler, ``--module-ranges`` annotates each call of a module with its class name.
-        """
         span, trace = times(event), self._rank(event.pid).trace
-        thread = trace.thread(event.pid, event.tid)
-        if event.name.startswith(OPTIMIZER):
-            trace.add_operator(event.name, *span, thread)
-        else:
-            trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
+        trace.add_named_range(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_frame(self, event: Event) -> None:
         self.has_stacks = True
