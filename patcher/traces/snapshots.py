@@ -104,13 +104,6 @@ class Snapshot:
     cut: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class MemoryReport:
-    """All snapshots of a report."""
-
-    snapshots: tuple[Snapshot, ...]
-
-
 class _Event(NamedTuple):
     """An allocation (positive) or a free (negative) of ``size`` bytes."""
 

@@ -86,7 +86,7 @@ def _report_memory(
     sizes = [path.stat().st_size for path in paths]
     with display(Text("reading memory snapshots"), sum(sizes)) as progress:
         read = [*read_each(result, paths, partial(snapshots.read, progress=progress))]
-    result.data = snapshots.MemoryReport(tuple(read))
+    result.data = {"snapshots": read}
     for snapshot in read:
         result.lines += memory_lines.report(snapshot)
     if options.csv is not None:

@@ -50,7 +50,6 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
             exported = nsys.read(path, mark_pattern)
             for process in exported:
                 _add_metadata(process, path.with_name(f"{process.window}{nsys.SUFFIX}"))
-                process.doubts += process.notes
             return [*exported]
         traces: list[RankTrace] = [ascend_db.read(path, mark_pattern)]
     elif is_ascend_text(path):
@@ -77,7 +76,7 @@ def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
 
 
 def _add_metadata(trace: RankTrace, path: Path) -> None:
-    """Set ``metadata`` of a trace from the file beside ``path``, and ``doubts`` to what is wrong with that file.
+    """Set ``metadata`` of a trace from the file beside ``path``, and add to ``doubts`` what is wrong with that file.
 
     A contradiction to the trace is a doubt, too. The world size of the metadata replaces that of the trace, their rank
     only a missing one. The source of a parsed trace of torch_npu becomes the folder of its rank.
@@ -88,7 +87,8 @@ def _add_metadata(trace: RankTrace, path: Path) -> None:
         trace.source = str(place)
     steps = {mark.number for _, mark in trace.marks if mark.number is not None and mark.family == NUMBERED}
     form = trace.form.partition("-")[0].replace("ascend", "npu")
-    trace.metadata, trace.doubts = sidecar.read_and_check(place, form, sorted(steps) or None)
+    trace.metadata, doubts = sidecar.read_and_check(place, form, sorted(steps) or None)
+    trace.doubts = (*doubts, *trace.doubts)
     if trace.metadata:
         trace.rank = trace.metadata.rank if trace.rank is None else trace.rank
         trace.world = trace.metadata.world or trace.world

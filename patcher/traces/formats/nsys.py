@@ -86,13 +86,9 @@ def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> list[NsysTr
 
 
 class NsysTrace(RankTrace):
-    """The trace of one process on one GPU.
-
-    ``window`` is the name that rlpatch gave the window, "" without one; ``notes`` say which tables are missing.
-    """
+    """The trace of one process on one GPU; ``window`` is the name that rlpatch gave the window, "" without one."""
 
     window = ""
-    notes: tuple[str, ...] = ()
 
 
 class _Row(NamedTuple):
@@ -242,22 +238,22 @@ class _Export:
             trace.device = names.get((_pid(process), device)) or next(same, trace.device)
 
     def traces(self) -> list[NsysTrace]:
-        """Return the trace of each process on each GPU, after setting its source, rank and notes.
+        """Return the trace of each process on each GPU, after setting its source, rank and doubts.
 
         The rank is that in the window's name; else the GPU's number, if each of several traces has a GPU of its own;
         else None.
         """
         devices = [device for _, device in self.by_place]
-        apart, several, notes = len(set(devices)) == len(devices), len(devices) > 1, tuple(self._notes())
+        apart, several, doubts = len(set(devices)) == len(devices), len(devices) > 1, tuple(self._doubts())
         for (process, device), trace in self.by_place.items():
             place = f"GPU {device}" if apart else f"process {_pid(process)}, GPU {device}"
             trace.source = f"{self.file} [{place}]" if several else trace.source
             fields: Mapping[str, Any] = names.of(Path(trace.window)).fields if trace.window else {}
             trace.rank = fields.get("rank", device if apart and several else None)
-            trace.notes = notes
+            trace.doubts = doubts
         return [*self.by_place.values()]
 
-    def _notes(self) -> Iterator[str]:
+    def _doubts(self) -> Iterator[str]:
         """Yield a sentence on each table that is missing, and one if graphs were recorded whole, not by kernel."""
         for table, what in _WITHOUT.items():
             if table not in self.tables and (table != _KERNELS or _GRAPHS not in self.tables):
