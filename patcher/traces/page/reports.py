@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from patcher.messages import Text
 from patcher.page.markup import Content, alert, faint, section, tag
@@ -82,18 +82,20 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
     if not units:
         return faint(Text("No step was found."))
     title = is_slowest_of_many and tag("h2", Text("{profile}, the slowest rank", profile.name))
-    about = (
-        Text("recorded steps ({step_numbers})", profile.span)
-        if len(units) > 1
-        else Text("recorded step ({step_numbers})", profile.span)
-    )
-    count = (str(len(units)), about)
+    about, median = Text("recorded step ({step_numbers})"), Text("step time")
+    if len(units) > 1:
+        about, median = Text("recorded steps ({step_numbers})"), Text("median step time")
+    count = (str(len(units)), about.filled(profile.span))
     if not profile.total_ns:
         median = Text("median step time on the host") if len(units) > 1 else Text("step time on the host")
         on_host = (duration(profile.host_median_ns), median)
         return (title, faint(Text("No device events were found in the trace.")), tiled([count, on_host]))
-    median = Text("median step time") if len(units) > 1 else Text("step time")
-    tiles = [count, (duration(profile.median_ns), median), *_spread_tiles(profile)]
+    tiles: list[tuple[str, str]] = [count, (duration(profile.median_ns), median)]
+    slowest = profile.slowest_unit
+    if len(units) > 1 and slowest:
+        ratio = slowest.device_ns / profile.median_ns if profile.median_ns else 0
+        tiles.append((duration(profile.percentile95_ns), Text("95th percentile")))
+        tiles.append((f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest step relative to the median")))
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),
         (percent(profile.share("communication_ns")), Text("exposed communication")),
@@ -103,15 +105,6 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
     if lead_in := profile.sum_ns(LEAD_IN):
         tiles.append((duration(lead_in), Text("time before the first kernel, not part of the step")))
     return (title, tiled(tiles))
-
-
-def _spread_tiles(profile: RankProfile) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of two tiles: the 95th percentile of step times, and the slowest step over the median."""
-    if len(profile.units) > 1:
-        slowest = profile.slowest_unit
-        ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
-        yield duration(profile.percentile95_ns), "95th percentile"
-        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest step relative to the median")
 
 
 def _diagnoses(report: TraceReport) -> Content:
