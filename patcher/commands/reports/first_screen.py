@@ -497,12 +497,9 @@ def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis) -> str
 
 def _next_command_line(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
     """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page."""
-    missing = any(finding.id == "missing-ranks" for finding in report.findings)
-    if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
+    ids = {finding.id for finding in report.findings}
+    is_one_of_many = len(report.captures) == 1 and (focus.world or 1) > 1
+    if "missing-ranks" in ids or (is_one_of_many and ids & {"communication", "collective-outlier"}):
         return Text("next: `rlpatch report FOLDER`, where FOLDER has the traces of all ranks")
     page_command = f"{command or 'rlpatch report'} -o report.html"
     return Text("next: {command}", page_command)
-
-
-def _communicates(report: model.TraceReport) -> bool:
-    return any(finding.id in ("communication", "collective-outlier") for finding in report.findings)

@@ -90,12 +90,9 @@ class DatabaseTrace(RankTrace):
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
+        """Return the measures of kernels as `RankTrace.kernel_uses` does; empty without types and shapes.
 
-        Ratios are means of the first eight kernels of a type and shape, of only the 2000 that take longest.
-        ``segments`` has the index of each task's segment (a step, or the time between two steps). ``units`` maps the
-        segments that count to the numbers of their steps. Empty if the database does not tell types and shapes. Raises
-        Problem (TRACE) if it cannot be read.
+        Raises Problem (TRACE) if the database cannot be read.
         """
         if not self.alike.kinds:
             return ()
