@@ -73,23 +73,19 @@ def host_activity(gap: FreeGap) -> str:
     If the next task waited, its launcher comes first. If the host was late, and no single activity covers half of the
     gap, the words say so.
     """
-    operator, module = (host_name(name) for name in (gap.operator, gap.module))
+    operator, module, call = (host_name(name) for name in (gap.operator, gap.module, gap.call))
     around = operator or module
     if operator and module:
         around = Text("{operator} in {module}", operator=operator, module=module)
+    launched = around and Text("launched by {caller}", around)
     if gap.part == "free_waiting_ns":
-        launched = around and Text("launched by {caller}", around)
-        return joined(
-            COMMA, (launched, gap.call and Text("during the gap, the host was in {call}", host_name(gap.call)))
-        )
-    if gap.call:
-        call = host_name(gap.call)
-        if around:
-            call = Text("{call} ({caller})", call=call, caller=around)
-        return Text("the host was in {call} for {share} of the gap", call=call, share=percent(gap.call_ns / gap.ns, 0))
+        return joined(COMMA, (launched, call and Text("during the gap, the host was in {call}", call)))
+    if call:
+        inside = Text("{call} ({caller})", call=call, caller=around) if around else call
+        share = percent(gap.call_ns / gap.ns, 0)
+        return Text("the host was in {call} for {share} of the gap", call=inside, share=share)
     if gap.within:
         return Text("the host was inside {operator}", around)
-    launched = around and Text("launched by {caller}", around)
     if gap.kind != "place" or gap.part not in ("free_host_late_ns", LEAD_IN):
         return launched
     nothing: str = Text("no single recorded operator, call or frame covers half of the gap")

@@ -224,20 +224,15 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
         Column("", Text("operator in module"), NAME, TERMINAL),
         Column("operator", shown=CSV), Column("module", shown=CSV),
     )  # fmt: skip
-    code = [
-        (
-            row.bytes / len(memory.units),
-            row.allocations / len(memory.units),
-            memory.device,
-            Text("{operator} in {module}", operator=row.operator or "?", module=row.module)
-            if row.module
-            else row.operator or "?",
-            row.operator,
-            row.module,
-        )
-        for memory in profile.memory
-        for row in memory.code
-    ]
+    code: list[tuple[object, ...]] = []
+    for memory in profile.memory:
+        steps = len(memory.units)
+        for row in memory.code:
+            place = row.operator or "?"
+            if row.module:
+                place = Text("{operator} in {module}", operator=place, module=row.module)
+            means = row.bytes / steps, row.allocations / steps
+            code.append((*means, memory.device, place, row.operator, row.module))
     about = Text("Memory that is allocated and freed again within a step counts, too.")
     return (
         Table("allocations_by_unit", Text("Memory by step"), by_unit, rows),

@@ -53,12 +53,10 @@ def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float
         return (EMPTY, Text("the file is not JSON")) if is_torch else (FOREIGN, _NOT_READ)
     if not content.events and not is_torch and b'"traceEvents"' not in content.head:
         return FOREIGN, _NOT_READ
+    if content.cut and _is_writing(trace, name, written):
+        return WRITING, Text("process {pid} is writing this file", trace.pid)
     if content.cut:
-        return (
-            (WRITING, Text("process {pid} is writing this file", trace.pid))
-            if _is_writing(trace, name, written)
-            else (CUT, content.cut)
-        )
+        return CUT, content.cut
     if not content.events:
         return EMPTY, Text("the file has no events")
     if trace.ours:
