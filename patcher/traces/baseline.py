@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.opened import reading
 from patcher.traces import model, sidecar
-from patcher.traces.model import CallSums, Kernel, RankProfile, RecordedUnit
+from patcher.traces.model import KINDS, CallSums, Kernel, RankProfile, RecordedUnit
 
 FORMAT = 1
 KEEP = 30
@@ -23,15 +27,36 @@ KEEP = 30
 _NAME = f"{'[0-9]' * 8}T{'[0-9]' * 12}Z.json"
 """Names of the files that are ours: of those, and of no other file in the folder, old ones are removed."""
 _LARGEST = 1 << 26
-_TEXTS = ("form", "device", "marks")
-_CALLS = CallSums, ("name", "calls", "kernels", "ns", "host_ns")
-_ROWS: Mapping[str, tuple[type[Any], tuple[str, ...]]] = {
-    "kernels": (Kernel, ("name", "kind", "calls", "ns")),
-    "operators": _CALLS,
-    "modules": _CALLS,
-}
+"""Bytes of a file that are read; what goes on behind them is no JSON."""
 _COUNTS = ("number", "host_ns", "kernels", *model.PARTS, model.LEAD_IN, *sidecar.CONTENTS, "uncounted")
-_KINDS = {str(kind): kind for kind in model.KINDS}
+_KERNEL, _CALLS = ("name", "kind", "calls", "ns"), ("name", "calls", "kernels", "ns", "host_ns")
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Calls = tuple[str, Count, Count, Count, Count]
+
+
+class _StoredProfile(msgspec.Struct):
+    """What a run keeps of a profile: the counts of its steps, and rows with the values of `_KERNEL` or `_CALLS`."""
+
+    source: str
+    form: str
+    device: str
+    marks: str
+    rank: Count | None
+    world: Count | None
+    settings: dict[str, str]
+    metadata: dict[str, Any] | None
+    units: list[dict[str, Count]]
+    kernels: list[tuple[str, str, Count, Count]]
+    operators: list[Calls]
+    modules: list[Calls]
+
+
+class _StoredRun(msgspec.Struct):
+    """The content of a file; ``profiles`` are JSON texts, of `_StoredProfile` if the ``format`` is known."""
+
+    format: Any
+    profiles: list[msgspec.Raw]
 
 
 def files(folder: Path) -> list[Path]:
@@ -46,22 +71,23 @@ def new_file(folder: Path) -> Path:
 
 def summary(profiles: Sequence[RankProfile]) -> str:
     """Return the content of the file for a run."""
-    return json.dumps({"format": FORMAT, "profiles": [*map(_for_storage, profiles)]}, separators=(",", ":")) + "\n"
+    stored = [msgspec.structs.asdict(_for_storage(profile)) for profile in profiles]
+    return json.dumps({"format": FORMAT, "profiles": stored}, separators=(",", ":")) + "\n"
 
 
-def _for_storage(profile: RankProfile) -> dict[str, Any]:
-    """Return what a baseline keeps of a profile, for JSON: the times and counts of its steps, and the compared rows.
-
-    Of the step metadata, only the first step stays.
-    """
+def _for_storage(profile: RankProfile) -> _StoredProfile:
+    """Return what a baseline keeps of a profile. Of the step metadata, only the first step stays."""
     units = [{name: value for name in _COUNTS if (value := getattr(unit, name)) is not None} for unit in profile.units]
-    rows = {
-        field: [[getattr(row, name) for name in names] for row in getattr(profile, field)]
-        for field, (_, names) in _ROWS.items()
-    }
-    metadata = {**profile.metadata.raw, "units": units[:1]} if profile.metadata else None
-    stored = {name: getattr(profile, name) for name in ("source", *_TEXTS, "rank", "world")}
-    return {**stored, "settings": dict(profile.settings), "metadata": metadata, "units": units, **rows}
+    kernel_row, call_row = attrgetter(*_KERNEL), attrgetter(*_CALLS)
+    return _StoredProfile(
+        profile.source, profile.form, profile.device, profile.marks, profile.rank, profile.world,
+        settings=dict(profile.settings),
+        metadata={**profile.metadata.raw, "units": units[:1]} if profile.metadata else None,
+        units=units,
+        kernels=[*map(kernel_row, profile.kernels)],
+        operators=[*map(call_row, profile.operators)],
+        modules=[*map(call_row, profile.modules)],
+    )  # fmt: skip
 
 
 def read(file: Path) -> list[RankProfile]:
@@ -70,77 +96,38 @@ def read(file: Path) -> list[RankProfile]:
     Raises OSError, and Problem (TRACE) if the file is damaged or of another format.
     """
     with reading(file) as stream:
-        text = stream.read(_LARGEST + 1)
+        content = stream.read(_LARGEST)
     why = Text("the file does not come from rlpatch, or it is incomplete")
     try:
-        content: Any = json.loads(text) if len(text) <= _LARGEST else None
-        if content["format"] != FORMAT:
+        run = msgspec.json.decode(content, type=_StoredRun)
+        if run.format != FORMAT:
             why = Text(
                 "the file has format {format}, but this rlpatch reads only format {supported}",
-                format=content["format"],
+                format=run.format,
                 supported=FORMAT,
             )
             raise ValueError(why)
-        profiles = [_profile_from(profile, file) for profile in content["profiles"]]
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        return [_profile_from(msgspec.json.decode(text, type=_StoredProfile), file) for text in run.profiles]
+    except (TypeError, ValueError, RecursionError):
         cause = Text("{file} of the baseline cannot be read: {reason}", file=file.name, reason=why)
         raise Problem(
             Kind.TRACE, cause, str(file), Text("remove the file; the baseline keeps its other runs")
         ) from None
-    return profiles
 
 
-def _profile_from(stored: Mapping[str, Any], file: Path) -> RankProfile:
+def _profile_from(stored: _StoredProfile, file: Path) -> RankProfile:
     """Build the profile of an entry in the baseline's ``file``; its source begins with that file's path.
 
-    Raises LookupError, TypeError, ValueError or AttributeError if the entry is invalid, or has no steps.
+    Raises TypeError or ValueError if the entry is invalid, or has no steps.
     """
-    units = [RecordedUnit(**_unit_fields(unit)) for unit in stored["units"]]
-    kernels, operators, modules = (tuple(_row_from(*_ROWS[field], row) for row in stored[field]) for field in _ROWS)
-    form, device, marks = (_text(stored[name]) for name in _TEXTS)
-    if not units or form not in model.FORMS:
-        raise ValueError(form)
-    settings = {_text(name): _text(value) for name, value in stored["settings"].items()}
-    metadata = stored["metadata"] and sidecar.metadata_from({**stored["metadata"]})
-    rank, world = (None if stored[name] is None else _count(stored[name]) for name in ("rank", "world"))
+    units: Sequence[Mapping[str, Any]] = stored.units
+    if not units or stored.form not in model.FORMS or not {*_COUNTS}.issuperset(chain.from_iterable(units)):
+        raise ValueError(stored.form)
+    kernels = (Kernel(name, KINDS[KINDS.index(kind)], calls, ns) for name, kind, calls, ns in stored.kernels)
+    operators, modules = (tuple(CallSums(*row) for row in rows) for rows in (stored.operators, stored.modules))
     return RankProfile(
-        f"{file}:{_text(stored['source'])}", form, rank, device, tuple(units), kernels, operators, modules,
-        metadata=metadata or None, world=world, settings=settings, marks=marks, baseline_run=file.name,
+        f"{file}:{stored.source}", stored.form, stored.rank, stored.device,
+        tuple(RecordedUnit(**unit) for unit in units), tuple(kernels), operators, modules,
+        metadata=sidecar.metadata_from(stored.metadata) if stored.metadata else None, world=stored.world,
+        settings=stored.settings, marks=stored.marks, baseline_run=file.name,
     )  # fmt: skip
-
-
-def _unit_fields(unit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a stored step by name, whole numbers of at least 0.
-
-    Raises ValueError for an unknown name or any other value.
-    """
-    if not unit.keys() <= {*_COUNTS}:
-        raise ValueError(unit.keys())
-    return {name: _count(value) for name, value in unit.items()}
-
-
-def _row_from(kind: type[Any], names: Sequence[str], values: Sequence[Any]) -> Any:
-    """Build a ``kind``, such as `Kernel`, from the stored values of its fields ``names``.
-
-    Raises TypeError, ValueError or KeyError for an invalid value.
-    """
-    typed: dict[str, Any] = {
-        name: _text(value) if name in ("name", "kind") else _count(value)
-        for name, value in zip(names, values, strict=True)
-    }
-    if "kind" in typed:
-        typed["kind"] = _KINDS[typed["kind"]]
-    return kind(**typed)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value
-
-
-def _count(value: Any) -> int:
-    """Return a whole number that is not negative. Raises ValueError for anything else."""
-    if type(value) is not int or value < 0:
-        raise ValueError(value)
-    return value

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from patcher.messages import Text, joined
-from patcher.table import COUNT, NUMBER, Column, NameUnit, Shown, Table, Unit
+from patcher.table import COUNT, NUMBER, Column, Table
 from patcher.traces.snapshots import DeviceMemory, LiveMemory, Origin, Snapshot
-from patcher.traces.words import cut, number_ranges, size
-
-TERMINAL, CSV = Shown.TERMINAL, Shown.CSV
-BYTES = Unit(size)
-_NAME = NameUnit(cut)
+from patcher.traces.tables import BYTES, CSV, NAME, TERMINAL, UNIT_MEMORY
+from patcher.traces.words import number_ranges, size
 
 
 def of_snapshots(snapshots: Sequence[Snapshot]) -> Iterator[tuple[Mapping[str, object], Table]]:
@@ -75,7 +73,7 @@ def live_memory(name: str, title: Text, live: Sequence[LiveMemory]) -> Table:
         Column("bytes", Text("memory"), BYTES, TERMINAL, bar=True),
         Column("blocks", Text("blocks"), COUNT, TERMINAL),
         Column("steps", Text("steps"), optional=True),
-        Column("", Text("allocated in"), _NAME, TERMINAL),
+        Column("", Text("allocated in"), NAME, TERMINAL),
         Column("frame", shown=CSV), Column("module", shown=CSV), Column("operator", shown=CSV),
     )  # fmt: skip
     rows = [
@@ -90,17 +88,10 @@ def units(device: DeviceMemory) -> Table:
     """Return the table of a device's memory in each step of the recording window."""
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
-        Column("start_bytes", Text("at step start"), BYTES, TERMINAL),
-        Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
-        Column("end_bytes", Text("at step end"), BYTES, TERMINAL),
-        Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
-        Column("allocations", Text("allocations"), COUNT, TERMINAL),
+        *UNIT_MEMORY,
         Column("left_bytes", Text("left behind"), BYTES, TERMINAL),
     )
-    rows = [
-        (unit.number, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations, unit.left)
-        for unit in device.units
-    ]
+    rows = [*map(attrgetter("number", "start", "peak", "end", "allocated", "allocations", "left"), device.units)]
     about = Text(
         "Left behind: memory that was allocated in this step and is still in use after the last step of the trace."
     )

@@ -688,18 +688,9 @@ class Diagnosis(Payload):
     """
 
     KEYS = (
-        "id",
-        "severity",
-        "title",
-        "evidence",
-        "saving_ns",
-        "certainty",
-        "advice",
-        "source",
-        "parts",
-        "same_as",
+        "id", "severity", "title", "evidence", "saving_ns", "certainty", "advice", "source", "parts", "same_as",
         "culprit",
-    )
+    )  # fmt: skip
 
     id: str
     severity: str

@@ -34,10 +34,7 @@ _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
 def place_of(gap: FreeGap) -> str:
-    """Return in words where a gap lies: before which kernel, on which stream.
-
-    For a sum of short gaps, return between which kind of kernels they lie.
-    """
+    """Return in words where a gap lies: before which kernel, on which stream."""
     if gap.kind == "place":
         stream = short(gap.stream, 20)
         return Text(
@@ -53,10 +50,7 @@ def place_of(gap: FreeGap) -> str:
 
 
 def preceding_words(gap: FreeGap) -> str:
-    """Return in words what comes before a gap: a kernel, and a replayed graph, if any.
-
-    For a sum of short gaps, return their number in words.
-    """
+    """Return in words what comes before a gap: a kernel, and a replayed graph, if any."""
     if gap.kind != "place":
         return Text("1 short gap") if gap.count == 1 else Text("{count:,} short gaps", gap.count)
     before, _ = shorten_distinct([gap.before, gap.after])
@@ -79,23 +73,19 @@ def host_activity(gap: FreeGap) -> str:
     If the next task waited, its launcher comes first. If the host was late, and no single activity covers half of the
     gap, the words say so.
     """
-    operator, module = (host_name(name) for name in (gap.operator, gap.module))
+    operator, module, call = (host_name(name) for name in (gap.operator, gap.module, gap.call))
     around = operator or module
     if operator and module:
         around = Text("{operator} in {module}", operator=operator, module=module)
+    launched = around and Text("launched by {caller}", around)
     if gap.part == "free_waiting_ns":
-        launched = around and Text("launched by {caller}", around)
-        return joined(
-            COMMA, (launched, gap.call and Text("during the gap, the host was in {call}", host_name(gap.call)))
-        )
-    if gap.call:
-        call = host_name(gap.call)
-        if around:
-            call = Text("{call} ({caller})", call=call, caller=around)
-        return Text("the host was in {call} for {share} of the gap", call=call, share=percent(gap.call_ns / gap.ns, 0))
+        return joined(COMMA, (launched, call and Text("during the gap, the host was in {call}", call)))
+    if call:
+        inside = Text("{call} ({caller})", call=call, caller=around) if around else call
+        share = percent(gap.call_ns / gap.ns, 0)
+        return Text("the host was in {call} for {share} of the gap", call=inside, share=share)
     if gap.within:
         return Text("the host was inside {operator}", around)
-    launched = around and Text("launched by {caller}", around)
     if gap.kind != "place" or gap.part not in ("free_host_late_ns", LEAD_IN):
         return launched
     nothing: str = Text("no single recorded operator, call or frame covers half of the gap")
@@ -213,10 +203,7 @@ def place_in_words(gap: FreeGap) -> str:
 
 
 def longest_gap_text(gap: FreeGap) -> str:
-    """Return a text on a place's longest gap: its length, and its begin as `ts` in the trace, in microseconds.
-
-    It is the longest one in the step with most of the place's time.
-    """
+    """Return a text on a place's longest gap: its length, and its begin as `ts` in the trace, in microseconds."""
     return Text(
         "the longest gap lasts {time} and begins at {microseconds} µs in the trace (field ts)",
         time=duration(gap.longest_ns),

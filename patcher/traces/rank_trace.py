@@ -40,6 +40,8 @@ NN_MODULE = "nn.Module: "
 BACKWARD, OPTIMIZER = "autograd::engine::evaluate_function", "Optimizer.step#"
 """Names in torch of ranges that autograd runs, and of the optimizer's step."""
 
+_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
+
 Thread = tuple[object, object]
 """The process and the thread of an event on the host, as the trace names them."""
 
@@ -151,6 +153,16 @@ class RankTrace:
         else:
             self.add_frame(name, begin, end, thread)
 
+    def add_named_range(self, name: str, begin: int, end: int, thread: int, *, by_class: bool = True) -> None:
+        """Add a range that a program named: an optimizer's step as an operator, others as `add_range` does.
+
+        With ``by_class``, a class name is a module: ``--module-ranges`` puts one around each call.
+        """
+        if name.startswith(OPTIMIZER):
+            self.add_operator(name, begin, end, thread)
+        else:
+            self.add_range(name, begin, end, thread, module=by_class and _CLASS.fullmatch(name) is not None)
+
     def add_frame(self, name: str, begin: int, end: int, thread: int) -> None:
         """Add a frame of Python, or a range that is neither mark nor module, if it takes at least `LONG_CALL`."""
         if end - begin >= LONG_CALL:
@@ -161,10 +173,7 @@ class RankTrace:
         self.modules[thread].add(begin, end, self.names[re.sub(r"_\d+$", "", name[len(NN_MODULE) :])])
 
     def add_mark(self, name: str, begin: int, end: int, thread: int) -> bool:
-        """Add a range if its name marks a step, or a phase of rlpatch's probe (as a module); return whether it did.
-
-        Begin and end are in ns.
-        """
+        """Add a range if its name marks a step, or a phase of rlpatch's probe (as a module); return whether it did."""
         if mark := mark_named(name, self.mark_pattern):
             self.marks.append((thread, mark._replace(begin=begin, end=end)))
         elif name.startswith(RANGE):

@@ -184,8 +184,8 @@ def _sizes(value: object) -> tuple[int, ...] | None:
     """Return a list of 1 to 8 sizes, whole numbers, as a tuple; None for anything else."""
     if not isinstance(value, list):
         return None
-    sizes = [size for item in value if (size := _number(item)) is not None]
-    return tuple(sizes) if sizes and len(sizes) == len(value) <= 8 else None
+    sizes = tuple(size for item in value if (size := _number(item)) is not None)
+    return sizes if 0 < len(sizes) == len(value) <= 8 else None
 
 
 def _window_of_step(typed: str, recorded: int | None) -> Extent | None:

@@ -18,6 +18,7 @@ from patcher.store.filesystem.opened import reading
 from patcher.traces import sidecar
 from patcher.traces.folders.walk import OTHER, SNAPSHOT, walk
 from patcher.traces.formats import pickled
+from patcher.traces.measured import UnitAllocations
 
 MARK = "rlpatch_unit"
 """Function in the stack of the allocation that marks the begin of a unit."""
@@ -51,16 +52,10 @@ class LiveMemory:
     units: tuple[int, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class UnitMemory:
-    """Memory in a unit, in bytes: at its start and end, its peak, and what it allocated and left behind."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnitMemory(UnitAllocations):
+    """Memory in a unit, in bytes, with what it allocated and ``left`` behind."""
 
-    number: int
-    start: int
-    end: int
-    peak: int
-    allocated: int
-    allocations: int
     left: int
 
 
@@ -107,13 +102,6 @@ class Snapshot:
     unit: str
     devices: tuple[DeviceMemory, ...]
     cut: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class MemoryReport:
-    """All snapshots of a report."""
-
-    snapshots: tuple[Snapshot, ...]
 
 
 class _Event(NamedTuple):
@@ -237,7 +225,7 @@ def _device_memory(
     reserved, in_use = sum(_number(segment, "total_size") for segment in segments), sum(b.size for b in live.values())
     history = _History(trace, live, marked)
     names = _Names()
-    held = history.held_at_peak()
+    held = history.live_after(history.peak_at)
     grown = [(event, unit) for event, unit in history.left_behind() if unit is not None]
     return DeviceMemory(
         number, history.peak, history.unit_at(history.peak_at), reserved, in_use, max(reserved - in_use, 0), max(free),
@@ -325,32 +313,27 @@ class _History:
                 left[number],
             )  # fmt: skip
 
-    def _live_after(self, until: int) -> list[tuple[_Event, int | None]]:
+    def live_after(self, until: int) -> list[tuple[_Event, int | None]]:
         """Return the allocations not freed after the first ``until`` events: pairs (event, number of the step of it).
 
         The number is None for an allocation before the first event, or outside of a recorded step.
         """
-        ranges = iter(self.unit_ranges())
-        number, start, end = next(ranges, (None, len(self.events), len(self.events)))
+        step_of: list[int | None] = [None] * len(self.events)
+        for number, start, end in self.unit_ranges():
+            step_of[start:end] = [number] * (end - start)
         live = dict[int, tuple[_Event, int | None]]()
         freed = set[int]()
-        for at, event in enumerate(self.events[:until]):
-            while number is not None and at >= end:
-                number, start, end = next(ranges, (None, len(self.events), len(self.events)))
+        for event, step in zip(self.events[:until], step_of, strict=False):
             if event.size > 0:
-                live[event.address] = (event, number if at >= start else None)
+                live[event.address] = (event, step)
             elif live.pop(event.address, None) is None:
                 freed.add(event.address)
         return [*((event, None) for event in self.first if event.address not in freed), *live.values()]
 
-    def held_at_peak(self) -> list[tuple[_Event, int | None]]:
-        """Return what is live at the peak, each with the step that allocated it, or None."""
-        return self._live_after(self.peak_at)
-
     def left_behind(self) -> list[tuple[_Event, int | None]]:
         """Return what is live at the end of the last step, each with the step that allocated it, or None."""
         end = max((end for *_, end in self.unit_ranges()), default=len(self.events))
-        return [(event, unit) for event, unit in self._live_after(end) if not _is_mark(event)]
+        return [(event, unit) for event, unit in self.live_after(end) if not _is_mark(event)]
 
     def failures(self, unused: int) -> Iterator[Failure]:
         """Yield the allocations that failed; ``unused`` is how many bytes the allocator cached at the end."""
@@ -364,10 +347,7 @@ def _is_mark(event: _Event) -> bool:
 
 
 def _sum_by_origin(live: Iterable[tuple[_Event, int | None]], names: _Names) -> list[LiveMemory]:
-    """Return live memory by origin, the largest first.
-
-    ``live`` has events with the step that allocated each, or None.
-    """
+    """Return live memory by origin, the largest first."""
     sizes, counts = defaultdict[Origin, int](int), defaultdict[Origin, int](int)
     units = defaultdict[Origin, set[int]](set)
     for event, unit in live:
@@ -382,22 +362,17 @@ def _sum_by_origin(live: Iterable[tuple[_Event, int | None]], names: _Names) -> 
     ]
 
 
-class _Names:
-    """Origins of stacks; many allocations share one."""
-
-    def __init__(self) -> None:
-        self.origins: dict[int, Origin] = {}
+class _Names(dict[int, Origin]):
+    """Origins of stacks, by their identity: many allocations share one."""
 
     def origin(self, frames: Sequence[Any]) -> Origin:
         """Return the code in which a stack (innermost frame first) allocated memory: module, operator and frame.
 
         The result is remembered by the identity of ``frames``, which must stay alive and unchanged.
         """
-        if not frames:
-            return Origin()
-        if id(frames) not in self.origins:
-            self.origins[id(frames)] = _origin_of_stack([frame for frame in frames[:_DEEP] if isinstance(frame, dict)])
-        return self.origins[id(frames)]
+        if frames and id(frames) not in self:
+            self[id(frames)] = _origin_of_stack([frame for frame in frames[:_DEEP] if isinstance(frame, dict)])
+        return self[id(frames)] if frames else Origin()
 
 
 def _origin_of_stack(frames: Sequence[Mapping[str, Any]]) -> Origin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from patcher.messages import Text, sentences
 from patcher.table import COUNT, LABEL, NUMBER, Column, NameUnit, Shown, Table, Unit
@@ -13,12 +14,9 @@ from patcher.traces.model import (
     KINDS,
     LEAD_IN,
     PARTS,
-    CallSums,
-    Collective,
     Comparison,
     Rank,
     RankProfile,
-    RecordedUnit,
     TimeChange,
     TraceReport,
 )
@@ -42,6 +40,16 @@ _PER_UNIT = Column("ns_per_step", Text("ms/step"), MS, TERMINAL, bar=True)
 _AVERAGE = Column("average_ns", Text("average µs"), MICROS)
 
 
+UNIT_MEMORY = (
+    Column("start_bytes", Text("at step start"), BYTES, TERMINAL),
+    Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
+    Column("end_bytes", Text("at step end"), BYTES, TERMINAL),
+    Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
+    Column("allocations", Text("allocations"), COUNT, TERMINAL),
+)
+"""Columns of the memory of a device in a step."""
+
+
 def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table]]:
     """Yield each table of a report for CSV files, also empty ones, as (origin of its rows, table).
 
@@ -59,37 +67,18 @@ def of_report(report: TraceReport) -> Iterator[tuple[Mapping[str, object], Table
 
 
 def of_comparison(comparison: Comparison) -> Iterator[tuple[Mapping[str, object], Table]]:
-    """Yield ({}, table) for each table of a comparison, to write as CSV files.
-
-    The empty mapping adds no columns on where the rows come from, which tables of profiles have.
-    """
+    """Yield ({}, table) for each table of a comparison, to write as CSV files."""
     yield {}, part_changes(comparison)
-    titles = (
-        (
-            "kernels",
-            Text("Kernels, per step"),
-            Text("Kernels are sorted by how much they contribute to the difference between the two sides."),
-        ),
-        (
-            "operators",
-            Text("Operators on the host, per step"),
-            Text("The time of an operator excludes the operators that it calls."),
-        ),
-        (
-            "modules",
-            Text("Modules and ranges, per step"),
-            Text("The time of a module or range includes everything that it calls."),
-        ),
-    )
-    for name, title, about in titles:
-        yield {}, changes(name, title, getattr(comparison, name), about)
+    order = Text("Kernels are sorted by how much they contribute to the difference between the two sides.")
+    yield {}, changes("kernels", Text("Kernels, per step"), comparison.kernels, order)
+    own_time = Text("The time of an operator excludes the operators that it calls.")
+    yield {}, changes("operators", Text("Operators on the host, per step"), comparison.operators, own_time)
+    whole_time = Text("The time of a module or range includes everything that it calls.")
+    yield {}, changes("modules", Text("Modules and ranges, per step"), comparison.modules, whole_time)
 
 
 def parts(profile: RankProfile) -> Table:
-    """Return the table of the parts of the mean step, such as computing and exposed communication.
-
-    Parts without time are left out.
-    """
+    """Return the table of the parts of the mean step, such as computing and exposed communication."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
@@ -108,10 +97,7 @@ def parts(profile: RankProfile) -> Table:
 
 
 def units(profile: RankProfile) -> Table:
-    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these.
-
-    The text below the table tells of uncounted iterations between them, if any.
-    """
+    """Return the table of a profile's steps, one a row, with their contents if step metadata or marks tell these."""
     counted = (*CONTENTS, "uncounted")
     columns = (
         Column("step", Text("step"), NUMBER, TERMINAL),
@@ -122,31 +108,17 @@ def units(profile: RankProfile) -> Table:
         Column("padded", Text("padded shape"), LABEL, optional=True),
         *(Column(part, shown=CSV) for part in (*PARTS, LEAD_IN)),
     )
-
-    def row(unit: RecordedUnit) -> tuple[object, ...]:
-        """Return the cells of one step, in the order of the columns."""
-        counts = (getattr(unit, name) for name in counted)
-        padded = " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ()))
-        return (
-            unit.number,
-            unit.device_ns,
-            unit.host_ns,
-            unit.kernels,
-            *counts,
-            padded,
-            *unit.parts.values(),
-            unit.lead_in_ns,
-        )
-
+    counts, parts_of = attrgetter("number", "device_ns", "host_ns", "kernels", *counted), attrgetter(*PARTS, LEAD_IN)
+    rows = [
+        (*counts(unit), " \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ())), *parts_of(unit))
+        for unit in profile.units
+    ]
     about = Text("{sentence}.", uncounted_phrase(profile.uncounted)) if profile.uncounted else ""
-    return Table("units", Text("All steps"), columns, [*map(row, profile.units)], about)
+    return Table("units", Text("All steps"), columns, rows, about)
 
 
 def families(profile: RankProfile) -> Table:
-    """Return the table of the time per step in each family of kernels, the longest first.
-
-    Two more rows are idle times of the device: host-bound, and outside the forward pass.
-    """
+    """Return the table of the time per step in each family of kernels, the longest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
         Column("family", shown=CSV),
@@ -163,10 +135,7 @@ def families(profile: RankProfile) -> Table:
 
 
 def phases(profile: RankProfile) -> Table:
-    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train.
-
-    Kernels of an unknown phase have a row, too, if there are any.
-    """
+    """Return the table of the kernel times in forward, backward and optimizer; empty if the steps do not train."""
     count, sums = len(profile.units) or 1, profile.phases
     total = sum(sums.values())
     columns = (
@@ -182,10 +151,7 @@ def phases(profile: RankProfile) -> Table:
 
 
 def gaps(profile: RankProfile) -> Table:
-    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes.
-
-    Most time comes first.
-    """
+    """Return the table of a profile's gaps: the places at which the device was idle, with times and causes."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     plain = ("part", "before", "after", "stream", "graph", "call", "operator", "module", "begin_ns", "at_ns")
     columns = (
@@ -246,12 +212,7 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     """Return the tables of the memory of each device by step, and of the code that allocates most of it per step."""
     device = Column("device", Text("device"), RANK, optional=True)
     by_unit = (
-        Column("step", Text("step"), NUMBER, TERMINAL), device,
-        Column("start_bytes", Text("at step start"), BYTES, TERMINAL),
-        Column("peak_bytes", Text("peak"), BYTES, TERMINAL, bar=True),
-        Column("end_bytes", Text("at step end"), BYTES, TERMINAL),
-        Column("allocated_bytes", Text("allocated"), BYTES, TERMINAL),
-        Column("allocations", Text("allocations"), COUNT, TERMINAL),
+        Column("step", Text("step"), NUMBER, TERMINAL), device, *UNIT_MEMORY,
     )  # fmt: skip
     rows = [
         (unit.number, memory.device, unit.start, unit.peak, unit.end, unit.allocated, unit.allocations)
@@ -263,20 +224,15 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
         Column("", Text("operator in module"), NAME, TERMINAL),
         Column("operator", shown=CSV), Column("module", shown=CSV),
     )  # fmt: skip
-    code = [
-        (
-            row.bytes / len(memory.units),
-            row.allocations / len(memory.units),
-            memory.device,
-            Text("{operator} in {module}", operator=row.operator or "?", module=row.module)
-            if row.module
-            else row.operator or "?",
-            row.operator,
-            row.module,
-        )
-        for memory in profile.memory
-        for row in memory.code
-    ]
+    code: list[tuple[object, ...]] = []
+    for memory in profile.memory:
+        steps = len(memory.units)
+        for row in memory.code:
+            place = row.operator or "?"
+            if row.module:
+                place = Text("{operator} in {module}", operator=place, module=row.module)
+            means = row.bytes / steps, row.allocations / steps
+            code.append((*means, memory.device, place, row.operator, row.module))
     about = Text("Memory that is allocated and freed again within a step counts, too.")
     return (
         Table("allocations_by_unit", Text("Memory by step"), by_unit, rows),
@@ -284,7 +240,7 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
     )
 
 
-def callers(profile: RankProfile) -> tuple[Table, Table]:
+def callers(profile: RankProfile) -> tuple[Table, ...]:
     """Return the tables of operators, and of modules and ranges, longest kernel time first."""
     operators = Text("Host time excludes nested operators.")
     if profile.total_ns:
@@ -298,14 +254,14 @@ def callers(profile: RankProfile) -> tuple[Table, Table]:
         _CALLS,
         Column("kernels_per_step", Text("kernels/step"), RATE, optional=True),
     )
-
-    def row(sums: CallSums) -> tuple[object, ...]:
-        """Return the cells of one operator or module, in the order of the columns."""
-        return sums.name, *(value / count for value in (sums.ns, sums.host_ns, sums.calls, sums.kernels))
-
-    return (
-        Table("operators", Text("Operators"), columns, [*map(row, profile.operators)], operators),
-        Table("modules", Text("Modules and ranges"), columns, [*map(row, profile.modules)], modules),
+    values = attrgetter("ns", "host_ns", "calls", "kernels")
+    tables = (
+        ("operators", Text("Operators"), profile.operators, operators),
+        ("modules", Text("Modules and ranges"), profile.modules, modules),
+    )
+    return tuple(
+        Table(name, title, columns, [(row.name, *(value / count for value in values(row))) for row in rows], about)
+        for name, title, rows, about in tables
     )
 
 
@@ -321,7 +277,6 @@ def kernel_uses(profile: RankProfile) -> Table:
     )  # fmt: skip
 
     def row(use: KernelUse) -> tuple[object, ...]:
-        """Return the cells of one kernel, in the order of the columns."""
         busiest = sorted(use.ratios.items(), key=lambda pipe: -pipe[1])[:3]
         pipes = ", ".join(f"{pipe_name(pipe)} {percent(ratio, 0)}" for pipe, ratio in busiest)
         return (
@@ -358,7 +313,6 @@ def rates(profile: RankProfile) -> Table:
     )  # fmt: skip
 
     def row(rate: OperatorRate) -> tuple[object, ...]:
-        """Return the cells of one operator, in the order of the columns."""
         shapes = ", ".join("\N{MULTIPLICATION SIGN}".join(map(str, shape)) for shape in rate.shapes if shape)
         types = _distinct(name for shape, name in zip(rate.shapes, rate.types, strict=False) if shape)
         least = None if rate.least_ns is None else rate.least_ns / count
@@ -389,30 +343,24 @@ def collectives(profile: RankProfile) -> Table:
         Column("gb_per_s", "GB/s", Unit("{:,.2f}".format)),
         *(Column(name, title, TIME, optional=True) for name, title in times.items()),
     )
-
-    def row(collective: Collective) -> tuple[object, ...]:
-        """Return the cells of one collective, in the order of the columns."""
-        spent = (getattr(collective, name) or None for name in times)
-        return (
+    measures = attrgetter("size", "ns", "gb_per_s")
+    rows = [
+        (
             collective.kind or collective.name,
             collective.group,
             collective.unit,
             collective.index + 1,
-            collective.size,
-            collective.ns,
-            collective.gb_per_s,
-            *spent,
+            *measures(collective),
+            *(getattr(collective, name) or None for name in times),
         )
-
-    ordered = sorted(
-        (collective for collective in profile.collectives if collective.size),
-        key=lambda collective: (-collective.excess_ns, -collective.ns),
-    )
+        for collective in sorted(profile.collectives, key=lambda collective: (-collective.excess_ns, -collective.ns))
+        if collective.size
+    ]
     about = Text(
         "GB/s is size divided by time; waiting is excluded if it is known. “Expected time” uses the rate of those"
         " collectives of the same kind and group that are nearest in size."
     )
-    return Table("collectives", Text("Collectives"), columns, [*map(row, ordered)], about)
+    return Table("collectives", Text("Collectives"), columns, rows, about)
 
 
 _MEETING = (
@@ -445,19 +393,15 @@ def ranks(sums: Sequence[Rank]) -> Table:
         Column("awaited_ns_per_step", Text("makes others wait, ms/step"), MS, TERMINAL),
         Column("last", Text("straggler"), COUNT, TERMINAL),
     )
-    rows = [
-        (
-            rank.rank, rank.source, rank.units, rank.median_ns, rank.collectives, rank.waits_per_unit,
-            rank.awaited_per_unit, rank.last,
-        )
-        for rank in sums
-    ]  # fmt: skip
+    values = attrgetter(
+        "rank", "source", "units", "median_ns", "collectives", "waits_per_unit", "awaited_per_unit", "last"
+    )
     about = Text(
         "rlpatch matches collectives across ranks by their order: the n-th collective of a process group is the same"
         " one on all ranks of the group. The rank that spends the least time in a collective arrived last and is the"
         " straggler. If several ranks arrive last together, none of them counts as straggler."
     )
-    return Table("ranks", Text("Ranks"), columns, rows, about)
+    return Table("ranks", Text("Ranks"), columns, [*map(values, sums)], about)
 
 
 def meetings(profiles: Sequence[RankProfile]) -> Table:
@@ -507,10 +451,7 @@ def part_changes(comparison: Comparison) -> Table:
 
 
 def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) -> Table:
-    """Return the table ``name`` with the time per step of kernels, operators or modules (``changed``) before and after.
-
-    ``about`` is the text below the table.
-    """
+    """Return the table ``name`` with the time per step of kernels, operators or modules before and after."""
     columns = (
         _NAME,
         Column("change_ns", Text("change ms"), CHANGE, TERMINAL, bar=True),
@@ -521,7 +462,6 @@ def changes(name: str, title: str, changed: Sequence[TimeChange], about: str) ->
         Column("after_calls", Text("calls after"), RATE),
         Column("kind", Text("kind")),
     )
-    keys = [column.key for column in columns]
-    rows = [[getattr(change, key) for key in keys] for change in changed]
+    rows = [*map(attrgetter(*(column.key for column in columns)), changed)]
     hues = ["slower" if change.change_ns > 0 else "faster" for change in changed]
     return Table(name, title, columns, rows, about, hues)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from patcher.messages import SEMICOLON, Text, joined
+from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.traces.families import kernel_label
 
 _LISTED = 6  # units by name
@@ -70,6 +70,12 @@ def percent(share: float, places: int = 1) -> str:
     return f"{100 * share:.{places}f} %"
 
 
+def shares_words(shares: Mapping[str, float], places: int = 1) -> Text:
+    """Return categories with their shares (0 to 1) as text, such as "computing 60.1 %, idle 39.9 %"."""
+    percents = ((category, percent(share, places)) for category, share in shares.items())
+    return joined(COMMA, (Text("{category} {share}", category=name, share=share) for name, share in percents))
+
+
 def in_ms(ns: float) -> str:
     """Return nanoseconds as milliseconds with two decimals and their unit."""
     return f"{ns / 1_000_000:,.2f} ms"
@@ -99,7 +105,6 @@ def shorten_distinct(names: Sequence[str], room: int = _ROOM) -> list[str]:
 
 
 def _shared(name: str, other: str) -> int:
-    """Return the length of the common beginning of two names."""
     differing = (at for at, (first, two) in enumerate(zip(name, other, strict=False)) if first != two)
     return next(differing, min(len(name), len(other)))
 
@@ -117,10 +122,7 @@ def spread(least: int, most: int) -> str:
 
 
 def baseline_words(folder: str, medians_ns: Sequence[int]) -> str:
-    """Return in words how many runs a baseline has, and the least and the largest of their medians.
-
-    ``medians_ns`` has the median step of each run.
-    """
+    """Return in words how many runs a baseline has, and the least and the largest of their medians."""
     first = in_ms(min(medians_ns))
     if len(medians_ns) == 1:
         return Text("baseline {folder}: 1 run, median step time {time}", folder=folder, time=first)
@@ -183,14 +185,12 @@ def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
         complete=complete,
         count=count,
     )
-    return (
-        Text(
-            "{replays}; the other replays were not matched with a capture: {reasons}",
-            replays=text,
-            reasons=joined(SEMICOLON, why),
-        )
-        if why
-        else text
+    if not why:
+        return text
+    return Text(
+        "{replays}; the other replays were not matched with a capture: {reasons}",
+        replays=text,
+        reasons=joined(SEMICOLON, why),
     )
 
 

@@ -52,10 +52,6 @@ def _matmul(first: int) -> Callable[[Inputs], Work]:
     """Return the work function of a product of input ``first`` and the next input: matrices, or batches of these."""
 
     def work(call: Inputs) -> Work:
-        """Return the operations and bytes of the product.
-
-        Raises ValueError if the two shapes cannot be multiplied, IndexError if an input is missing.
-        """
         left, right = call.shapes[first], call.shapes[first + 1]
         if len(left) != len(right) or len(left) not in (2, 3) or left[-1] != right[-2] or left[:-2] != right[:-2]:
             raise ValueError("no such product")
@@ -77,24 +73,9 @@ def _linear(call: Inputs) -> Work:
     return 2 * rows * right[0] * right[1], call.every + rows * right[0] * call.sizes[0]
 
 
-def _mapped(call: Inputs) -> Work:
-    """Return 0 operations and the bytes of an elementwise operator, which reads all inputs and writes a new result."""
-    return 0, call.every + call.widest
-
-
-def _changed(call: Inputs) -> Work:
-    """Return 0 operations and the bytes of an operator that reads all inputs and writes as much as the first one."""
-    return 0, call.every + call.bytes(0)
-
-
-def _doubly_changed(call: Inputs) -> Work:
-    """Return 0 operations and the bytes of an operator that reads all inputs and writes the first two."""
-    return 0, call.every + call.bytes(0, 1)
-
-
-def _moved(call: Inputs) -> Work:
-    """Return 0 operations and the bytes of an operator that reads or writes each tensor once, such as a sum."""
-    return 0, call.every
+def _streamed(written: Callable[[Inputs], int]) -> Callable[[Inputs], Work]:
+    """Return the work function of an operator without products: it reads all inputs, and writes so many bytes."""
+    return lambda call: (0, call.every + written(call))
 
 
 def _attention(
@@ -109,10 +90,6 @@ def _attention(
     """
 
     def work(call: Inputs) -> Work:
-        """Return the floating-point operations and the bytes read and written of a call of attention.
-
-        Raises ValueError if its shapes, mask or lengths leave these unknown, IndexError if an input is missing.
-        """
         query, key, value = call.shapes[first : first + 3]
         if not len(query) == len(key) == len(value) == 4 or (lengths and call.shapes[lengths]):
             raise ValueError("no such attention")
@@ -147,12 +124,17 @@ _MAPPED = (
 _CHANGED = ("add_", "sub_", "mul_", "div_", "clamp_", "clamp_min_", "relu_", "sigmoid_", "native_layer_norm")
 _MOVED = ("sum", "mean", "_softmax_backward_data", "_log_softmax_backward_data")
 
+_MOVED_ONCE = _streamed(lambda _call: 0)
+"""The work of an operator whose inputs are all of its tensors."""
+
 WORK: Mapping[str, Callable[[Inputs], Work]] = {
     "aten::mm": _matmul(0), "aten::bmm": _matmul(0), "aten::_scaled_mm": _matmul(0), "aten::addmm": _matmul(1),
     "aten::baddbmm": _matmul(1), "aten::linear": _linear, **CONCRETE,
-    **{f"aten::{name}": _mapped for name in _MAPPED}, **{f"aten::{name}": _changed for name in _CHANGED},
-    **{f"aten::{name}": _moved for name in _MOVED},
-    "_C::rms_norm": _moved, "_C::silu_and_mul": _moved, "_C::fused_add_rms_norm": _doubly_changed,
+    **{f"aten::{name}": _streamed(lambda call: call.widest) for name in _MAPPED},
+    **{f"aten::{name}": _streamed(lambda call: call.bytes(0)) for name in _CHANGED},
+    **{f"aten::{name}": _MOVED_ONCE for name in _MOVED},
+    "_C::rms_norm": _MOVED_ONCE, "_C::silu_and_mul": _MOVED_ONCE,
+    "_C::fused_add_rms_norm": _streamed(lambda call: call.bytes(0, 1)),
 }  # fmt: skip
 """Operator → the work of a call, by its inputs in the order of its schema."""
 

@@ -49,7 +49,8 @@ def compare(
         return result
     _require_same_ranks(before, after, folder)
     comparison = analysis.compared(before, after, force=force)
-    comparison = dataclasses.replace(comparison, baseline=model.Baseline(str(folder), _runs(before)))
+    runs = tuple(dict.fromkeys(profile.baseline_run for profile in before))
+    comparison = dataclasses.replace(comparison, baseline=model.Baseline(str(folder), runs))
     reporting.add_comparison(result, comparison, options, force=force, fail_above=fail_above)
     if not update:
         return result
@@ -93,10 +94,6 @@ def _store(result: CommandResult, folder: Path, profiles: Sequence[model.RankPro
     write_folder(result, folder, {file.name: baseline.summary(profiles)}, "--baseline DIR")
 
 
-def _runs(profiles: Sequence[model.RankProfile]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(profile.baseline_run for profile in profiles))
-
-
 def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[model.RankProfile], folder: Path) -> None:
     """Raise Problem (NOT_COMPARABLE) if the run `after` has other ranks than the baseline `before` in `folder`.
 
@@ -119,10 +116,7 @@ def _require_same_ranks(before: Sequence[model.RankProfile], after: Sequence[mod
 
 
 def _reason_not_stored(result: CommandResult, comparison: model.Comparison) -> str:
-    """Return why the run is not stored in the baseline, as a sentence; "" if it may be stored.
-
-    Reasons are a problem of `result`, a refused or undecided comparison, and a step that is certainly slower.
-    """
+    """Return why the run is not stored in the baseline, as a sentence; "" if it may be stored."""
     if result.problems:
         return result.problems[0].cause
     if comparison.refused:

@@ -42,16 +42,12 @@ def csv_texts(tables: Tables) -> dict[str, str]:
         rows.setdefault(file, []).extend(
             {**origin, **{key: row[at] for key, at in columns.items()}} for row in table.rows
         )
-    return {file: _csv_text([*heads[file]], rows[file]) for file in heads}
-
-
-def _csv_text(heads: list[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return CSV text with the columns `heads`; a value that a row lacks is an empty cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows([_csv_cell(row.get(head)) for head in heads] for row in rows)
-    return text.getvalue()
+    texts = {file: io.StringIO() for file in heads}
+    for file, text in texts.items():
+        writer = csv.DictWriter(text, heads[file], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({head: _csv_cell(cell) for head, cell in row.items()} for row in rows[file])
+    return {file: text.getvalue() for file, text in texts.items()}
 
 
 def _csv_cell(value: Any) -> Any:

@@ -13,7 +13,7 @@ from patcher.traces.analysis.ranks import lacks_common_step, unrelated
 from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
-from patcher.traces.words import in_ms, listed, percent, short, spread
+from patcher.traces.words import in_ms, listed, percent, shares_words, short, spread
 
 NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
@@ -21,7 +21,7 @@ NOTABLE, LITTLE = 0.01, 0.05
 _LARGE = 0.2  # the share of the time from which on a single kernel is named beside another verdict
 _KERNEL_ROOM, _KERNEL_ROOM_IN_HEADLINE = 48, 42  # characters of its name
 
-_OF_KERNELS = ("compute", "copies")  # verdicts of which the families of kernels tell more
+_OF_KERNELS = ("compute", "copies", "")  # verdicts of which the families of kernels tell more, or none
 _MOST = 5  # families that are named
 _FEW = 3  # units below which a spread tells nothing
 
@@ -47,6 +47,10 @@ _PARTS: Mapping[str, tuple[str, str]] = {
     "compute_ns": (Text("faster kernels"), "compute"),
 }
 """Part of the time → what one could work on to shorten it, and the diagnosis without which its time is not known."""
+
+
+_NO_FINDING = model.Diagnosis("", "note", "", None, "")
+"""The leading finding of a report without one."""
 
 
 def unit_word(profile: model.RankProfile) -> str:
@@ -77,20 +81,20 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     yield from _unrelated_warning(report)
     yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded_line(report, focus))
-    names = len(report.captures) > 1
-    in_one_step = leading is not None and leading.step is not None
-    for profile in filter(_has_all_kernels, _profiles_shown(report, focus, leading)):
-        line = _breakdown_line(profile, profile.label if names else "", of_all_steps=in_one_step)
-        yield from _indented(line)
-    slow_step = leading is not None and leading.id == "outlier"
-    if leading is not None and (slow_step or not focus.total_ns):  # the breakdown without a device is the evidence
-        yield from _indented(leading.evidence)
-    if leading is None or leading.id in _OF_KERNELS:
-        yield from _indented(_families_line(focus))
-    yield from _indented(*_places_and_advice(report, focus, leading))
-    yield from _indented(_idle_host_line(report, leading, focus))
+    # The focus of a verdict on a straggler is that rank; its finding is about the one that waits longest.
+    others = (profile for profile in report.captures if profile.source == leading.source)
+    shown = {profile.source: profile for profile in (focus, *others)}
+    for profile in filter(_has_all_kernels, shown.values()):
+        name = profile.label if len(report.captures) > 1 else ""
+        yield from _indented(_breakdown_line(profile, name, of_all_steps=leading.step is not None))
     yield from _indented(
-        _slow_steps_line(report, leading, focus), _little_to_gain_line(focus, leading), _certainty_line(focus, leading)
+        leading.evidence if leading.id == "outlier" or not focus.total_ns else "",  # the breakdown without a device
+        _families_line(focus) if leading.id in _OF_KERNELS else "",
+        *_places_and_advice(report, focus, leading),
+        _idle_host_line(report, leading, focus),
+        _slow_steps_line(report, leading, focus),
+        _little_to_gain_line(focus, leading),
+        _certainty_line(focus, leading),
     )
     yield Text("  {line}", _next_command_line(report, focus, command))  # not wrapped, for a command is copied whole
 
@@ -100,23 +104,15 @@ def _has_all_kernels(profile: model.RankProfile) -> bool:
     return all(check.id != "lost" for check in profile.failed)
 
 
-def _places_and_advice(
-    report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None
-) -> Iterator[str]:
-    """Yield lines on the longest kernel, late launchers, the longest idle time, what to do, and the largest warning.
-
-    A line is "" if it does not go with the ``leading`` finding, which names the longest kernel itself if it is on
-    computing. ``focus`` is the profile that the lines are about.
-    """
-    kernel = _longest_kernel_line(focus, leading) if leading is not None and leading.id != "copies" else ""
-    slow_step = leading is not None and leading.id == "outlier"
-    at_one_place = leading is not None and leading.culprit and leading.id != "slow-rank"
-    late = slow_launchers(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
-    computing = leading is not None and leading.id == "compute"
+def _places_and_advice(report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis) -> Iterator[str]:
+    """Yield lines on the longest kernel, late launchers, the longest idle time, what to do, and the largest warning."""
+    kernel = "" if leading.id in ("copies", "") else _longest_kernel_line(focus, leading)
+    at_one_place = leading.culprit and leading.id != "slow-rank"
+    late = slow_launchers(focus) if leading.id == "dispatch" and not at_one_place else ""
+    computing = leading.id == "compute"
     warning = _largest_warning_line(report, focus) if computing else ""
-    named = late or at_one_place or slow_step or (computing and (kernel or warning))
-    in_one_step = leading is not None and leading.step is not None
-    idle = "" if named else _largest_idle_time_line(focus, of_all_steps=in_one_step)
+    named = late or at_one_place or leading.id == "outlier" or (computing and (kernel or warning))
+    idle = "" if named else _largest_idle_time_line(focus, of_all_steps=leading.step is not None)
     yield from ("" if computing else kernel, late, idle, _to_do_line(leading, focus), warning)
 
 
@@ -127,81 +123,64 @@ def focus_of(report: model.TraceReport) -> model.RankProfile:
     """
     slowest = max(report.captures, key=lambda profile: (profile.median_ns, profile.host_median_ns))
     leading = _leading_finding(report)
-    if leading is None:
-        return slowest
-    if leading.id == "slow-rank" and leading.culprit:
-        awaited = max(report.ranks, key=lambda rank: rank.awaited_ns, default=None)
-        source = awaited.source if awaited else leading.source
-        return next((profile for profile in report.captures if profile.source == source), slowest)
-    return next((profile for profile in report.captures if profile.source == leading.source), slowest)
+    source = leading.source
+    if leading.id == "slow-rank" and leading.culprit and report.ranks:
+        source = max(report.ranks, key=lambda rank: rank.awaited_ns).source
+    return next((profile for profile in report.captures if profile.source == source), slowest)
 
 
-def _leading_finding(report: model.TraceReport) -> model.Diagnosis | None:
-    """Return the finding that gives the verdict; None without one."""
-    return next((finding for finding in report.findings if finding.title == report.verdict.title), None)
+def _leading_finding(report: model.TraceReport) -> model.Diagnosis:
+    """Return the finding that gives the verdict, `_NO_FINDING` without one."""
+    return next((finding for finding in report.findings if finding.title == report.verdict.title), _NO_FINDING)
 
 
 def _indented(*lines: str) -> Iterator[str]:
-    """Yield the non-empty lines, wrapped and indented."""
     for line in filter(None, lines):
         yield from wrapped(line, "  ", "    ")
 
 
 def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
-    """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict.
-
-    Only the first two are shown, three if no verdict is left. The last warning says how many more checks failed. Equal
-    evidence counts once. In a run on the CPU, the check of kernels does not count.
-    """
+    """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict."""
     failed = [
         check.evidence for profile in report.captures for check in profile.failed
         if report.verdict.withdrawn and not (profile.on_host and check.id == "kernels")
     ]  # fmt: skip
     evidence = list(dict.fromkeys(failed))
-    shown = evidence[: _FEW if _leading_finding(report) is None else 2]
-    for at, text in enumerate(shown):
-        more = len(evidence) - len(shown) if at == len(shown) - 1 else 0
+    shown = evidence[: 2 if _leading_finding(report).id else 3]
+    more = len(evidence) - len(shown)
+    for text in shown:
         line = Text("warning: {failed_check}", text)
-        yield from wrapped(
-            Text("warning: {failed_check} (other failed checks: {count})", failed_check=text, count=more)
-            if more > 0
-            else line
-        )
+        if more and text is shown[-1]:
+            line = Text("warning: {failed_check} (other failed checks: {count})", failed_check=text, count=more)
+        yield from wrapped(line)
 
 
 def _unrelated_warning(report: model.TraceReport) -> Iterator[str]:
     """Yield the lines of a warning if the traces are of different runs or steps; nothing if ranks can be compared."""
     if unrelated(report.captures):
         worlds = sorted({profile.world for profile in report.captures if profile.world is not None})
-        yield from wrapped(
-            Text(
-                "warning: these traces are of different runs, with {worlds} ranks. Each trace is analysed by itself",
-                listed(worlds),
-            )
+        different = Text(
+            "warning: these traces are of different runs, with {worlds} ranks. Each trace is analysed by itself",
+            listed(worlds),
         )
+        yield from wrapped(different)
     elif lacks_common_step(report.captures):
-        yield from wrapped(
-            Text(
-                "warning: these traces have no step in common, so the report cannot show which rank the others wait for"
-            )
+        nothing_common = Text(
+            "warning: these traces have no step in common, so the report cannot show which rank the others wait for"
         )
+        yield from wrapped(nothing_common)
 
 
-def _add_saving(
-    report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis | None, title: str
-) -> str:
-    """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known.
-
-    A finding "compute" without such a bound gets the share of the time that is computing, and a long kernel. Nothing is
-    added without a finding, for one on a single step, or if ``focus`` has no time on a device.
-    """
+def _add_saving(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis, title: str) -> str:
+    """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known."""
     whole = focus.median_ns
-    if finding is None or not whole or finding.step is not None:
+    if not whole or finding.step is not None:
         return title
     of = next((profile for profile in report.captures if profile.source == finding.source), focus)
     if finding.saving_ns:
         before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else of.cut_ns  # no part of a step
         mean = (of.total_ns + before) / len(of.units) or 1
+        share = percent(finding.saving_ns / mean, 0)
         if finding.id == "outlier":  # the mean step saves nothing where one step is slow
             return Text(
                 "{title}; a fix saves at most {saving} of {time} in all {steps} ({share})",
@@ -209,7 +188,7 @@ def _add_saving(
                 saving=in_ms(finding.saving_ns * len(of.units)),
                 time=in_ms(mean * len(of.units)),
                 steps=_UNITS[unit_word(of)][1].filled(len(of.units)),
-                share=percent(finding.saving_ns / mean, 0),
+                share=share,
             )
         return Text(
             "{title}; a fix saves at most {saving} of {time} per {step} ({share})",
@@ -217,7 +196,7 @@ def _add_saving(
             saving=in_ms(finding.saving_ns),
             time=in_ms(mean),
             step=unit_word(of),
-            share=percent(finding.saving_ns / mean, 0),
+            share=share,
         )
     if finding.id == "compute":
         share = percent(focus.share("compute_ns", "overlap_ns"))
@@ -268,65 +247,42 @@ def contents_words(contents: Mapping[str, Collection[int]]) -> Text:
 
 
 def _ranks_words(report: model.TraceReport, focus: model.RankProfile) -> str:
-    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown.
-
-    If several traces are of one rank, or of different runs, it is the number of traces.
-    """
+    """Return the recorded rank or number of ranks in words, and the total if larger; "" if unknown."""
     count = len(report.captures)
+    world = focus.world or count
     if unrelated(report.captures):
         return Text("{count} traces of different runs", count)
     if len({profile.rank for profile in report.captures}) < count:
         return Text("{count} traces", count)
+    if count > 1 and world > count:
+        return Text("{count} of {world} ranks", count=count, world=world)
     if count > 1:
-        world = focus.world or count
-        return (
-            Text("{count} of {world} ranks", count=count, world=world)
-            if world > count
-            else Text("{count} ranks", count)
-        )
-    if focus.rank is None:
-        return ""
-    if (focus.world or 1) > 1:
-        return Text("rank {rank} (of {world} ranks)", rank=focus.rank, world=focus.world)
-    return Text("rank {rank}", focus.rank)
+        return Text("{count} ranks", count)
+    if focus.rank is not None and world > 1:
+        return Text("rank {rank} (of {world} ranks)", rank=focus.rank, world=world)
+    return focus.rank_name
+
+
+_CONTENTS_OF_EVENTS: Mapping[tuple[bool, bool], str] = {
+    (True, True): Text("with call stacks and tensor shapes"),
+    (True, False): Text("with call stacks"),
+    (False, True): Text("with tensor shapes"),
+}
+"""Whether events have (stacks, shapes) → these in words."""
 
 
 def _mode_words(profile: model.RankProfile) -> str:
-    """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded.
-
-    Stacks and shapes are those that events have, those of the settings if events do not tell. Returns "" if neither is
-    known.
-    """
-    words: list[str] = []
-    if profile.graph_share is not None:
+    """Return in words how kernels were launched (by graphs or eagerly), and whether stacks and shapes were recorded."""
+    launches: str = "" if profile.graph_share is None else Text("eager mode, no graphs")
+    if profile.graph_share:
         share = percent(profile.graph_share, 0 if profile.graph_share >= LITTLE else 1)
-        words.append(
-            Text("graphs launch {share} of the kernels", share)
-            if profile.graph_share
-            else Text("eager mode, no graphs")
-        )
+        launches = Text("graphs launch {share} of the kernels", share)
     stacks, shapes = (
         profile.setting(name).lower() in _ON if in_events is None else in_events
         for name, in_events in (("stacks", profile.has_stacks), ("shapes", profile.has_shapes))
     )
-    if stacks and shapes:
-        words.append(Text("with call stacks and tensor shapes"))
-    elif stacks:
-        words.append(Text("with call stacks"))
-    elif shapes:
-        words.append(Text("with tensor shapes"))
-    return joined(COMMA, words)
-
-
-def _profiles_shown(
-    report: model.TraceReport, focus: model.RankProfile, leading: model.Diagnosis | None
-) -> list[model.RankProfile]:
-    """Return the profiles whose breakdown is shown: ``focus``, then that of the leading finding if it is another one.
-
-    If the finding is a straggler, ``focus`` is its profile, and the second is that of the rank that waits longest.
-    """
-    waiting = [profile for profile in report.captures if leading is not None and profile.source == leading.source]
-    return list({profile.source: profile for profile in (focus, *waiting)}.values())
+    contents = _CONTENTS_OF_EVENTS.get((stacks, shapes), "")
+    return joined(COMMA, (launches, contents))
 
 
 def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool = False) -> str:
@@ -342,56 +298,37 @@ def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool
     if not profile.total_ns:
         return Text("no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
     labels = {**model.PARTS, **model.FREE}
-    shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
-    parts = joined(
-        COMMA,
-        (
-            Text("{category} {share}", category=label, share=percent(share))
-            for share, label in shares
-            if share >= LITTLE
-        ),
-    )
+    largest = sorted(model.PARTS, key=profile.share, reverse=True)
+    parts = shares_words({labels[part]: share for part in largest if (share := profile.share(part)) >= LITTLE})
+    total, before = in_ms(profile.total_ns), profile.sum_ns(model.LEAD_IN)
     line = Text("breakdown: {parts}", parts)
-    if name:
-        line = Text(
-            "breakdown of {rank}, median step {median}: {parts}",
-            rank=name,
-            median=in_ms(profile.median_ns),
-            parts=parts,
-        )
     if name and of_all_steps:
         line = Text(
             "breakdown of {rank}, all {count} steps together ({time}): {parts}",
             rank=name,
             count=len(profile.units),
-            time=in_ms(profile.total_ns),
+            time=total,
             parts=parts,
         )
-    before = profile.sum_ns(model.LEAD_IN)
+    elif name:
+        median = in_ms(profile.median_ns)
+        line = Text("breakdown of {rank}, median step {median}: {parts}", rank=name, median=median, parts=parts)
+    elif before >= LITTLE * profile.total_ns:  # the headline's share may be of both
+        line = Text("breakdown of the {time} from the first kernel on: {parts}", time=total, parts=parts)
     if before >= NOTABLE * profile.total_ns:
-        if not name and before >= LITTLE * profile.total_ns:  # the headline's share may be of both
-            line = Text(
-                "breakdown of the {time} from the first kernel on: {parts}", time=in_ms(profile.total_ns), parts=parts
-            )
         return Text("{breakdown}; plus {time} before the first kernel", breakdown=line, time=in_ms(before))
     return line
 
 
 def _families_line(profile: model.RankProfile) -> str:
-    """Return a line with the five largest families of kernels, such as attention; those below 1 % are left out.
-
-    Shares are of the kernel time. Returns "" if that is unknown, or if the trace does not have all kernels.
-    """
+    """Return a line with the five largest families of kernels, such as attention; those below 1 % are left out."""
     kernels = {name: ns for name, ns in profile.families.items() if name not in (HOST_BOUND, OUTSIDE_FORWARD)}
     whole = sum(kernels.values())
     if not whole or not (profile.computing_ns or not profile.share("compute_ns")):  # tables need not have all kernels
         return ""
     largest = [(name, ns) for name, ns in kernels.items() if ns >= NOTABLE * whole][:_MOST]
-    families = joined(
-        COMMA,
-        (Text("{category} {share}", category=FAMILIES[name], share=percent(ns / whole, 0)) for name, ns in largest),
-    )
-    return Text("kernel time by family: {families}", families)
+    shares = shares_words({FAMILIES[name]: ns / whole for name, ns in largest}, places=0)
+    return Text("kernel time by family: {families}", shares)
 
 
 def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = False) -> str:
@@ -405,30 +342,26 @@ def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = 
         return ""
     on_host = host_activity(gap)
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
-    ns, whole = time_with_cut(profile, gap), profile.total_ns + profile.cut_ns
+    ns = time_with_cut(profile, gap)
+    share = percent(ns / (profile.total_ns + profile.cut_ns or 1))
     if of_all_steps:
         return Text(
             "largest idle time: {time} in all steps together ({share}), {place}",
             time=in_ms(ns),
-            share=percent(ns / (whole or 1)),
+            share=share,
             place=place,
         )
-    time = in_ms(ns / len(profile.units))
     return Text(
         "largest idle time: {time} per {step} ({share}), {place}",
-        time=time,
+        time=in_ms(ns / len(profile.units)),
         step=unit_word(profile),
-        share=percent(ns / (whole or 1)),
+        share=share,
         place=place,
     )
 
 
 def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *, in_headline: bool = False) -> str:
-    """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time.
-
-    Also "" if it takes less than a fix of the finding ``leading`` would save. In a headline, which says that times are
-    per step, the line is shorter.
-    """
+    """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time."""
     kernel = next((kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE), None)
     count = len(profile.units)
     if kernel is None or kernel.ns < _LARGE * profile.total_ns or kernel.ns < (leading.saving_ns or 0) * count:
@@ -453,30 +386,26 @@ def _largest_warning_line(report: model.TraceReport, focus: model.RankProfile) -
     return Text("also: {finding}", _add_saving(report, focus, warning, warning.title)) if warning else ""
 
 
-def _is_large_on_host(finding: model.Diagnosis, leading: model.Diagnosis | None, focus: model.RankProfile) -> bool:
+def _is_large_on_host(finding: model.Diagnosis, leading: model.Diagnosis, focus: model.RankProfile) -> bool:
     """Tell whether a ``finding`` takes a fifth of a step without a device, beside a verdict on the typical step."""
-    is_beside = leading is not None and leading is not finding and leading.id in ("host-operators", "host-idle")
+    is_beside = leading is not finding and leading.id in ("host-operators", "host-idle")
     return is_beside and (finding.saving_ns or 0) >= _LARGE * focus.host_median_ns
 
 
-def _idle_host_line(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
+def _idle_host_line(report: model.TraceReport, leading: model.Diagnosis, focus: model.RankProfile) -> str:
     """Return a line on a place where no operator runs, beside a verdict on the operators; "" without a large one."""
     idle = next((finding for finding in report.findings if finding.id == "host-idle"), None)
     return Text("also: {finding}", idle.evidence) if idle and _is_large_on_host(idle, leading, focus) else ""
 
 
-def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
-    """Return a line on steps that are slower than the others, besides the verdict; "" without such steps.
-
-    Also "" without a verdict, if they are the verdict themselves or explain it, or if they cost little time. So it is
-    without a device if they have the same advice as the verdict: both are about a trend.
-    """
+def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis, focus: model.RankProfile) -> str:
+    """Return a line on steps that are slower than the others, besides the verdict; "" without such steps."""
     slow = next((finding for finding in report.findings if finding.id == "outlier"), None)
-    if leading is None or slow is None or not slow.saving_ns or slow is leading:
+    if not leading.id or slow is None or not slow.saving_ns or slow is leading:
         return ""
-    if leading.step is not None and slow.same_as == leading.id:
-        return ""
-    if focus.on_host and slow.slow_steps is None and slow.advice == leading.advice:
+    is_same_cause = leading.step is not None and slow.same_as == leading.id
+    is_same_trend = focus.on_host and slow.slow_steps is None and slow.advice == leading.advice
+    if is_same_cause or is_same_trend:
         return ""
     if slow.severity != "warning" and not _is_large_on_host(slow, leading, focus):
         return ""
@@ -512,12 +441,9 @@ def _slow_steps_words(slow: model.SlowSteps) -> str:
     return Text("{title}: {cause}", title=steps, cause=slow.cause) if slow.cause else steps
 
 
-def _to_do_line(leading: model.Diagnosis | None, focus: model.RankProfile) -> str:
-    """Return a line with the advice of the leading finding and the most that it can save; "" without advice.
-
-    The saving is per step unless nothing marks the steps of ``focus``, and the whole trace counts as one.
-    """
-    if leading is None or not leading.advice:
+def _to_do_line(leading: model.Diagnosis, focus: model.RankProfile) -> str:
+    """Return a line with the advice of the leading finding and the most that it can save; "" without advice."""
+    if not leading.advice:
         return ""
     if not leading.saving_ns or leading.step is not None or leading.id == "outlier":
         return Text("to do: {advice}", leading.advice)
@@ -532,34 +458,22 @@ def _to_do_line(leading: model.Diagnosis | None, focus: model.RankProfile) -> st
     )
 
 
-def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
-
-    Savings below 0.05 % are left out, as are parts whose diagnosis is withdrawn by a failed check. Returns "" without
-    such a change, without a known device, and without a finding.
-    """
-    if not profile.total_ns or leading is None:
+def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis) -> str:
+    """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %."""
+    if not profile.total_ns or not leading.id:
         return ""
     shares = {part: profile.share(part) for part in _PARTS}
     shares["compute_ns"] = profile.share("compute_ns", "overlap_ns")
-    small = [
-        (work, shares[part]) for part, (work, diagnosis) in _PARTS.items()
+    changes = [
+        Text("{change} (at most {share})", change=change, share=percent(shares[part]))
+        for part, (change, diagnosis) in _PARTS.items()
         if 0.0005 <= shares[part] < LITTLE and diagnosis not in profile.withdrawn
-    ]  # fmt: skip
-    if not small:
-        return ""
-    things = joined(
-        COMMA, (Text("{change} (at most {share})", change=thing, share=percent(share)) for thing, share in small)
-    )
-    return Text("little to gain from: {changes}", things)
+    ]
+    return Text("little to gain from: {changes}", joined(COMMA, changes)) if changes else ""
 
 
-def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
-    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`.
-
-    The range is left out with fewer than three steps, the certainty without a leading diagnosis. A last step of which
-    the end was not recorded does not count in the range. Returns "" if kernels are missing in the trace.
-    """
+def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis) -> str:
+    """Return a line on how sure the verdict is: number of steps, range of their times, certainty of `leading`."""
     if not _has_all_kernels(profile):
         return ""
     count = len(profile.units)
@@ -578,20 +492,14 @@ def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis | None)
             high=high,
             median=median,
         )
-    return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty if leading else "")))
+    return Text("how sure: {reasons}", joined(SEMICOLON, (units, leading.certainty)))
 
 
 def _next_command_line(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
-    """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page.
-
-    ``focus`` is the profile that the first screen is on; ``command`` is the command as typed, "" if unknown.
-    """
-    missing = any(finding.id == "missing-ranks" for finding in report.findings)
-    if missing or (len(report.captures) == 1 and (focus.world or 1) > 1 and _communicates(report)):
+    """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page."""
+    ids = {finding.id for finding in report.findings}
+    is_one_of_many = len(report.captures) == 1 and (focus.world or 1) > 1
+    if "missing-ranks" in ids or (is_one_of_many and ids & {"communication", "collective-outlier"}):
         return Text("next: `rlpatch report FOLDER`, where FOLDER has the traces of all ranks")
     page_command = f"{command or 'rlpatch report'} -o report.html"
     return Text("next: {command}", page_command)
-
-
-def _communicates(report: model.TraceReport) -> bool:
-    return any(finding.id in ("communication", "collective-outlier") for finding in report.findings)

@@ -17,11 +17,7 @@ FAILURES = 3
 
 
 def report(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the lines on a memory snapshot: for each device the peak, what holds it, its steps, and unused cache.
-
-    An empty line and the file name come first. A line tells if no device had memory, a last one if the allocation
-    history lost its oldest entries.
-    """
+    """Yield the lines on a memory snapshot: for each device the peak, what holds it, its steps, and unused cache."""
     yield from ("", Path(snapshot.source).name)
     if not snapshot.devices:
         yield Text("  no memory was allocated on any device")
@@ -42,10 +38,7 @@ def report(snapshot: Snapshot) -> Iterator[str]:
 
 
 def device_lines(device: DeviceMemory) -> Iterator[str]:
-    """Yield indented lines on a device's memory: peak, failed allocations, memory without a stack, and unused cache.
-
-    Only the first `FAILURES` failed allocations are listed; a line has the number of the others.
-    """
+    """Yield indented lines on a device's memory: peak, failed allocations, memory without a stack, and unused cache."""
     yield from wrapped(memory_tables.peak_line(device), "  ")
     for failure in device.failures[:FAILURES]:
         free = Text("unknown") if failure.free is None else size(failure.free)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from patcher.commands.reports.first_screen import contents_words, first_screen, focus_of, recorded_steps
 from patcher.commands.reports.table_lines import SHOWN, lines, titled
-from patcher.messages import AND, COMMA, SEMICOLON, Detail, Text, joined
+from patcher.messages import AND, SEMICOLON, Detail, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model, tables
 from patcher.traces.measured import COVERED, bounds, rate_words, states
@@ -19,6 +19,7 @@ from patcher.traces.words import (
     in_ms,
     percent,
     replays_phrase,
+    shares_words,
     short,
     uncounted_phrase,
 )
@@ -85,10 +86,7 @@ def _indented(*texts: str) -> Iterator[str]:
 
 
 def _verdict_lines(verdict: model.Verdict) -> Iterator[str]:
-    """Yield the lines of a warning on verdicts that the data does not support, then the verdict of the vendor's guide.
-
-    If that is another verdict than rlpatch's, the reason follows. Nothing if there is neither.
-    """
+    """Yield a warning on verdicts that the data does not support, then the verdict of the vendor's guide."""
     if verdict.withdrawn:
         yield Text("warning: some verdicts are withdrawn, because the data does not support them")
         yield from _indented(*verdict.withdrawn)
@@ -103,13 +101,8 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
     yield from _indented(origin, _step_times(profile), *_metadata_lines(profile))
     if (replays := profile.replays) is not None:
         yield from _indented(replays_phrase(replays.count, replays.joined, replays.why))
-    if profile.pieces:
-        yield from _indented(
-            Text(
-                "the recording window was saved in {count} traces, one after the other",
-                len(profile.pieces),
-            )
-        )
+    if pieces := len(profile.pieces):
+        yield from _indented(Text("the recording window was saved in {count} traces, one after the other", pieces))
     if profile.cold:
         yield from _indented(cold_start_phrase(profile.cold))
     if profile.total_ns:
@@ -125,10 +118,7 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _step_times(profile: model.RankProfile) -> str:
-    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known.
-
-    A single step has only the median. The slowest time is given as a multiple of the median.
-    """
+    """Return the number and range of steps in words, then their median, 95th percentile and slowest time if known."""
     count, slowest = len(profile.units), profile.slowest_unit
     text: str = recorded_steps(profile)
     if profile.total_ns:
@@ -145,11 +135,7 @@ def _step_times(profile: model.RankProfile) -> str:
 
 
 def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
-    """Yield lines on a profile's step metadata; nothing without metadata.
-
-    The first line has the stage, the rank and so on. Then follow the range of requests, tokens and context in the
-    steps, and the iterations between the steps that are not counted.
-    """
+    """Yield lines on a profile's step metadata; nothing without metadata."""
     if not profile.metadata:
         return
     yield " · ".join(filter(None, profile.metadata.identity))
@@ -160,33 +146,28 @@ def _metadata_lines(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _breakdown_lines(profile: model.RankProfile) -> Iterator[str]:
-    """Yield lines on a profile's device time: its breakdown, shares of the kernel time, and rates (such as FLOP/s).
-
-    The time before the first kernel follows the breakdown. The shares are by limiting resource, by static or dynamic
-    shapes, and by phase (such as forward and backward). What is unknown is left out.
-    """
+    """Yield lines on a profile's device time: its breakdown, shares of the kernel time, and rates (such as FLOP/s)."""
     yield from lines(tables.parts(profile))
     if lead_in := profile.sum_ns(model.LEAD_IN):
         yield from _indented(
             Text("time before the first kernel: {time}, which is not part of the step", in_ms(lead_in))
         )
-    if shares := _shares(bounds(profile.kernel_uses)):
-        yield from _indented(Text("kernel time by limiting resource: {shares}", shares))
-    if shares := _shares(states(profile.kernel_uses)):
-        yield from _indented(
-            Text("kernel time of operators compiled for static and for dynamic shapes: {shares}", shares)
-        )
-    yield from _indented(*rate_words(profile.rates, profile.device, profile.computing_ns, COVERED))
     whole = sum(profile.phases.values())
-    if whole:
-        shares = _shares({phase: ns / whole for phase, ns in profile.phases.items()})
-        yield from _indented(Text("kernel time by phase (forward, backward, optimizer): {shares}", shares))
-
-
-def _shares(shares: Mapping[str, float]) -> Text:
-    return joined(
-        COMMA, (Text("{category} {share}", category=name, share=percent(share)) for name, share in shares.items())
+    phases = {phase: ns / whole for phase, ns in profile.phases.items()} if whole else {}
+    yield from _indented(
+        _shares_line(Text("kernel time by limiting resource: {shares}"), bounds(profile.kernel_uses)),
+        _shares_line(
+            Text("kernel time of operators compiled for static and for dynamic shapes: {shares}"),
+            states(profile.kernel_uses),
+        ),
+        *rate_words(profile.rates, profile.device, profile.computing_ns, COVERED),
+        _shares_line(Text("kernel time by phase (forward, backward, optimizer): {shares}"), phases),
     )
+
+
+def _shares_line(text: Text, shares: Mapping[str, float]) -> str:
+    """Return ``text`` with the shares of categories; "" without any."""
+    return text.filled(shares_words(shares)) if shares else ""
 
 
 def _step_table(profile: model.RankProfile) -> Iterator[str]:
@@ -198,10 +179,7 @@ def _step_table(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
-    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty.
-
-    A saving that is unknown, and missing evidence or advice, are left out.
-    """
+    """Yield the lines on a diagnosis: severity, title, largest saving per step, evidence, advice and certainty."""
     title = diagnosis.title
     if diagnosis.saving_ns:
         title = Text(
@@ -216,12 +194,7 @@ def _diagnosis_lines(diagnosis: model.Diagnosis) -> Iterator[str]:
 
 
 def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
-    """Yield a table of the places in the program where the device was idle longest, each followed by its cause.
-
-    At most three are shown, and only from 1 % of the device time on; up to ten with -v. A last line has the number of
-    places if some are not shown. Nothing if all are below 1 %. ``label`` is the name of the profile in the title, ""
-    for none.
-    """
+    """Yield a table of the places in the program where the device was idle longest, each followed by its cause."""
     large = [gap for gap in profile.gaps[:FIRST] if gap.ns >= LEAST_SHARE * profile.total_ns]
     if not large:
         return
@@ -231,17 +204,9 @@ def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
         # A step with more than half of the idle time is named.
         main_step: str = Text("most of the idle time is in step #{step}", gap.unit) if 2 * gap.unit_ns > gap.ns else ""
         main_step = f"#{gap.unit}" if gap.units == 1 else main_step
-        entry = [
-            row,
-            *wrapped(
-                joined(
-                    SEMICOLON,
-                    (preceding_words(gap), why(gap), main_step, longest_gap_text(gap) if gap.kind == "place" else ""),
-                ),
-                "    ",
-                "    ",
-            ),
-        ]
+        longest = longest_gap_text(gap) if gap.kind == "place" else ""
+        cause = joined(SEMICOLON, (preceding_words(gap), why(gap), main_step, longest))
+        entry = [row, *wrapped(cause, "    ", "    ")]
         yield from entry if at < len(large) else map(Detail, entry)
     if len(profile.gaps) > len(large):
         yield Text(
@@ -251,10 +216,7 @@ def _idle_place_lines(profile: model.RankProfile, label: str) -> Iterator[str]:
 
 
 def _change_lines(comparison: model.Comparison) -> Iterator[str]:
-    """Yield the warnings, the medians of both sides, and their change with its 95 % interval and verdict.
-
-    The change at equal load follows if it is known, then what else differs between the sides, then notes.
-    """
+    """Yield the warnings, the medians of both sides, and their change with its 95 % interval and verdict."""
     for reason in comparison.refused:
         yield from wrapped(Text("warning: {reason}", reason))
     before, after = comparison.median_ns

@@ -69,10 +69,9 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
         return result
     trace_report = analysis.reported(profiles)
     if len({(profile.part, profile.rank) for profile in profiles}) < len(profiles):
-        why = Text("several traces have the same rank, or a trace has no rank")
         result.note(
             Text("cannot tell which rank waits for which: needs several ranks of one window"),
-            why,
+            Text("several traces have the same rank, or a trace has no rank"),
         )
     result.data = trace_report
     result.lines += lines.report(trace_report, _typed_command())
@@ -83,14 +82,11 @@ def report(paths: Sequence[Path], options: ReadOptions, display: Display = silen
 def _report_memory(
     result: CommandResult, paths: Sequence[Path], options: ReadOptions, display: Display
 ) -> CommandResult:
-    """Add the report on the memory snapshots at `paths` to `result`, write the files of `options`, and return `result`.
-
-    An unreadable snapshot is a problem of `result`.
-    """
+    """Add a report on memory snapshots to `result`, write the files that `options` ask for, and return `result`."""
     sizes = [path.stat().st_size for path in paths]
     with display(Text("reading memory snapshots"), sum(sizes)) as progress:
         read = [*read_each(result, paths, partial(snapshots.read, progress=progress))]
-    result.data = snapshots.MemoryReport(tuple(read))
+    result.data = {"snapshots": read}
     for snapshot in read:
         result.lines += memory_lines.report(snapshot)
     if options.csv is not None:
@@ -156,24 +152,17 @@ def _typed_command() -> str:
 
 
 def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_above: float) -> None:
-    """Add a problem to `result` if the second side is certainly more than `fail_above` percent slower than the first.
-
-    Too few traces to tell are a problem, too. A note is added if the data do not tell, or if the baseline has too few
-    runs yet.
-    """
-    if comparison.captures < model.ENOUGH_CAPTURES:
-        if comparison.baseline:
-            least = model.ENOUGH_CAPTURES - 1
-            text = Text("cannot decide whether the slowdown exceeds the limit of --fail-above")
-            result.note(
-                text,
-                Text(
-                    "the baseline has {count} runs, but a verdict needs at least {least}",
-                    count=comparison.before.captures,
-                    least=least,
-                ),
-            )
-            return
+    """Add a problem to `result` if the second side is certainly over `fail_above` percent slower, a note if unknown."""
+    undecided = Text("cannot decide whether the slowdown exceeds the limit of --fail-above")
+    at_least = 100 * comparison.least_change_ns / max(comparison.median_ns[0], 1)
+    if comparison.captures < model.ENOUGH_CAPTURES and comparison.baseline:
+        why = Text(
+            "the baseline has {count} runs, but a verdict needs at least {least}",
+            count=comparison.before.captures,
+            least=model.ENOUGH_CAPTURES - 1,
+        )
+        result.note(undecided, why)
+    elif comparison.captures < model.ENOUGH_CAPTURES:
         cause = Text(
             "--fail-above needs at least two traces on each side, or three on one side and one on the other: fewer"
             " traces do not show how far recordings of the same program differ"
@@ -181,30 +170,17 @@ def _fail_if_slower(result: CommandResult, comparison: model.Comparison, fail_ab
         again = CommandLine(
             "compare", "BEFORE1", "BEFORE2", "--fail-above", f"{fail_above:g}", "--", "AFTER1", "AFTER2"
         )
-        result.problems.append(
-            Problem(
-                Kind.USAGE,
-                cause,
-                hint=Text("record each side twice, ideally alternating between the sides, then run {command}", again),
-            )
-        )
-        return
-    if comparison.verdict not in model.DECIDED:
-        result.note(Text("cannot decide whether the slowdown exceeds the limit of --fail-above"), comparison.verdict)
-        return
-    at_least = 100 * comparison.least_change_ns / max(comparison.median_ns[0], 1)
-    if at_least > fail_above:
+        hint = Text("record each side twice, ideally alternating between the sides, then run {command}", again)
+        result.problems.append(Problem(Kind.USAGE, cause, hint=hint))
+    elif comparison.verdict not in model.DECIDED:
+        result.note(undecided, comparison.verdict)
+    elif at_least > fail_above:
         slowdown = Text("a step takes at least {share:.1f} % longer than before", at_least)
         if comparison.equal_load:
             slowdown = Text("a step takes at least {share:.1f} % longer than before, at equal load", at_least)
         cause = Text("{slowdown}; --fail-above allows {limit:g} %", slowdown=slowdown, limit=fail_above)
-        result.problems.append(
-            Problem(
-                Kind.SLOWER,
-                cause,
-                hint=Text("see which parts of the breakdown and which kernels changed most"),
-            )
-        )
+        hint = Text("see which parts of the breakdown and which kernels changed most")
+        result.problems.append(Problem(Kind.SLOWER, cause, hint=hint))
 
 
 def read_profiles(
@@ -222,7 +198,6 @@ def read_profiles(
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
 
     def profiles_of(path: Path) -> list[model.RankProfile]:
-        """Return the profiles in a trace; its size is reported as progress even if reading stops early."""
         with fixed_total(progress, sizes[path]) as counted:
             return _profiles_in(path, options, counted, graphs)
 
@@ -281,15 +256,11 @@ def _profile_reader(
             pattern=marks.pattern,
             trace=path.name,
         )
-        raise Problem(
-            Kind.USAGE,
-            cause,
-            str(path),
-            Text(
-                "to find the name of a range for --marks, look at the operators in the --json output, or at all"
-                " ranges in a trace viewer"
-            ),
+        hint = Text(
+            "to find the name of a range for --marks, look at the operators in the --json output, or at all ranges in"
+            " a trace viewer"
         )
+        raise Problem(Kind.USAGE, cause, str(path), hint)
     if tables:
         return lambda units: [report for report in [analysis.check_tables(*tables, units)] if report.units]
 
@@ -297,7 +268,6 @@ def _profile_reader(
         graphs[timeline.rank] = (*graphs.get(timeline.rank, ()), *analysis.captured_sets(timeline))
 
     def profiles(units: tuple[int, int] | None) -> list[model.RankProfile]:
-        """Return the profiles of the ranks that have a step in the half-open range `units` (None: all steps)."""
         attributed = [
             (timeline, analysis.attributed(timeline, units, graphs[timeline.rank], classes=options.classes))
             for timeline in timelines

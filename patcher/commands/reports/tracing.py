@@ -58,9 +58,7 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
     Raises OSError if it cannot be listed.
     """
     if not folder.exists():
-        hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
-        cause = Text("the folder {folder} does not exist", folder)
-        raise Problem(Kind.NO_TRACE, cause, hint=hint, notes=(folders.NOT_RESTARTED,))
+        raise folders.missing(folder)
     groups = folders.trace_groups(folder.resolve(), display)
     if not groups:
         _require_no_lost_trace(folder)
@@ -69,10 +67,7 @@ def _trace_groups(folder: Path, display: Display) -> list[TraceGroup]:
 
 
 def _require_no_lost_trace(folder: Path) -> None:
-    """Raise Problem (NO_TRACE) with the reasons, if state files in ``folder`` tell why workers write no trace.
-
-    Do nothing if the state files cannot be read.
-    """
+    """Raise Problem (NO_TRACE) with the reasons, if state files in ``folder`` tell why workers write no trace."""
     with contextlib.suppress(OSError):  # the states of others, or none
         rows = progress.collect(StateFolder(folder.resolve()), time.time()).rows
         lost = [
@@ -91,10 +86,7 @@ def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
 
 
 def _group_lines(number: int, group: TraceGroup) -> Iterator[str]:
-    """Yield the lines on a group of traces: pieces, uncounted iterations, why its window ended early, what to do next.
-
-    `number` is that of the group in the table. Lines for -v say what is wrong with each trace.
-    """
+    """Yield lines on a group of traces: pieces, uncounted iterations, why its window ended early, what to do next."""
     for trace in group.traces:
         if trace.why:
             yield Detail("  {number}  {trace}: {reason}", number=number, trace=trace.path.name, reason=trace.why)
@@ -184,11 +176,7 @@ def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, disp
 
 
 def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, Any]:
-    """Return as a JSON object what a trace contains; add lines on that, and warnings of contradictions, to `report`.
-
-    The object has the path, the requested window, uncounted iterations, the contradictions, and if known the (min, max)
-    over the steps of requests, tokens and context.
-    """
+    """Return as a JSON object what a trace contains; add lines on that, and warnings of contradictions, to `report`."""
     _warn_of_doubts(report, trace)
     values_of = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
     contents = {name: (min(values), max(values)) for name, values in values_of.items()}
@@ -272,28 +260,6 @@ def _python_with_torch_npu(python: str | None) -> str:
     )
 
 
-@contextlib.contextmanager
-def _reporting_work(report: CommandResult, open_display: OpenDisplay, total: int) -> Iterator[WorkDisplay]:
-    """Yield a display for parsing `total` traces; the line on each finished trace is added to `report`, too.
-
-    Raises Problem (INTERRUPTED) on Ctrl-C, with the number of traces that have been parsed.
-    """
-    before = len(report.lines)
-    with open_display(Text("parsing"), total) as display:
-
-        def done(line: str) -> None:
-            report.lines.append(line)
-            display.done(line)
-
-        try:
-            yield display._replace(done=done)
-        except KeyboardInterrupt:
-            count = len(report.lines) - before
-            cause = Text("interrupted after {count} of {total} traces", count=count, total=total)
-            hint = Text("run the same command again to parse the other traces; they were not changed")
-            raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
-
-
 def _parse(
     report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, open_display: OpenDisplay
 ) -> list[ParseResult]:
@@ -304,13 +270,25 @@ def _parse(
     """
     # A parser is one process that starts others for a while: half of the cores keep all of them busy.
     jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
-    with _reporting_work(report, open_display, len(todo)) as work:
-        ended = parsing.parse(
-            [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
-            patience=options.patience,
-            done=lambda parsed: work.done(_parsed(parsed)),
-            at_work=lambda paths: work.at_work([path.name for path in paths]),
-        )  # fmt: skip
+    count = 0
+    with open_display(Text("parsing"), len(todo)) as display:
+
+        def done(parsed: ParseResult) -> None:
+            nonlocal count
+            count += 1
+            report.lines.append(_parsed(parsed))
+            display.done(_parsed(parsed))
+
+        try:
+            ended = parsing.parse(
+                [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
+                patience=options.patience, done=done,
+                at_work=lambda paths: display.at_work([path.name for path in paths]),
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            cause = Text("interrupted after {count} of {total} traces", count=count, total=len(todo))
+            hint = Text("run the same command again to parse the other traces; they were not changed")
+            raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
     for parsed in ended:
         _report_parsed(report, parsed, options.export)
     return ended

@@ -57,10 +57,7 @@ def _replace_files(files: Mapping[Path, Iterable[str]], folder: Path) -> None:
 
 @contextlib.contextmanager
 def _reporting_outcome(result: CommandResult, path: Path, option: str) -> Iterator[None]:
-    """Context in which `path` is written: report that in `result`, or an OSError as a problem of `result`.
-
-    `option` is the option that names another path, for the hint.
-    """
+    """Context in which `path` is written: report that in `result`, or an OSError as a problem of `result`."""
     try:
         yield
     except OSError as error:

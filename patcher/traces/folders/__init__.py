@@ -2,7 +2,7 @@
 
 from patcher.traces.folders.groups import TraceGroup, common, trace_groups
 from patcher.traces.folders.states import RecordedTrace
-from patcher.traces.folders.walk import NOT_RESTARTED, empty, inspect, traces_to_read
+from patcher.traces.folders.walk import NOT_RESTARTED, empty, inspect, missing, traces_to_read
 
 __all__ = (
     "NOT_RESTARTED",
@@ -11,6 +11,7 @@ __all__ = (
     "common",
     "empty",
     "inspect",
+    "missing",
     "trace_groups",
     "traces_to_read",
 )

@@ -47,21 +47,16 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
 
 def _state(content: Scan, trace: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
-    """Return the state of a scanned trace, such as whole or cut off, and the reason for it, "" for a whole one.
-
-    ``written`` is when the file last changed, in seconds since 1970.
-    """
+    """Return the state of a scanned trace, such as whole or cut off, and the reason for it, "" for a whole one."""
     is_torch = names.is_torch(trace.path.name)
     if not content.is_json:
         return (EMPTY, Text("the file is not JSON")) if is_torch else (FOREIGN, _NOT_READ)
     if not content.events and not is_torch and b'"traceEvents"' not in content.head:
         return FOREIGN, _NOT_READ
+    if content.cut and _is_writing(trace, name, written):
+        return WRITING, Text("process {pid} is writing this file", trace.pid)
     if content.cut:
-        return (
-            (WRITING, Text("process {pid} is writing this file", trace.pid))
-            if _is_writing(trace, name, written)
-            else (CUT, content.cut)
-        )
+        return CUT, content.cut
     if not content.events:
         return EMPTY, Text("the file has no events")
     if trace.ours:

@@ -34,45 +34,30 @@ _PACKED = Foreign(
     Text("a compressed database"), Text("unpack the file with gunzip, then run the same command with the unpacked file")
 )
 
-_BEGINS = (
-    (
-        re.compile(rb'\{\s*"rocprofiler-sdk(?:-json)?-tool"'),
-        Foreign(
-            Text("a trace of rocprofv3"),
-            Text("run rocprofv3 with --output-format pftrace, and open the result in ui.perfetto.dev"),
-        ),
+_BEGINS = {
+    rb'\{\s*"rocprofiler-sdk(?:-json)?-tool"': Foreign(
+        Text("a trace of rocprofv3"),
+        Text("run rocprofv3 with --output-format pftrace, and open the result in ui.perfetto.dev"),
     ),
-    (
-        re.compile(rb'\{\s*"schema"\s*:\s*"[^"]{1,40}".*"nodes"\s*:\s*\[', re.DOTALL),
-        Foreign(
-            Text("an execution trace of torch (ExecutionTraceObserver)"),
-            Text("read the file with the tools of Chakra or PARAM; `rlpatch report` needs a trace of torch.profiler"),
-        ),
+    rb'(?s)\{\s*"schema"\s*:\s*"[^"]{1,40}".*"nodes"\s*:\s*\[': Foreign(
+        Text("an execution trace of torch (ExecutionTraceObserver)"),
+        Text("read the file with the tools of Chakra or PARAM; `rlpatch report` needs a trace of torch.profiler"),
     ),
-    (
-        re.compile(rb'\[\s*\{"name": "[^"]{1,1000}", "ph": "X", [^{}]{1,200}"pid": "(?:CPU|CUDA) functions"'),
-        Foreign(
-            Text("a list of events of torch.autograd.profiler"),
-            Text("record with torch.profiler instead, and export the trace with its export_chrome_trace()"),
-        ),
+    rb'\[\s*\{"name": "[^"]{1,1000}", "ph": "X", [^{}]{1,200}"pid": "(?:CPU|CUDA) functions"': Foreign(
+        Text("a list of events of torch.autograd.profiler"),
+        Text("record with torch.profiler instead, and export the trace with its export_chrome_trace()"),
     ),
-    (
-        re.compile(rb"\[\s*\[\s*-?\d"),
-        Foreign(
-            Text("a memory timeline of torch"),
-            Text("to draw the timeline, call export_memory_timeline with a file name that ends in .html"),
-        ),
+    rb"\[\s*\[\s*-?\d": Foreign(
+        Text("a memory timeline of torch"),
+        Text("to draw the timeline, call export_memory_timeline with a file name that ends in .html"),
     ),
-    (
-        re.compile(rb"\s*<(?:!doctype html|html)", re.IGNORECASE),
-        Foreign(
-            Text("an HTML page"),
-            Text("open the page in a browser; `rlpatch report` needs the trace that the page was made from"),
-        ),
+    rb"(?i)\s*<(?:!doctype html|html)": Foreign(
+        Text("an HTML page"),
+        Text("open the page in a browser; `rlpatch report` needs the trace that the page was made from"),
     ),
-    (re.compile(rb".{257}ustar", re.DOTALL), _ARCHIVE),
-    (re.compile(rb"SQLite format 3\0"), _PACKED),
-)
+    rb"(?s).{257}ustar": _ARCHIVE,
+    rb"SQLite format 3\0": _PACKED,
+}
 """Begin of a file, unpacked if it is gzip → what it is: of rocprofiler-sdk, torch, a browser, or tar."""
 
 _ENDS = {
@@ -103,8 +88,8 @@ def by_content(file: Path) -> Foreign | None:
 
     A gzip file is unpacked. A file that cannot be read counts as any other.
     """
-    begin = first_bytes(file)
-    return next((foreign for pattern, foreign in _BEGINS if pattern.match(begin.lstrip(b" \r\n\t"))), None)
+    begin = first_bytes(file).lstrip(b" \r\n\t")
+    return next((foreign for pattern, foreign in _BEGINS.items() if re.match(pattern, begin)), None)
 
 
 def by_name_or_content(file: Path) -> Foreign | None:
@@ -120,6 +105,6 @@ def by_name_or_content(file: Path) -> Foreign | None:
         return _ZIP
     if head.startswith(b"SQLite format 3\0"):
         return None
-    if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"):
+    if re.match(rb"\x80[\2-\5]", head):
         return _SNAPSHOT
     return by_content(file)

@@ -57,11 +57,7 @@ def has_raw(path: Path) -> bool:
 def _state(
     path: Path, name: names.Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
 ) -> tuple[str, str]:
-    """Return the state of a rank's folder, one of `states`, and the reason for it, "" if there is nothing to add.
-
-    ``info`` is its profiler_info.json, ``settings`` the content of that, and ``steps`` are the recorded step numbers;
-    each is None if missing.
-    """
+    """Return the state of a rank's folder, one of `states`, and the reason for it, "" if there is nothing to add."""
     if is_being_parsed(path):
         return states.WRITING, Text("another `rlpatch analyse` or torch_npu is parsing this folder")
     if info is None and not exported(path) and not tables(path):

@@ -42,7 +42,6 @@ def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, s
 
 
 def _folder_kind(folder: Path) -> str:
-    """Return the kind of a folder that is a trace; "" for any other."""
     if names.is_npu(folder) or (folder / OUTPUT).is_dir():
         return NPU
     return CANN if folder.name.startswith("PROF_") else ""
@@ -96,22 +95,17 @@ def inspect(path: Path, progress: Progress = ignore) -> RecordedTrace:
 
     ``progress`` gets the number of bytes of each read. Raises OSError if there is no such file.
     """
-    if path.is_dir() and _folder_kind(path) == NPU:
+    kind = _folder_kind(path) if path.is_dir() else _file_kind(path)
+    if kind == NPU:
         trace = npu_folders.inspect(path, progress)
     elif path.is_dir():
-        trace = RecordedTrace(
-            path, "other", FOREIGN, size(path), Text("the folder is a trace that CANN recorded without torch_npu")
-        )
-    elif _file_kind(path) == SNAPSHOT:
+        why = Text("the folder is a trace that CANN recorded without torch_npu")
+        trace = RecordedTrace(path, "other", FOREIGN, size(path), why)
+    elif kind == SNAPSHOT:
         trace = RecordedTrace(path, "memory", WHOLE, size(path))
-    elif _file_kind(path) == NSYS:
-        trace = RecordedTrace(
-            path,
-            "nsys",
-            FOREIGN,
-            size(path),
-            Text("nsys recorded the trace, and rlpatch cannot tell whether the trace is complete"),
-        )
+    elif kind == NSYS:
+        why = Text("nsys recorded the trace, and rlpatch cannot tell whether the trace is complete")
+        trace = RecordedTrace(path, "nsys", FOREIGN, size(path), why)
     elif other := foreign.by_name(path) or foreign.by_content(path):
         trace = RecordedTrace(path, "other", FOREIGN, size(path), other.what)
     else:
@@ -142,19 +136,14 @@ def traces_to_read(path: Path) -> list[Path]:
     if not path.exists() and (packed := path.with_name(f"{path.name}.gz")).is_file():  # compressed since
         return [packed]
     if not path.exists():
-        hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
-        raise Problem(Kind.NO_TRACE, Text("{path} does not exist", path), hint=hint, notes=(NOT_RESTARTED,))
+        raise missing(path)
     if path.name.endswith(f"{nsys.SUFFIX}{SUFFIX}"):  # the window lies in a report of nsys, whose name nobody knows
         return traces_to_read(path.parent)
     if not path.is_dir():
         trace = sidecar.trace_of(path)
         if trace == path and (other := foreign.by_name_or_content(path)):
-            raise Problem(
-                Kind.TRACE,
-                Text("{file} is {format}, which rlpatch cannot read", file=path.name, format=other.what),
-                str(path),
-                other.hint,
-            )
+            cause = Text("{file} is {format}, which rlpatch cannot read", file=path.name, format=other.what)
+            raise Problem(Kind.TRACE, cause, str(path), other.hint)
         return [path] if trace == path else traces_to_read(trace)
     if export := _exported_file(path) or _msprof(path):
         return [export]
@@ -175,9 +164,8 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
     hint = f"rlpatch analyse {shlex.quote(str(path))}"
     if unparsed is None and not (_folder_kind(path) or npu_folders.has_raw(path)):
         if other := next(filter(None, map(foreign.by_name, foreign_files)), None):
-            cause = Text(
-                "{folder} contains {format}, which rlpatch cannot read", folder=path.name or path, format=other.what
-            )
+            folder = path.name or path
+            cause = Text("{folder} contains {format}, which rlpatch cannot read", folder=folder, format=other.what)
             return Problem(Kind.NO_TRACE, cause, str(path), other.hint)
         return empty(path)
     trace = unparsed or path
@@ -191,10 +179,8 @@ def _nothing(path: Path, unparsed: Path | None, foreign_files: Sequence[Path]) -
                 ascend_tables.STEPS,
             )
     elif _folder_kind(trace) == CANN:
-        cause, hint = (
-            Text("msprof has not exported the data in {folder} yet", trace.name),
-            f"msprof --export=on --output={shlex.quote(str(trace))}",
-        )
+        cause = Text("msprof has not exported the data in {folder} yet", trace.name)
+        hint = f"msprof --export=on --output={shlex.quote(str(trace))}"
     return Problem(Kind.NO_TRACE, cause, str(trace), hint)
 
 
@@ -203,11 +189,18 @@ NOT_RESTARTED = Text(
 )
 
 
+_WHERE = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
+
+
 def empty(folder: Path) -> Problem:
     """Return the problem that a folder holds no trace of any tool."""
-    hint = Text("to find the folder of the traces, look into the log of the run, or run `rlpatch status`")
     cause = Text("no traces found in {folder}", folder.name or folder)
-    return Problem(Kind.NO_TRACE, cause, str(folder), hint, notes=(NOT_RESTARTED,))
+    return Problem(Kind.NO_TRACE, cause, str(folder), _WHERE, notes=(NOT_RESTARTED,))
+
+
+def missing(path: Path) -> Problem:
+    """Return the problem that there is nothing at ``path``."""
+    return Problem(Kind.NO_TRACE, Text("{path} does not exist", path), hint=_WHERE, notes=(NOT_RESTARTED,))
 
 
 def _raised(error: OSError) -> None:

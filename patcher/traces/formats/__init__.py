@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from patcher.progress import Progress, ignore
@@ -48,8 +47,11 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
         if nsys.is_export(path):
-            return [*_read_nsys(path, mark_pattern)]
-        traces = [ascend_db.read(path, mark_pattern)]
+            exported = nsys.read(path, mark_pattern)
+            for process in exported:
+                _add_metadata(process, path.with_name(f"{process.window}{nsys.SUFFIX}"))
+            return [*exported]
+        traces: list[RankTrace] = [ascend_db.read(path, mark_pattern)]
     elif is_ascend_text(path):
         traces = [ascend_text.read(path, mark_pattern, progress)]
     else:
@@ -57,18 +59,6 @@ def read(path: Path, mark_pattern: re.Pattern[str] | None = None, progress: Prog
     for trace in traces:
         _add_metadata(trace, path)
     return traces
-
-
-def _read_nsys(path: Path, mark_pattern: re.Pattern[str] | None) -> Iterator[RankTrace]:
-    """Yield the traces in an SQLite export of nsys, each with the step metadata of its window.
-
-    Tables that the export lacks are added to the ``doubts`` of each trace. ``mark_pattern`` matches further names of
-    ranges that mark steps, beside the known ones (None: no others).
-    """
-    for trace in nsys.read(path, mark_pattern):
-        _add_metadata(trace, path.with_name(f"{trace.window}{nsys.SUFFIX}"))
-        trace.doubts += trace.notes
-        yield trace
 
 
 def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
@@ -86,7 +76,7 @@ def read_step_table(path: Path) -> tuple[RankProfile, tuple[str, ...]] | None:
 
 
 def _add_metadata(trace: RankTrace, path: Path) -> None:
-    """Set ``metadata`` of a trace from the file beside ``path``, and ``doubts`` to what is wrong with that file.
+    """Set ``metadata`` of a trace from the file beside ``path``, and add to ``doubts`` what is wrong with that file.
 
     A contradiction to the trace is a doubt, too. The world size of the metadata replaces that of the trace, their rank
     only a missing one. The source of a parsed trace of torch_npu becomes the folder of its rank.
@@ -97,7 +87,8 @@ def _add_metadata(trace: RankTrace, path: Path) -> None:
         trace.source = str(place)
     steps = {mark.number for _, mark in trace.marks if mark.number is not None and mark.family == NUMBERED}
     form = trace.form.partition("-")[0].replace("ascend", "npu")
-    trace.metadata, trace.doubts = sidecar.read_and_check(place, form, sorted(steps) or None)
+    trace.metadata, doubts = sidecar.read_and_check(place, form, sorted(steps) or None)
+    trace.doubts = (*doubts, *trace.doubts)
     if trace.metadata:
         trace.rank = trace.metadata.rank if trace.rank is None else trace.rank
         trace.world = trace.metadata.world or trace.world

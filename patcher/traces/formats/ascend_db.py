@@ -90,12 +90,9 @@ class DatabaseTrace(RankTrace):
             raise Problem(Kind.TRACE, cause, str(self.file), _PARSE_AGAIN) from None
 
     def kernel_uses(self, segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
+        """Return the measures of kernels as `RankTrace.kernel_uses` does; empty without types and shapes.
 
-        Ratios are means of the first eight kernels of a type and shape, of only the 2000 that take longest.
-        ``segments`` has the index of each task's segment (a step, or the time between two steps). ``units`` maps the
-        segments that count to the numbers of their steps. Empty if the database does not tell types and shapes. Raises
-        Problem (TRACE) if it cannot be read.
+        Raises Problem (TRACE) if the database cannot be read.
         """
         if not self.alike.kinds:
             return ()
@@ -128,10 +125,7 @@ class DatabaseTrace(RankTrace):
         self._link(db)
 
     def _link(self, db: sqlite3.Connection) -> None:
-        """Link tasks with the CANN calls that launched them, and with the operators that enqueued them.
-
-        The calls of CANN of 20 µs or more are added to the trace.
-        """
+        """Link tasks with the CANN calls that launched them, and with the operators that enqueued them."""
         if "CANN_API" in self.tables:
             self.tasks.link(self._calls(db, _LAUNCHES), self.tasks.key)
             if {"name", "endNs"} <= self.tables["CANN_API"]:
@@ -156,14 +150,10 @@ class DatabaseTrace(RankTrace):
         for table, columns in _NEEDED.items():
             if table == "TASK" and table not in self.tables and "PYTORCH_API" in self.tables:
                 continue  # nothing ran on a device: then torch_npu leaves the table out
-            missing = columns - self.tables.get(table, set())
-            if missing:
-                lacking = ", ".join(sorted(missing))
-                what = (
-                    Text("the column {columns} of the table {table}", columns=lacking, table=table)
-                    if table in self.tables
-                    else Text("the table {table}", table)
-                )
+            if lacking := ", ".join(sorted(columns - self.tables.get(table, set()))):
+                what = Text("the table {table}", table)
+                if table in self.tables:
+                    what = Text("the column {columns} of the table {table}", columns=lacking, table=table)
                 cause = Text(
                     "{file} is not a database of torch_npu.profiler: {missing_part} is missing",
                     file=self.file.name,
@@ -267,11 +257,7 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
 
 
 def _vendor_steps(analysis: Path) -> dict[str, dict[str, int]] | None:
-    """Return the vendor's times of each step in ``analysis.db``; None without any.
-
-    Maps a step to names such as ``computing_ns`` (see `ascend.COLUMNS`), and these to nanoseconds; missing values are
-    left out.
-    """
+    """Return the vendor's times of each step in ``analysis.db``; None without any."""
     names = ascend.COLUMNS.values()
     query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
     steps = {

@@ -64,11 +64,9 @@ class AlikeTasks:
     def uses(
         self, db: sqlite3.Connection, tasks: Tasks, segments: Sequence[int], units: Mapping[int, int]
     ) -> tuple[KernelUse, ...]:
-        """Return calls, time and pipeline ratios of the kernels in the steps ``units``, for each type and shape.
+        """Return the measures of kernels as `RankTrace.kernel_uses` does, the longest first.
 
-        The longest come first; only the first 2000 have ratios, which are means of their samples. ``segments`` has the
-        index of each task's segment (a step, or the time between two steps). ``units`` maps the segments that count to
-        the numbers of their steps.
+        Ratios are means of the first eight kernels of a type and shape, of only the 2000 that take longest.
         """
         calls, ns = Counter[int](), Counter[int]()
         for kind, segment, begin, end in zip(self.kind_of, segments, tasks.begin, tasks.end, strict=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +62,10 @@ class KernelSums(NamedTuple):
     ns: int = 0
     longest_ns: int = 0
 
+    def plus(self, calls: int, ns: int, longest_ns: int) -> KernelSums:
+        """Return the sums with those of more kernels."""
+        return KernelSums(self.calls + calls, self.ns + ns, max(self.longest_ns, longest_ns))
+
 
 class _Columns(NamedTuple):
     """Places of the columns in a table; -1 for a missing column, which ``measures`` lacks."""
@@ -93,19 +97,14 @@ class KernelTable:
     def uses(self, steps: Collection[int] | None) -> tuple[KernelUse, ...]:
         """Return the measures of kernels by shape, longest first, summed over the given steps; None takes all."""
         steps_of_rows = None if steps is None else {"", *map(str, steps)}  # without steps the column is empty
-        return in_order(self._uses(steps_of_rows))
-
-    def _uses(self, steps: Collection[str] | None) -> Iterator[KernelUse]:
-        """Yield the kernels by type and shape: calls and ns summed over the steps, pipeline ratios averaged over calls.
-
-        ``steps`` are step ids as in the table; None takes all.
-        """
+        uses = []
         for alike, by_step in self._alike.items():
-            rows = [sums for step, sums in by_step.items() if steps is None or step in steps]
+            rows = [sums for step, sums in by_step.items() if steps_of_rows is None or step in steps_of_rows]
             if rows:
                 calls, ns, *measures = map(sum, zip(*rows, strict=True))
                 means = {measure: total / calls for measure, total in zip(self._measures, measures, strict=True)}
-                yield kernel_use(alike, int(calls), int(ns), means)
+                uses.append(kernel_use(alike, int(calls), int(ns), means))
+        return in_order(uses)
 
     def _add_table(self, file: Path) -> None:
         """Add the rows of a table: count those of each step, note each kernel's type, and sum up its measures.
@@ -139,14 +138,14 @@ class KernelTable:
         name, core, shapes, types, state, blocks = (_cell(row, place)[:_LONGEST] for place in columns.alike)
         if not kernel.startswith(COLLECTIVE):
             sums = self.kernels.get(name or kernel, KernelSums())
-            self.kernels[name or kernel] = KernelSums(sums.calls + 1, sums.ns + ns, max(sums.longest_ns, ns))
+            self.kernels[name or kernel] = sums.plus(1, ns, ns)
         if core in _COMMUNICATING or name.startswith(COLLECTIVE):
             return
         alike = Alike(name, core, shapes, types, state, int(blocks) if blocks.isdecimal() else None)
         if alike not in self._alike and len(self._alike) >= MOST:
             alike = Alike(name, core)
         by_step = self._alike.setdefault(alike, {})
-        values = (1, ns, *_numbers(row, columns.measures.values()))
+        values = (1, ns, *(_number(row[place]) for place in columns.measures.values()))
         before = by_step.get(step)
         by_step[step] = list(values if before is None else map(operator.add, before, values))
 
@@ -170,16 +169,8 @@ def _cell(row: Sequence[str], place: int) -> str:
     return row[place] if 0 <= place < len(row) else ""
 
 
-def _numbers(row: Sequence[str], places: Iterable[int]) -> list[float]:
-    """Return the numbers in the cells at ``places``; 0 for a cell such as N/A, where nothing was recorded."""
-    try:
-        return [float(row[place]) for place in places]
-    except ValueError:
-        return [_number(row[place]) for place in places]
-
-
 def _number(text: str) -> float:
-    """Return the number in a text; 0 if it is none."""
+    """Return the number in a cell; 0 for one such as N/A, where nothing was recorded."""
     try:
         return float(text)
     except ValueError:

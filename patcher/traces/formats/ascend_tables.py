@@ -78,16 +78,12 @@ def _sums_by_type(output: Path) -> dict[str, KernelSums]:
         calls, name = row.get("Count") or "", row.get("OP Type") or ""
         if calls.isdigit() and row.get("Core Type") != "HCCL":
             total, longest = nanoseconds_in(row.get("Total Time(us)")), nanoseconds_in(row.get("Max Time(us)"))
-            before = kernels.get(name, KernelSums())
-            kernels[name] = KernelSums(before.calls + int(calls), before.ns + total, max(before.longest_ns, longest))
+            kernels[name] = kernels.get(name, KernelSums()).plus(int(calls), total, longest)
     return kernels
 
 
 def _kernels(computing: Mapping[str, KernelSums], collectives: Iterable[Collective]) -> tuple[Kernel, ...]:
-    """Return types of kernels and collectives with their calls and ns, longest first.
-
-    ``computing`` maps types to their sums; ``collectives`` are summed here, by name.
-    """
+    """Return types of kernels and collectives with their calls and ns, longest first."""
     kernels = [Kernel(name or "?", COMPUTE, *sums) for name, sums in computing.items()]
     times = defaultdict[str, list[int]](list)
     for collective in collectives:

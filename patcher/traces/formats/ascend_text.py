@@ -50,10 +50,9 @@ class TextTrace(RankTrace):
         self.table = KernelTable(file.parent)
 
     def kernel_uses(self, _segments: Sequence[int], units: Mapping[int, int]) -> tuple[KernelUse, ...]:
-        """Return calls, time and pipeline ratios of the kernels in the steps of ``units``, for each type and shape.
+        """Return the measures of kernels as `RankTrace.kernel_uses` does.
 
-        ``units`` maps segments (stretches of the trace) to step numbers. The kernels of the whole trace are counted if
-        it has marks of steps that are not the profiler's, or none. The segments of the tasks are not needed.
+        The kernels of the whole trace are counted if it has marks of steps that are not the profiler's, or none.
         """
         families = {mark.family for _, mark in self.marks} - {UNCOUNTED, NAMED}
         return self.table.uses(units.values() if families == {NUMBERED} else None)

@@ -8,6 +8,7 @@ and single events that nothing can read.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import re
@@ -124,19 +125,8 @@ class Event(msgspec.Struct, gc=False):
 
 
 _decode_events = msgspec.json.Decoder(list[Event]).decode
-_decode_fields = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
-
-
-def _field_decoders(struct: type[msgspec.Struct]) -> dict[str, tuple[str, Callable[[bytes], Any]]]:
-    """Return field in JSON → (attribute of ``struct``, its decoder); decoders read numbers in texts, too."""
-    return {
-        field.encode_name: (field.name, msgspec.json.Decoder(field.type, strict=False).decode)
-        for field in msgspec.structs.fields(struct)
-    }
-
-
-_EVENT_FIELDS, _ARGS_FIELDS = _field_decoders(Event), _field_decoders(Args)
-_decode_args = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _decode(data: bytes) -> list[Event]:
@@ -147,34 +137,35 @@ def _decode(data: bytes) -> list[Event]:
     try:
         return _decode_events(data)
     except msgspec.ValidationError:  # some field has another type: rare enough for the slow way
-        return [_event(fields) for fields in _decode_fields(data)]
+        return [_event(fields) for fields in _decode_objects(data)]
 
 
 def _event(fields: Mapping[str, msgspec.Raw]) -> Event:
-    """Decode an event field by field; a field of another type counts as missing.
-
-    ``fields`` maps the names in JSON to their JSON text.
-    """
-    values = _values(fields, _EVENT_FIELDS)
+    """Decode an event, a JSON text for each field, as far as it goes."""
+    values = _valid_fields(Event, fields)
     if "args" in fields and "args" not in values:
         with suppress(msgspec.ValidationError):
-            values["args"] = Args(**_values(_decode_args(fields["args"]), _ARGS_FIELDS))
+            values["args"] = Args(**_valid_fields(Args, _decode_object(fields["args"])))
     return Event(**values)
 
 
-def _values(
-    fields: Mapping[str, msgspec.Raw], decoders: Mapping[str, tuple[str, Callable[[bytes], Any]]]
-) -> dict[str, Any]:
-    """Return attribute → decoded value of the fields that have the type of their decoder.
-
-    ``fields`` maps names to JSON text, ``decoders`` names to (attribute, decoder); other fields are skipped.
-    """
+def _valid_fields(struct: type[msgspec.Struct], fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    """Return the attributes of ``struct`` whose ``fields`` have the right type; numbers may be texts."""
     values = {}
-    for key in fields.keys() & decoders.keys():
-        name, decode = decoders[key]
-        with suppress(msgspec.ValidationError):
-            values[name] = decode(fields[key])
+    for key, name, decode in _field_decoders(struct):
+        if key in fields:
+            with suppress(msgspec.ValidationError):
+                values[name] = decode(fields[key])
     return values
+
+
+@functools.cache
+def _field_decoders(struct: type[msgspec.Struct]) -> list[tuple[str, str, Callable[[bytes], Any]]]:
+    """Return (name in JSON, attribute, decoder) of each field."""
+    return [
+        (field.encode_name, field.name, msgspec.json.Decoder(field.type, strict=False).decode)
+        for field in msgspec.structs.fields(struct)
+    ]
 
 
 def nanoseconds(microseconds: bytes | str) -> int:
@@ -452,10 +443,7 @@ def scan(path: Path, progress: Progress = ignore) -> Scan:
 
 
 def _is_ended(head: bytes, tail: bytes) -> bool:
-    """Tell whether a trace is complete: the list of events is closed, and the fields after it are valid JSON.
-
-    ``head`` and ``tail`` are its first and last bytes.
-    """
+    """Tell whether a trace is complete: the list of events is closed, and the fields after it are valid JSON."""
     text = tail.rstrip(b"\0 \t\r\n")
     if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")

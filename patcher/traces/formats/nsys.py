@@ -21,7 +21,7 @@ from patcher.messages import Kind, Problem, Text
 from patcher.traces import names
 from patcher.traces.formats import database
 from patcher.traces.model import COMPUTE, COPY, CPU
-from patcher.traces.rank_trace import LONG_CALL, OPTIMIZER, RankTrace
+from patcher.traces.rank_trace import LONG_CALL, RankTrace
 from patcher.traces.trace_columns import HostCalls
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
 _KERNELS, _CALLS, _RANGES, _TEXTS = f"{_PREFIX}KERNEL", f"{_PREFIX}RUNTIME", "NVTX_EVENTS", "StringIds"
 _COPIES, _FILLS, _GRAPHS = f"{_PREFIX}MEMCPY", f"{_PREFIX}MEMSET", f"{_PREFIX}GRAPH_TRACE"
-_TASKS = (_KERNELS, _COPIES, _FILLS, _GRAPHS)
+_TASKS = {_KERNELS: COMPUTE, _COPIES: COPY, _FILLS: COPY, _GRAPHS: COMPUTE}
+"""Table of tasks → their kind."""
 _ON_DEVICE = {"start", "end", "deviceId", "streamId", "correlationId"}
 _COLUMNS: Mapping[str, set[str]] = {
     _KERNELS: {*_ON_DEVICE, "demangledName"},
@@ -59,7 +60,6 @@ _VERSIONED = re.compile(r"(_ptsz|_ptds)?_v\d+$")
 _EMITTED = re.compile(r", (?:seq|op_id) = -?\d+(?:, |$).*", re.DOTALL)
 """What torch writes behind the name of an operator (``torch/csrc/profiler/util.cpp`` ``getNvtxStr``)."""
 
-_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _WINDOW = re.compile(r"rlpatch:(?P<stage>[\w-]+) (?P<turn>\d{1,9}) (?P<name>\w+)", re.ASCII)
 """Name of the range around a window's units (``patches/probes/nsys.py``): ``rlpatch:rollout 0 HOST_dp0_rank0_7``."""
 
@@ -86,13 +86,9 @@ def read(file: Path, mark_pattern: re.Pattern[str] | None = None) -> list[NsysTr
 
 
 class NsysTrace(RankTrace):
-    """The trace of one process on one GPU.
-
-    ``window`` is the name that rlpatch gave the window, "" without one; ``notes`` say which tables are missing.
-    """
+    """The trace of one process on one GPU; ``window`` is the name that rlpatch gave the window, "" without one."""
 
     window = ""
-    notes: tuple[str, ...] = ()
 
 
 class _Row(NamedTuple):
@@ -170,13 +166,12 @@ class _Export:
         query = f"SELECT {process}, deviceId, start, end, streamId, correlationId, {detail} FROM {table}"  # noqa: S608
         for pid, device, begin, end, stream, key, value in db.execute(query):
             _check_whole(begin, end, stream)
-            name = texts.get(value) or f"kernel {value}"
-            if table != _KERNELS:
-                name = {_COPIES: f"Memcpy {_COPY_KINDS.get(value, '')}".rstrip(), _FILLS: "Memset"}.get(
-                    table, "CUDA graph"
-                )
-            kind = COMPUTE if table in (_KERNELS, _GRAPHS) else COPY
-            self._trace(pid or 0, device).add_task(begin, end, kind, name, f"stream {stream}", key)
+            name = "Memset" if table == _FILLS else "CUDA graph"
+            if table == _KERNELS:
+                name = texts.get(value) or f"kernel {value}"
+            elif table == _COPIES:
+                name = f"Memcpy {_COPY_KINDS.get(value, '')}".rstrip()
+            self._trace(pid or 0, device).add_task(begin, end, _TASKS[table], name, f"stream {stream}", key)
 
     def _add_processes(self, db: sqlite3.Connection, table: str) -> None:
         """Add a trace without a GPU for each process with ranges: for an export without any task of a device."""
@@ -192,19 +187,19 @@ class _Export:
 
     def _add_calls(self, db: sqlite3.Connection, table: str) -> None:
         """Link tasks with the CUDA calls in ``table`` that launched them, and add the calls of 20 µs or more."""
-        by_process, calls = self._traces_of(), {id(trace): HostCalls() for trace in self.by_place.values()}
+        by_process, calls = self._traces_of(), {trace: HostCalls() for trace in self.by_place.values()}
         texts = _texts(db, "nameId", table, f"end - start >= {LONG_CALL}")
-        launching = {id(trace): set(trace.tasks.key) for trace in self.by_place.values()}
+        launching = {trace: set(trace.tasks.key) for trace in calls}
         query = f"SELECT start, end, globalTid, correlationId, nameId FROM {table}"  # noqa: S608
         for begin, end, thread_id, key, name in db.execute(query):
             for trace in _traces_of_thread(by_process, thread_id):
-                if key in launching[id(trace)]:
-                    calls[id(trace)].add(key, begin, trace.thread(0, thread_id))
+                if key in launching[trace]:
+                    calls[trace].add(key, begin, trace.thread(0, thread_id))
                 if end - begin >= LONG_CALL:
                     text = _VERSIONED.sub("", texts.get(name, "call"))
                     trace.add_call(text, begin, end, trace.thread(0, thread_id))
-        for trace in self.by_place.values():
-            trace.tasks.link(calls[id(trace)], trace.tasks.key)
+        for trace, launches in calls.items():
+            trace.tasks.link(launches, trace.tasks.key)
 
     def _add_ranges(self, db: sqlite3.Connection, table: str) -> None:
         """Add the ranges of NVTX in a table to each trace of their process."""
@@ -243,22 +238,22 @@ class _Export:
             trace.device = names.get((_pid(process), device)) or next(same, trace.device)
 
     def traces(self) -> list[NsysTrace]:
-        """Return the trace of each process on each GPU, after setting its source, rank and notes.
+        """Return the trace of each process on each GPU, after setting its source, rank and doubts.
 
         The rank is that in the window's name; else the GPU's number, if each of several traces has a GPU of its own;
         else None.
         """
         devices = [device for _, device in self.by_place]
-        apart, several, notes = len(set(devices)) == len(devices), len(devices) > 1, tuple(self._notes())
+        apart, several, doubts = len(set(devices)) == len(devices), len(devices) > 1, tuple(self._doubts())
         for (process, device), trace in self.by_place.items():
             place = f"GPU {device}" if apart else f"process {_pid(process)}, GPU {device}"
             trace.source = f"{self.file} [{place}]" if several else trace.source
             fields: Mapping[str, Any] = names.of(Path(trace.window)).fields if trace.window else {}
             trace.rank = fields.get("rank", device if apart and several else None)
-            trace.notes = notes
+            trace.doubts = doubts
         return [*self.by_place.values()]
 
-    def _notes(self) -> Iterator[str]:
+    def _doubts(self) -> Iterator[str]:
         """Yield a sentence on each table that is missing, and one if graphs were recorded whole, not by kernel."""
         for table, what in _WITHOUT.items():
             if table not in self.tables and (table != _KERNELS or _GRAPHS not in self.tables):
@@ -268,7 +263,6 @@ class _Export:
 
 
 def _pid(process: int) -> int:
-    """Return the process id in nsys' number of a process."""
     return (process >> 24) & 0xFFFFFF
 
 
@@ -279,10 +273,7 @@ _WHOLE_GRAPHS = Text(
 
 
 def _add_range(trace: NsysTrace, row: _Row) -> None:
-    """Add a range of NVTX: an operator that torch emits, a module, a mark of a step, or a range of the user.
-
-    A range that names a window only sets the trace's ``window``.
-    """
+    """Add a range of NVTX: an operator that torch emits, a module, a mark of a step, or a range of the user."""
     thread = trace.thread(0, row.thread)
     if match := _WINDOW.fullmatch(row.text):
         trace.window = match["name"]
@@ -290,12 +281,8 @@ def _add_range(trace: NsysTrace, row: _Row) -> None:
     name, emitted = _EMITTED.subn("", row.text)
     if emitted and row.plain:
         trace.add_operator(name, row.begin, row.end, thread)
-    elif row.text.startswith(OPTIMIZER):
-        trace.add_operator(row.text, row.begin, row.end, thread)
     else:
-        trace.add_range(
-            row.text, row.begin, row.end, thread, module=row.plain and _CLASS.fullmatch(row.text) is not None
-        )
+        trace.add_named_range(row.text, row.begin, row.end, thread, by_class=row.plain)
 
 
 def _traces_of_thread(by_process: Mapping[int, list[NsysTrace]], thread: int) -> list[NsysTrace]:
@@ -309,17 +296,13 @@ def _texts(db: sqlite3.Connection, column: str, table: str, where: str = "TRUE")
 
 
 def _check_whole(*values: object) -> None:
-    """Raise TypeError if a value is not an int."""
     if not all(type(value) is int for value in values):
         raise TypeError
 
 
 @contextmanager
 def _as_trace_problem(file: Path, what: str) -> Iterator[None]:
-    """Context manager that turns errors of SQLite, and unusable values, into a Problem (TRACE) about ``file``.
-
-    ``what`` names the part of the file that the block reads.
-    """
+    """Context manager that turns errors of SQLite, and unusable values, into a Problem (TRACE) about ``file``."""
     import sqlite3
 
     try:

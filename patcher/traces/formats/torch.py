@@ -26,7 +26,6 @@ from patcher.traces.rank_trace import (
     GRAPH_CAPTURE,
     LONG_CALL,
     NN_MODULE,
-    OPTIMIZER,
     RankTrace,
     Thread,
     several_problem,
@@ -92,7 +91,6 @@ _OBJECT = re.compile(r"(?: of .*)? at 0x[0-9a-f]+")
 """Part of a built-in function's name that differs from call to call: its object and address."""
 
 _DIGIT = re.compile(rb"\d")
-_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 _MERGED = re.compile(r"\[((?:[TDPE]P\d{1,6}-?)+)\] ", re.ASCII)
 
 
@@ -248,11 +246,7 @@ class _Reader:
         return thread
 
     def _rank(self, process: int | str) -> _Rank:
-        """Return the rank to which a process belongs, made if missing.
-
-        A name like ``[TP00] 4711`` belongs to the rank TP00, because SGLang merged ranks; all other processes share one
-        rank.
-        """
+        """Return the rank to which a process belongs, made if missing."""
         rank = self.processes.get(process)
         if rank is None:
             merged = _MERGED.match(process) if isinstance(process, str) else None
@@ -271,19 +265,13 @@ class _Reader:
             thread.rank.launches.add(event.args.correlation, time, thread.number)
             graph = thread.rank.captures.get(thread.number)
             if graph is not None:
-                self._add_captured(graph, event.name, event.args.kernel, time)
+                copy = _COPIES.search(event.name) is not None
+                if copy or "launch" in event.name.lower():
+                    kernel = event.args.kernel  # HIP names the kernel here, CUDA does not
+                    graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
             elif _ONE_KERNEL in event.name:
                 thread.rank.kernel_launches.append(event.args.correlation)
         self._add_call(event)
-
-    def _add_captured(self, graph: CapturedLaunches, name: str, kernel: object, time: int) -> None:
-        """Add a launch to the captured graph if it is a kernel or a copy.
-
-        ``name`` is that of the call, ``time`` its begin in ns. ``kernel`` is HIP's name of the kernel; CUDA gives None.
-        """
-        copy = _COPIES.search(name) is not None
-        if copy or "launch" in name.lower():
-            graph.add(time, self.names[str(kernel)] if kernel else UNKNOWN, copy=copy)
 
     def _add_capture(self, event: Event) -> None:
         """Begin or end the captured graph of a thread by the call ``event``, and add the graph's range when it ends.
@@ -324,14 +312,13 @@ class _Reader:
             columns.add(thread.number, nanoseconds(event.ts), args.bytes, args.allocated)
 
     def _add_unread(self, event: Event) -> None:
-        """Count an event of a category that is not read."""
         self._rank(event.pid).trace.unread[event.cat] += 1
 
     def _add_kernel(self, event: Event) -> None:
         """Add a kernel as a task, which communicates if its name is that of a collective, and note its device."""
-        args = event.args or _NO_ARGS
         self._add_task(event, COMMUNICATION if is_collective(event.name) else COMPUTE)
-        self._rank(event.pid).devices.add(event.pid if args.device is None else args.device)
+        device = (event.args or _NO_ARGS).device
+        self._rank(event.pid).devices.add(event.pid if device is None else device)
 
     def _add_task(self, event: Event, kind: str = COPY) -> None:
         """Add a task of the kind ``kind`` on the device, with its group and message if it is a collective."""
@@ -351,19 +338,10 @@ class _Reader:
         trace.add_module(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_annotation(self, event: Event) -> None:
-        """Add an annotation: an optimizer's step as an operator, a class name as a module, others as marks or ranges.
-
-        In a trace of torch.profiler, ``--module-ranges`` annotates each call of a module with its class name.
-        """
         span, trace = times(event), self._rank(event.pid).trace
-        thread = trace.thread(event.pid, event.tid)
-        if event.name.startswith(OPTIMIZER):
-            trace.add_operator(event.name, *span, thread)
-        else:
-            trace.add_range(event.name, *span, thread, module=_CLASS.fullmatch(event.name) is not None)
+        trace.add_named_range(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_frame(self, event: Event) -> None:
-        """Add a Python frame if it takes 20 µs or more."""
         self.has_stacks = True
         if event.dur * 1000 >= LONG_CALL:
             thread = self._thread(event)
@@ -415,10 +393,7 @@ class _Reader:
 
 
 def _ranks_of_labels(labels: Collection[str]) -> dict[str, int]:
-    """Return SGLang's label, such as ``TP00-PP01``, → rank; empty if two labels would have the same rank.
-
-    The rank is the PP number times the count of TP numbers, plus the TP number.
-    """
+    """Return SGLang's label, such as ``TP00-PP01``, → rank; empty if two labels would have the same rank."""
     places = [{name[:2]: int(name[2:]) for name in label.split("-") if name} for label in labels]
     size = 1 + max((place.get("TP", 0) for place in places), default=0)
     ranks = [place.get("PP", 0) * size + place.get("TP", 0) for place in places]

@@ -8,7 +8,7 @@ from patcher.messages import AND, Text, joined, steps_text
 from patcher.page.markup import Content, alert, faint, tag
 from patcher.page.table import table_section
 from patcher.traces import tables
-from patcher.traces.model import ALIKE, DECIDED, FEW, OTHER, Comparison
+from patcher.traces.model import Comparison
 from patcher.traces.page.drawings import waterfall
 from patcher.traces.page.limits import PageLimits, tiled
 from patcher.traces.page.profiles import origin, profile_section
@@ -58,10 +58,7 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of the tiles on the step time of both sides.
-
-    They are both medians; if known, the change, its interval and its percentage, and the change at equal load.
-    """
+    """Yield (value, caption) of the tiles on the step time of both sides."""
     first, second = comparison.median_ns
     median = Text("median step (host time)") if comparison.clock == "host" else Text("median step")
     yield (
@@ -89,21 +86,9 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """Return the verdict in words: by how much steps became slower or faster, or why that is not certain.
-
-    Without a change, which needs two steps on both sides, it says that nothing can be compared.
-    """
+    """Return the verdict in words: by how much a step changed, and whether that is certain, or why nothing is known."""
     if not comparison.change:
         return Text("Nothing can be compared: one side has fewer than two steps.")
     _, estimate, _ = comparison.change
     change = Text("{change} per step", signed(estimate))
-    verdicts: dict[str, Text] = {
-        FEW: Text("Not enough data to judge this change: {change}", change),
-        OTHER: Text("The profiler settings of the two sides differ: {change}", change),
-        ALIKE: Text("No clear difference: {change}", change),
-    }  # fmt: skip
-    if comparison.verdict not in (*DECIDED, *verdicts):
-        return Text("{change}: {verdict}", change=change, verdict=comparison.verdict)
-    changed = duration(abs(estimate))
-    certain = Text("Slower by {time} per step", changed) if estimate > 0 else Text("Faster by {time} per step", changed)
-    return verdicts.get(comparison.verdict, certain)
+    return Text("{change}: {verdict}", change=change, verdict=comparison.verdict)

@@ -6,6 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from patcher.messages import Text, joined, sentences
 from patcher.page.markup import Content, Markup, section, tag
@@ -37,13 +38,10 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
         "Each bar begins at the first kernel of its step and ends at the first kernel of the next step; the last bar"
         " ends with the last kernel. The coloured parts of a bar add up to its length."
     )
-    about = (
-        about
-        if profile.total_ns
-        else Text(
+    if not profile.total_ns:
+        about = Text(
             "No device events were found in the trace, so the drawing shows only the time on the host, as a line."
         )
-    )
     if each > 1:
         about = Text(
             "There are too many steps to draw each: a bar is the mean of {each} steps. {about}", each=each, about=about
@@ -88,10 +86,7 @@ def _stacked_bars(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Mark
 
 
 def _bar_tooltip(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
-    """Return the tooltip of a bar: numbers of its steps, their mean time, its parts, and the mean time on the host.
-
-    ``mean`` maps parts to ns, ``host`` is in ns.
-    """
+    """Return the tooltip of a bar: numbers of its steps, their mean time, its parts, and the mean time on the host."""
     first, last = group[0].number, group[-1].number
     name = f"#{first}" if len(group) == 1 else Text("#{first} to #{last}", first=first, last=last)
     parts = (Text("{part} {time}", part=PARTS[part], time=duration(value)) for part, value in mean.items() if value)
@@ -100,7 +95,6 @@ def _bar_tooltip(group: Sequence[RecordedUnit], mean: Mapping[str, float], host:
 
 
 def _axis(up: Scale) -> Iterator[Content]:
-    """Yield lines and labels of the axis of time, from 0 at the bottom."""
     for value in svg.ticks(up.high):
         yield svg.rule(_LEFT, up(value), "axis")
         yield svg.shape("text", tick(value), x=_LEFT - 6, y=up(value) + 4, text_anchor="end")
@@ -125,58 +119,44 @@ def load_charts(profile: RankProfile) -> Content:
             before.append(values)
             times = [unit.device_ns if on_device else unit.host_ns for unit in units]
             points = list(zip(values, times, (unit.number for unit in units), strict=True))
-            caption = Text("Step time by {load}", about)
-            if not on_device:
-                caption = Text("Step time on the host by {load}", about)
-            if explained := _growth_in_words(values, times):
+            caption = (
+                Text("Step time by {load}", about) if on_device else Text("Step time on the host by {load}", about)
+            )
+            if fit := _fit(values, times):
+                explained = Text(
+                    "by a linear fit, the time changes by {change} per unit of the horizontal axis; the fit"
+                    " explains {share} of the variation",
+                    change=signed(fit.slope),
+                    share=percent(fit.explained, 0),
+                )
                 caption = Text("{caption}: {explained}", caption=caption, explained=explained)
-            drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about)))
+            drawn.append(tag("figure", tag("figcaption", caption), _scatter(points, about, fit)))
     return section(Text("Step time and workload"), drawn) if drawn else None
 
 
-def _growth_in_words(values: Sequence[int], times: Sequence[int]) -> str:
-    """Return in words how ``times`` (ns) grow with ``values``: by how much for each additional one, in a linear fit.
+class _Fit(NamedTuple):
+    """A line of least squares, in ns, and the share of the variation that it explains, 0 to 1."""
 
-    The text also has the share of the variation that the fit explains. "" for fewer than seven values (`FITTED`), or
-    equal times. The values themselves must not all be equal.
+    slope: float
+    start: float
+    explained: float
+
+
+def _fit(values: Sequence[int], times: Sequence[int]) -> _Fit | None:
+    """Fit ``times`` (ns) by ``values``, which must differ; None if a line says nothing.
+
+    That is so for fewer than seven values (`FITTED`), or equal times.
     """
     if len(values) < FITTED or len(set(times)) < 2:
-        return ""
-    slope = statistics.linear_regression(values, times).slope
-    explains = percent(statistics.correlation(values, times) ** 2, 0)
-    if slope < 0:
-        return Text(
-            "by a linear fit, the time falls by {time} per unit of the horizontal axis; the fit"
-            " explains {share} of the variation",
-            time=duration(-slope),
-            share=explains,
-        )
-    return Text(
-        "by a linear fit, the time rises by {time} per unit of the horizontal axis; the fit"
-        " explains {share} of the variation",
-        time=duration(slope),
-        share=explains,
-    )
-
-
-def _regression_line(points: Sequence[tuple[int, int, int]], across: Scale, up: Scale) -> Markup | None:
-    """Draw the regression line of ``points`` (value, time in ns, step number); None if it says nothing.
-
-    It says nothing with fewer than seven points (`FITTED`), or equal times. ``across`` and ``up`` map values and times
-    to the drawing, in which the ends of the line are kept.
-    """
-    values, times = [value for value, _, _ in points], [time for _, time, _ in points]
-    if not _growth_in_words(values, times):
         return None
-    slope, start = statistics.linear_regression(values, times)
-    low, high = (min(max(start + slope * value, up.low), up.high) for value in (min(values), max(values)))
-    return svg.shape("line", class_="fit", x1=across(min(values)), y1=up(low), x2=across(max(values)), y2=up(high))
+    return _Fit(*statistics.linear_regression(values, times), statistics.correlation(values, times) ** 2)
 
 
-def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
-    """Draw ``points`` (value, time in ns, step number; at least one) as dots, with their regression line, if any.
+def _scatter(points: Sequence[tuple[int, int, int]], about: str, fit: _Fit | None) -> Markup:
+    """Draw ``points`` (value, time in ns, step number; at least one) as dots, with the line of their ``fit``, if any.
 
-    Of more than 600 points, only every nth is drawn. ``about`` names the value, such as requests.
+    Of more than 600 points, only every nth is drawn; the line ends where the drawing does. ``about`` names the value,
+    such as requests.
     """
     bottom = 160
     values = [value for value, _, _ in points]
@@ -199,17 +179,15 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
     ends = [
         svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
-    return svg.drawing(
-        (_axis(up), _regression_line(points, across, up), dots, ends), bottom + 22, Text("Step time by {load}", about)
-    )
+    line = None
+    if fit:
+        first, last = (up(min(max(fit.start + fit.slope * value, up.low), up.high)) for value in (low, high))
+        line = svg.shape("line", class_="fit", x1=across(low), y1=first, x2=across(high), y2=last)
+    return svg.drawing((_axis(up), line, dots, ends), bottom + 22, Text("Step time by {load}", about))
 
 
 def waterfall(comparison: Comparison) -> Content:
-    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts.
-
-    Parts that are 0 on both sides are left out. The axis begins above 0, and says so, if the changes are small beside
-    the step.
-    """
+    """Draw how the parts of the median step changed, as a waterfall from before to after; None without parts."""
     parts = [part for part in comparison.parts if part.before_ns or part.after_ns]
     if not parts:
         return None

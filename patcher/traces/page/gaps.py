@@ -25,11 +25,7 @@ def free_places(profile: RankProfile, limits: PageLimits) -> Content:
 
 
 def _spot_link(profile: RankProfile, at: int, gap: FreeGap) -> Content:
-    """Return where an idle place is, by step and time: a link to its frame in a picture, or text if none shows it.
-
-    An idle place is a point between two kernels at which the device waits, in one or more steps. ``at`` is its index in
-    the profile: only the first 20 have frames.
-    """
+    """Return where an idle place is, by step and time: a link to its frame in a picture, or text if none shows it."""
     drawn = next((lanes.number for lanes in profile.lanes if lanes.number in gap.spots), None)
     if drawn is None or at >= MARKED:
         return Text("step #{number}, {time} after its start", number=gap.unit, time=duration(gap.begin_ns))

@@ -137,7 +137,6 @@ def merge_spans(spans: Iterable[tuple[float, float]], near: float) -> list[tuple
 
 
 def _kind(span: Span) -> str:
-    """Return the kind under which a span is coloured."""
     return span.kind if span.kind in LEGEND else COMPUTE
 
 

@@ -24,10 +24,7 @@ PAGE_LIMITS = (
 
 
 def tiled(tiles: Iterable[tuple[str, str]]) -> Content:
-    """Return (value, caption) pairs as tiles with the value in large type.
-
-    A value of over 14 characters gets a wide tile.
-    """
+    """Return (value, caption) pairs as tiles with the value in large type."""
     items = [
         tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > 14 else None)
         for value, about in tiles

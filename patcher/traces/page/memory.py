@@ -29,7 +29,6 @@ def page(snapshots: Sequence[Snapshot]) -> str:
 
 
 def _device_section(snapshot: Snapshot, device: DeviceMemory) -> object:
-    """Return the HTML section on the memory of a device: its peak, its use at the end, and its tables."""
     return section(
         Text("{name}, device {device}", name=Path(snapshot.source).name, device=device.device),
         tag("p", memory_tables.peak_line(device)),

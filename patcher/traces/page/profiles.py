@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from patcher.messages import COMMA, Text, joined
 from patcher.page.markup import Content, faint, section, tag
 from patcher.page.table import table_section
-from patcher.table import Table
 from patcher.traces import tables
 from patcher.traces.measured import rate_words
 from patcher.traces.model import FORMS, RankProfile, Side
@@ -39,7 +36,14 @@ def profile_section(
         table_section(tables.phases(profile)),
         load_charts(profile),
         map(faint, rate_words(profile.rates, profile.device, profile.computing_ns)),
-        [table_section(table, limits.rows) for table in _call_tables(profile)],
+        [
+            table_section(table, limits.rows)
+            for table in (
+                *(table(profile) for table in (tables.kernels, tables.kernel_uses, tables.rates, tables.collectives)),
+                *tables.callers(profile),
+                *tables.allocations(profile),
+            )
+        ],
         _units(profile, limits),
         _checks(profile),
         table_section(tables.vendor_steps(profile), limits.rows),
@@ -60,19 +64,8 @@ def profile_section(
     )
 
 
-def _call_tables(profile: RankProfile) -> Iterator[Table]:
-    """Yield the tables of kernels, shapes, rates, collectives, operators, modules and allocations."""
-    for table in (tables.kernels, tables.kernel_uses, tables.rates, tables.collectives):
-        yield table(profile)
-    yield from tables.callers(profile)
-    yield from tables.allocations(profile)
-
-
 def _units(profile: RankProfile, limits: PageLimits) -> Content:
-    """Return the table of the steps if something is known of their contents, such as requests; else None.
-
-    ``limits`` bounds its rows.
-    """
+    """Return the table of the steps if something is known of their contents, such as requests; else None."""
     told = (*CONTENTS, "uncounted", "padded")
     if profile.facts and any(getattr(unit, name) for unit in profile.units for name in told):
         return table_section(tables.units(profile), limits.rows)

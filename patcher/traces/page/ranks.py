@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from patcher.messages import Text, sentences
@@ -87,11 +87,7 @@ Measure = tuple[str, str, Callable[[RecordedUnit], int]]
 
 
 def _measures(profiles: Sequence[RankProfile]) -> Iterator[Measure]:
-    """Yield what each heat map shows of a step, as (title, explanation, function from a step to ns).
-
-    That is the device time, then the computing time if ranks communicate. If no step has device time, it is the host
-    time only.
-    """
+    """Yield what each heat map shows of a step, as (title, explanation, function from a step to ns)."""
     if not any(profile.total_ns for profile in profiles):
         about = Text("Host time of each step, because no device events were found in the trace.")
         yield Text("Step time on the host"), about, lambda unit: unit.host_ns
@@ -136,15 +132,14 @@ def heat_map(profiles: Sequence[RankProfile], limits: PageLimits) -> Content:
 
 
 def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int]], measure: Measure) -> Markup:
-    """Draw the heat map of one measure: a row for each profile, a column for each group of step numbers in ``columns``.
-
-    The colour of a cell is how far the profile's time is from the median of all ``profiles`` in the same step. Of the
-    steps in a group, the one with the largest deviation counts; a profile without any of them has no cell.
-    """
+    """Draw the heat map of one measure: a row for each profile, a column for each group of step numbers."""
     title_of_all, _, time_of = measure
     wide = min((WIDTH - _LEFT) / len(columns), 60.0)
     times = [{unit.number: time_of(unit) for unit in profile.units} for profile in profiles]
-    middles = {number: median(_known_times(times, number)) for numbers in columns for number in numbers}
+    middles = {
+        number: median([of_rank[number] for of_rank in times if number in of_rank])
+        for numbers in columns for number in numbers
+    }  # fmt: skip
     drawn: list[Content] = []
     for row, (profile, rank_times) in enumerate(zip(profiles, times, strict=True)):
         changes = {number: ns / middles[number] - 1 if middles[number] else 0.0 for number, ns in rank_times.items()}
@@ -182,11 +177,6 @@ def _heat_map_of(profiles: Sequence[RankProfile], columns: Sequence[Sequence[int
     return tag("div", svg.drawing((drawn, names, below), height + 20, label), class_="heat")
 
 
-def _known_times(times: Sequence[Mapping[int, int]], number: int) -> list[int]:
-    """Return the times of step ``number`` on the ranks that recorded it."""
-    return [row[number] for row in times if number in row]
-
-
 def shade(change: float) -> str:
     """Return the CSS class of a relative difference: how large it is, and its sign."""
     step = sum(abs(change) >= limit for limit in STEPS)
@@ -212,7 +202,6 @@ def _chosen(profiles: Sequence[RankProfile]) -> list[RankProfile]:
 
 
 def _left_out(profiles: Sequence[RankProfile]) -> Content:
-    """Return a sentence on the ranks that are not drawn; False if all are."""
     hidden = len(profiles) - MOST
     return hidden > 0 and faint(
         Text("Only the {count} slowest ranks are drawn; {more} more are left out.", count=MOST, more=hidden)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from patcher.messages import Text
 from patcher.page.markup import Content, alert, faint, section, tag
@@ -16,10 +16,7 @@ from patcher.traces.words import duration, percent
 
 
 def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
-    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles.
-
-    A report on several stages, such as rollout and training, has a section for each.
-    """
+    """Return the title and the body of the page of a report; ``limits`` bounds rows, bars and profiles."""
     profiles = report.captures
     stages = (
         (tag("h2", stage.captures[0].part or Text("Stage unknown")), _stage_section(stage, limits))
@@ -32,11 +29,7 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
 
 
 def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
-    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail.
-
-    The slowest profile comes first, and is open. Ranks are only compared if there are several profiles, and a line
-    counts the profiles that ``limits`` leaves out.
-    """
+    """Return what a page says of one stage: verdict, diagnoses, ranks, and the slowest profiles in detail."""
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda profile: (-profile.median_ns, -profile.host_median_ns))
@@ -66,10 +59,7 @@ def _stage_section(report: TraceReport, limits: PageLimits) -> Content:
 
 
 def _header(profiles: Sequence[RankProfile]) -> Content:
-    """Return the heading of a page, with the origin of the first four profiles and the number of the others.
-
-    The origin is the file, the profiler and device, the rank, and what the metadata name.
-    """
+    """Return the heading of a page, with the origin of the first four profiles and the number of the others."""
     more = len(profiles) - 4
     origins = [
         faint(
@@ -92,18 +82,20 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
     if not units:
         return faint(Text("No step was found."))
     title = is_slowest_of_many and tag("h2", Text("{profile}, the slowest rank", profile.name))
-    about = (
-        Text("recorded steps ({step_numbers})", profile.span)
-        if len(units) > 1
-        else Text("recorded step ({step_numbers})", profile.span)
-    )
-    count = (str(len(units)), about)
+    about, median = Text("recorded step ({step_numbers})"), Text("step time")
+    if len(units) > 1:
+        about, median = Text("recorded steps ({step_numbers})"), Text("median step time")
+    count = (str(len(units)), about.filled(profile.span))
     if not profile.total_ns:
         median = Text("median step time on the host") if len(units) > 1 else Text("step time on the host")
         on_host = (duration(profile.host_median_ns), median)
         return (title, faint(Text("No device events were found in the trace.")), tiled([count, on_host]))
-    median = Text("median step time") if len(units) > 1 else Text("step time")
-    tiles = [count, (duration(profile.median_ns), median), *_spread_tiles(profile)]
+    tiles: list[tuple[str, str]] = [count, (duration(profile.median_ns), median)]
+    slowest = profile.slowest_unit
+    if len(units) > 1 and slowest:
+        ratio = slowest.device_ns / profile.median_ns if profile.median_ns else 0
+        tiles.append((duration(profile.percentile95_ns), Text("95th percentile")))
+        tiles.append((f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest step relative to the median")))
     tiles += [
         (percent(profile.share("compute_ns", "overlap_ns")), Text("computing")),
         (percent(profile.share("communication_ns")), Text("exposed communication")),
@@ -115,18 +107,6 @@ def _tiles(profile: RankProfile, is_slowest_of_many: bool) -> Content:
     return (title, tiled(tiles))
 
 
-def _spread_tiles(profile: RankProfile) -> Iterator[tuple[str, str]]:
-    """Yield (value, caption) of two tiles: the 95th percentile of step times, and the slowest step over the median.
-
-    Nothing for a single step.
-    """
-    if len(profile.units) > 1:
-        slowest = profile.slowest_unit
-        ratio = slowest.device_ns / profile.median_ns if slowest and profile.median_ns else 0
-        yield duration(profile.percentile95_ns), "95th percentile"
-        yield f"{ratio:.2f} \N{MULTIPLICATION SIGN}", Text("slowest step relative to the median")
-
-
 def _diagnoses(report: TraceReport) -> Content:
     """Return the section with the findings of a report, in their order; None without any."""
     if not report.findings:
@@ -135,10 +115,7 @@ def _diagnoses(report: TraceReport) -> Content:
     overall = max((profile.median_ns for profile in report.captures), default=0)
 
     def finding(diagnosis: Diagnosis) -> Content:
-        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step.
-
-        The median is that of its profile, or the largest one for a diagnosis of several.
-        """
+        """Return one diagnosis with its evidence, advice and saving, as a time and as a share of the median step."""
         profile = profiles.get(diagnosis.source)
         median = profile.median_ns if profile else overall
         saving = diagnosis.saving_ns and Text(

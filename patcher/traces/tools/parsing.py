@@ -159,7 +159,6 @@ class Parser:
         self._restore()
 
     def _restore(self) -> None:
-        """Delete the output, and put back the output that was there before, if any."""
         shutil.rmtree(self.output, ignore_errors=True)
         if self.before.is_dir():
             self.before.rename(self.output)

@@ -84,10 +84,7 @@ class Viewer(Payload):
 
 
 def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
-    """Yield the viewers of a folder's traces: Insight and msprof-analyze for all parsed NPU traces together.
-
-    Then Perfetto for each trace of torch.profiler that is not empty.
-    """
+    """Yield the viewers of a folder's traces: Insight and msprof-analyze for all parsed NPU traces together."""
     npu = [trace for trace in traces if trace.form == "npu" and trace.exports]
     if npu:
         files = tuple(file for trace in npu for file in _expected_files(trace))
@@ -131,10 +128,7 @@ def _missing_files(files: Sequence[FileCheck]) -> Iterator[str]:
 
 
 def _analyze_viewer(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
-    """Return the viewer msprof-analyze with its command for the folder ``where`` of some NPU traces.
-
-    Its ``lacks`` names traces whose profiler_info.json has no rank in its name, and says if ranks repeat.
-    """
+    """Return the viewer msprof-analyze with its command for the folder ``where`` of some NPU traces."""
     ranks: list[str] = []
     lacks = []
     for trace in traces:

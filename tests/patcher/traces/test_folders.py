@@ -722,7 +722,7 @@ def test_nothing_there(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> 
     for command in ("traces", "analyse", "report"):
         assert f"no traces found in {tmp_path.name}\n" in run(command, tmp_path, code=3).stderr
     monkeypatch.chdir(tmp_path)
-    assert "the folder rlpatch_traces does not exist" in run("traces", code=3).stderr
+    assert "rlpatch_traces does not exist" in run("traces", code=3).stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

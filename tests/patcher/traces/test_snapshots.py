@@ -139,6 +139,7 @@ BOMBS = {
     "text": b'{"traceEvents": []}',
     "itself": b"\x80\x04]\x94h\x00a.",
     "a tuple of tuples as a key": DOUBLED + b"}h\x3cK\x01s.",
+    "an import named by tuples": DOUBLED + b"h\x3ch\x3c\x93.",
     "deep": b"\x80\x04" + b"]" * 100_000 + b"a" * 99_999 + b".",
 }
 

@@ -108,12 +108,12 @@ def test_the_dots_of_a_chart_lie_at_their_values_and_times() -> None:
         (
             (1, 2, 3, 4, 5, 6, 7),
             (0, 0, 0, 0, 0, 0, 0),
-            ": by a linear fit, the time rises by 5.00 ms per unit of the horizontal axis; the fit explains 100 % of the variation",
+            ": by a linear fit, the time changes by +5.00 ms per unit of the horizontal axis; the fit explains 100 % of the variation",
         ),
         (
             (7, 6, 5, 4, 3, 2, 1),
             (0, 0, 0, 0, 0, 0, 0),
-            ": by a linear fit, the time falls by 5.00 ms per unit of the horizontal axis; the fit explains 100 % of the variation",
+            ": by a linear fit, the time changes by −5.00 ms per unit of the horizontal axis; the fit explains 100 % of the variation",
         ),
         ((1, 2, 3, 4, 3, 2, 1), (0, 9, 1, 9, 1, 9, 0), "explains "),
         ((1, 2, 3, 4, 5, 6), (0, 0, 0, 0, 0, 0), ""),
