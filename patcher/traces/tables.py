@@ -334,7 +334,8 @@ def collectives(profile: RankProfile) -> Table:
     """Return the table of collectives of known size, with the largest excess over the usual time first."""
     times = {
         "usual_ns": Text("expected time for this size"), "excess_ns": Text("time above expected"),
-        "waits_ns": Text("waiting for straggler"), "transit_ns": "transit", "wait_ns": "waiting", "idle_ns": "idle",
+        "waits_ns": Text("waiting for straggler"), "transit_ns": Text("transit"), "wait_ns": Text("waiting"),
+        "idle_ns": Text("idle"),
     }  # fmt: skip
     columns = (
         *_MEETING,
