@@ -101,10 +101,7 @@ class ProfileRequest(NamedTuple):
         return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
 
     def parts(self) -> list[ProfileRequest]:
-        """Return a request for the window and one for the timeline, or [self] if only one of the two is requested.
-
-        Of two requests, neither has `beside`.
-        """
+        """Return a request for the window and one for the timeline, or [self] if only one of the two is requested."""
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
         timeline_names = {"timeline", *options_of(TimelineStage)}
@@ -168,8 +165,7 @@ class ProfileRequest(NamedTuple):
     def config(self, stage: str, unit: str, tool: str) -> ProfileConfig[Stage]:
         """Return the configuration of `stage` in the window that counts `unit`; `tool` is the default tool.
 
-        A built-in profiler and a timeline have no window and no tool. Raises Problem (USAGE) for an option that does
-        not fit the stage or the tool.
+        Raises Problem (USAGE) for an option that does not fit the stage or the tool.
         """
         if stage == BUILTIN:
             settings = self._chosen(BuiltinStage.PROFILER)
@@ -187,11 +183,7 @@ class ProfileRequest(NamedTuple):
         return ProfileConfig(stage=part, profiler=tool_settings, beside_timeline=self.beside_timeline, **folder)
 
     def _stage(self, name: str, unit: str) -> Stage:
-        """Return the stage `name`, in the window that counts `unit`, with the options chosen for it.
-
-        Raises Problem (USAGE) for a chosen option that this kind of stage lacks. In a request with two windows it is
-        left to the other stage instead.
-        """
+        """Return the stage `name`, in the window that counts `unit`, with the options chosen for it."""
         kind = kind_of(unit, name)
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
@@ -226,7 +218,7 @@ class ProfileRequest(NamedTuple):
 
 
 def request_of_record(words: Sequence[str]) -> ProfileRequest:
-    """Return the request that a patch was applied with; `words` are the options that its record stores.
+    """Return the request that a patch was applied with, from the options that its record stores.
 
     Raises Problem for an unreadable value, LookupError for an unknown option or a missing value.
     """
@@ -257,8 +249,7 @@ def resolve(
 
     Of several windows, the first that the target supports counts. The stage is the chosen one, else the default for the
     kind of window, else the first stage that has this kind. The tool follows from the packages in the target's
-    environment, unless one is chosen. Raises Problem: USAGE for options that do not fit, NO_RECIPE for a stage that the
-    project lacks. The latter names the projects of `all_upstreams` that have the stage.
+    environment. Raises Problem: USAGE for options that do not fit, NO_RECIPE for a stage that the project lacks.
     """
     on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
     recipes: Sequence[Recipe] = upstream.recipes
@@ -286,10 +277,7 @@ def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -
 
 
 def supports_any(request: ProfileRequest, upstream: Upstream) -> bool:
-    """Tell whether `upstream` supports the stage of the request or at least one of its windows.
-
-    For `--on-demand` without a window, the default window of any kind of stage counts.
-    """
+    """Tell whether `upstream` supports the stage of the request or at least one of its windows."""
     units = {window.unit for window in request.windows}
     if request.choices.get("on_demand") and not units:
         units |= {kind.UNITS[0].name for kind in KINDS if kind.UNITS}
@@ -305,11 +293,7 @@ def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
 def _window_problem(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], all_upstreams: AllUpstreams
 ) -> Problem:
-    """Return the problem that `recipes` support none of the request's windows, or need a window that it does not have.
-
-    Its hint lists the supported windows. If no recipe has the stage, the problem says so instead, and names those
-    projects of `all_upstreams` that have it.
-    """
+    """Return the problem that `recipes` support none of the request's windows, or need one that it lacks."""
     where: str = upstream.project.name
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
@@ -327,10 +311,7 @@ def _window_problem(
 
 
 def recipes_of(upstream: Upstream, stage: str, all_upstreams: AllUpstreams = tuple) -> list[Recipe]:
-    """Return the recipes of a stage in a project.
-
-    Raises Problem (NO_RECIPE) if there are none; it names the projects of `all_upstreams` that have some.
-    """
+    """Return the recipes of a stage in a project. Raises Problem (NO_RECIPE) if there are none."""
     recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
     if not recipes:
         raise stage_problem(stage, [upstream], all_upstreams)
@@ -338,11 +319,7 @@ def recipes_of(upstream: Upstream, stage: str, all_upstreams: AllUpstreams = tup
 
 
 def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllUpstreams) -> Problem:
-    """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage.
-
-    It names the projects of `all_upstreams` that do, and hints at the stage of `upstreams` with a similar name, else at
-    all their stages. For the stage "builtin" it hints to leave the target out.
-    """
+    """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage, and which others do."""
     names = joined(AND, dict.fromkeys(upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
         cause = Text("--builtin is not available for {targets}", names)

@@ -57,11 +57,7 @@ _KEY, _LONGEST = 40, 4096
 
 @dataclass(frozen=True)
 class Configuration:
-    """Content of a configuration file.
-
-    `options` maps an option to its words as typed, such as "--decode" to ("--decode", "30:60"). `presets` maps a name
-    to such options.
-    """
+    """Content of a configuration file; `options` and those of `presets` map an option to its words as typed."""
 
     file: Path
     targets: tuple[str, ...] = ()
@@ -71,8 +67,8 @@ class Configuration:
     def with_preset(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
         """Return option → its words in the file, overridden by those in the preset `preset` (None: no preset).
 
-        A preset that chooses what to record, such as a window, stage or timeline, replaces all options of windows in
-        the file. Raises Problem (USAGE) if the preset does not exist.
+        A preset that chooses what to record replaces all options of windows. Raises Problem (USAGE) for an unknown
+        preset.
         """
         if preset is None:
             return self.options
@@ -97,10 +93,9 @@ class Configuration:
     ) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
         """Return the options, each with its words, and the targets that the configuration adds to a command line.
 
-        A `command` that patches gets all options, any other gets only `path` and `python`, unless a preset is typed.
-        `typed` has the names of typed options, and "targets" if a target is typed: these are not added. No option of
-        windows is added if a typed option chooses what to record, such as a window or stage. If `--path` or `--python`
-        is typed, neither of these is added. Raises Problem (USAGE) for an unknown preset.
+        A `command` that patches gets all options, any other only `path` and `python`, unless a preset is typed. What is
+        `typed` is not added: a window replaces all windows, and `--path` or `--python` both of these. Raises Problem
+        (USAGE) for an unknown preset.
         """
         chosen = _without_windows(self.with_preset(preset), typed)
         patching = command in PATCHING or preset is not None
@@ -120,8 +115,8 @@ def _without_windows(options: Mapping[str, tuple[str, ...]], winning: Collection
 def may_ignore(source: ConfigurationFile, command: str, typed: Collection[str]) -> bool:
     """Tell whether a command ignores a configuration file that cannot be used, instead of failing.
 
-    True for commands that only look or remove, such as `status`. For other commands, True only if the file was refused
-    unread, and another user owns it or `typed` has `--path` or `--python`.
+    Commands that only look or remove do. Others do if the file was refused unread, and another user owns it or `typed`
+    has `--path` or `--python`.
     """
     elsewhere = source.refused is not None and (source.foreign or not _SEARCH.isdisjoint(typed))
     return elsewhere or command in WITHOUT
@@ -138,10 +133,7 @@ class _Reader(NamedTuple):
     source: ConfigurationFile
 
     def read(self) -> Configuration:
-        """Return the configuration: the file's targets and options, and its presets by name.
-
-        Raises Problem (USAGE) if a part of it is not valid, such as a target that begins with a dash.
-        """
+        """Return the configuration: the file's targets and options, and its presets by name."""
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
@@ -166,8 +158,7 @@ class _Reader(NamedTuple):
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield each option in a table as (option, words), such as ("--decode", ("--decode", "30:60")).
 
-        The items of a list are joined by commas. A switch that is false is left out if it has no ``--no-`` form. Raises
-        Problem (USAGE) for an unknown key or an unfit value.
+        A switch that is false is left out if it has no ``--no-`` form.
         """
         for key, value in table.items():
             name = flag(key)
@@ -193,8 +184,7 @@ class _Reader(NamedTuple):
     def _path(self, key: str, name: str, text: str) -> str:
         """Return the path `text` below the configuration's folder, unless it is absolute, and with ~ expanded.
 
-        `key` is its key in the file, `name` its option. A bare name of an interpreter stays unchanged: it is on PATH.
-        Raises Problem (USAGE) if ~ names a user who does not exist.
+        A bare name of an interpreter stays unchanged: it is on PATH.
         """
         try:
             path = Path(text).expanduser()
@@ -209,10 +199,7 @@ class _Reader(NamedTuple):
         return [self._text(key, item) for item in (value if isinstance(value, list) else [value])]
 
     def _text(self, key: str, value: object) -> str:
-        """Return a string or number of the file as text. Raises Problem (USAGE) for other types and unusable text.
-
-        That is text with more than `_LONGEST` characters or with unprintable ones, and a number of more than 64 bits.
-        """
+        """Return a string or number of the file as text. Raises Problem (USAGE) for other types and unusable text."""
         if not isinstance(value, (str, int, float)):
             raise self._wrong(
                 Text("{key} in the configuration must be a string, a number, or a list of these", key), key

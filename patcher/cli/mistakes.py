@@ -54,8 +54,7 @@ class Rule(NamedTuple):
 def correct(report: CommandResult, typed: Words) -> None:
     """Replace the hints of the usage problems in `report` by the command line that was probably meant.
 
-    `typed` are the words after `rlpatch`. A rule applies if a problem mentions a word that it replaces, or if it is
-    `certain`. Without such a rule, the report is unchanged.
+    A rule applies if a problem mentions a word that it replaces, or if it is `certain`.
     """
     problems = [problem for problem in report.problems if problem.kind in _KINDS]
     said = " ".join(problem.cause for problem in problems)

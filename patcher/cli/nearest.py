@@ -48,10 +48,7 @@ class ConfigurationFile(NamedTuple):
         return self.content.decode(errors="replace")
 
     def table(self) -> Mapping[str, Any]:
-        """Return the options for rlpatch: all of rlpatch.toml, or [tool.rlpatch] of another file ({} without it).
-
-        Raises Problem (USAGE) if the file is refused or not valid TOML.
-        """
+        """Return the options for rlpatch: all of rlpatch.toml, or [tool.rlpatch] of another file ({} without it)."""
         if self.refused is not None:
             raise self.refused
         document = self._document()
@@ -105,8 +102,8 @@ def nearest() -> ConfigurationFile | None:
 def load(file: Path) -> ConfigurationFile:
     """Read the configuration file `file`; the caller has resolved links in the path of its folder.
 
-    If the file is not read, `refused` of the result is the Problem to raise. That is so for anything but a regular
-    file, such as a link, a file above `MOST_BYTES`, one that other users could have written, and after an OSError.
+    If it is anything but a regular file, above `MOST_BYTES`, or others could have written it, `refused` has the
+    Problem.
     """
     refused, change, foreign, content = "", "", False, b""
     try:
@@ -148,11 +145,7 @@ def _has_table(file: Path) -> bool:
 
 
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
-    """Return (why other users could write to `file` or its folder, remedy); ("", "") if no other user could.
-
-    `descriptor` is that of the open file, `folder` that of its open folder. The remedy is a command or a phrase; it is
-    "" if another user owns the file or the folder.
-    """
+    """Return (why other users could write to `file` or its folder, remedy); ("", "") if no other user could."""
     for path, number, foreign, writable in (
         (file, descriptor, Text("another user owns the file"), Text("other users can write to the file")),
         (
@@ -184,8 +177,7 @@ def _trusted(status: os.stat_result) -> bool:
 def _is_private_group(status: os.stat_result, descriptor: int) -> bool:
     """Tell whether only the owner of an open file can use the permissions of its group.
 
-    False if the group is not the owner's own, has other members, or has no name. False, too, if the file has an access
-    control list, which may give others the group's permissions.
+    An access control list may give others the group's permissions.
     """
     import grp  # noqa: PLC0415
     import pwd  # noqa: PLC0415

@@ -42,8 +42,7 @@ class ClusterOptions(Options):
     def connected(self, search: SearchOptions) -> Iterator[Nodes | None]:
         """Connect to the chosen nodes for the body of a ``with`` statement; yield None for this machine alone.
 
-        `search` says where targets are on each node. Raises Problem: USAGE for `--nodes` without `--ray` or a wrong
-        value, ENVIRONMENT without a connection.
+        Raises Problem: USAGE for `--nodes` without `--ray` or a wrong value, ENVIRONMENT without a connection.
         """
         if self.ray is None:
             for alone in changed(self):

@@ -37,10 +37,7 @@ class ClusterChange(NamedTuple):
 
 
 def check(group: NodeGroup, work: Work) -> StepResult:
-    """Check the edits of each node in `work` without writing; return the problems and notes.
-
-    Equal ones are returned once. A node that does not answer is a problem, too.
-    """
+    """Check the edits of each node in `work` without writing; return each distinct problem and note once."""
     answers = group.call("preflight", {node: (_edits(edits),) for node, edits in work.items()})
     notes = [note for node_notes in values(answers).values() for note in node_notes]
     return StepResult.noted(dict.fromkeys(notes)) + StepResult(problems=tuple(problems(answers)))
@@ -49,10 +46,10 @@ def check(group: NodeGroup, work: Work) -> StepResult:
 def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
     """Commit `work`, the edits of each node of `group`, on all nodes or on none, and return what was changed.
 
-    All nodes check their edits first. A folder that several nodes share is written once. `status` is the command line
-    that shows the state of the nodes. Ctrl-C is ignored from the answers of the nodes on, until the process ends.
-    Raises Problem with every file as before: a node's own problem, ROLLED_BACK if a node was lost, or INTERRUPTED.
-    Raises Problem (ROLLBACK_INCOMPLETE) if a node may be left changed.
+    All nodes check first, and a folder that several nodes share is written once. `status` is the command line that
+    shows the state of the nodes. Ctrl-C is ignored from the answers on, until the process ends. Raises Problem with
+    every file as before: a node's own, ROLLED_BACK if a node was lost, or INTERRUPTED. Raises Problem
+    (ROLLBACK_INCOMPLETE) if a node may be left changed.
     """
     try:
         with interrupts.deferred():
@@ -76,9 +73,8 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
 def _one_node_per_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
     """Return the edits that each node makes, with one writer per shared folder, and who writes for the others.
 
-    Nodes without edits are left out of the first map. The second one maps a node to "node:root" of the writer, several
-    joined by commas. A marker in each store tells which nodes see the same folder: the first to set it makes the edits.
-    The markers are removed again. Raises Problem if a node cannot write its marker.
+    A marker in each store tells which nodes see the same folder: the first to set it makes the edits. The second map
+    has "node:root" of the writers for a node. Raises Problem if a node cannot write its marker.
     """
     run = os.urandom(8).hex()
     answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
@@ -106,12 +102,7 @@ def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
 
 
 def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
-    """Undo the edits on all nodes that did or may have done them, and return the problem to raise.
-
-    Its kind is ROLLBACK_INCOMPLETE if a node may have stayed changed, else that of the first failed commit. `work` has
-    the edits that were asked for, by node, and `answers` those to the commit. `status` is the command line that shows
-    the state of the nodes.
-    """
+    """Undo the edits on all nodes that did or may have done them, and return the problem to raise."""
     causes = failed(answers)
     changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
     still_changed = failed(group.call("undo", {node: (work[node],) for node in changed}))
@@ -160,11 +151,7 @@ def _is_incomplete(problem: Problem) -> bool:
 
 
 def _nodes_with_old_bytes(group: NodeGroup, work: Work) -> tuple[str, ...]:
-    """Return the nodes that do not see the new bytes of `work` in a shared folder; () if all do.
-
-    They are asked up to five times, with pauses of 0.4, 0.8, 1.6 … s, which end early if a node no longer answers. Such
-    a node is returned, too.
-    """
+    """Return the nodes that do not see the new bytes of `work` in a shared folder, after five looks; () if all do."""
     unseen = {
         node: {str(edit.root / change.path): digest(change.after) for edit, _ in edits for change in edit.changes}
         for node, edits in work.items()

@@ -23,10 +23,7 @@ class ClusterStatus:
 
 
 def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> StepResult:
-    """Return the notes and problems of the nodes' `reports`, each distinct one only once; lines are left out.
-
-    With several nodes, each note and problem names the nodes that it comes from.
-    """
+    """Return each distinct note and problem of the nodes' `reports` once, with its nodes; lines are left out."""
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():
         for note in report.notes:
@@ -41,10 +38,7 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
 
 
 def status(answers: Mapping[str, Answer]) -> CommandResult:
-    """Return the report on all nodes: a table, then the patches, once for all nodes with the same report.
-
-    A node without an answer has its own row and a problem.
-    """
+    """Return the report on all nodes: a table, then the patches, once for all nodes with the same report."""
     reports = values(answers)
     entries = tuple(
         replace(reports[node].data, node=node) if node in reports else _lost(node, answer)
@@ -75,10 +69,7 @@ def failures(answers: Mapping[str, Answer]) -> StepResult:
 
 
 def _grouped_lines(reports: Mapping[str, CommandResult]) -> Iterator[str]:
-    """Yield the lines of each distinct report below the names of the nodes that have it.
-
-    The lines are indented; a report without lines is left out.
-    """
+    """Yield the lines of each distinct report, indented below the names of the nodes that have it."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, report in reports.items():
         alike.setdefault(tuple(report.lines), []).append(node)
@@ -90,10 +81,7 @@ def _grouped_lines(reports: Mapping[str, CommandResult]) -> Iterator[str]:
 
 
 def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult:
-    """Add the findings of the nodes to `report` and return it: each distinct text once, with the names of its nodes.
-
-    The data of each node goes into `report.data["nodes"]`.
-    """
+    """Add the findings of the nodes to `report` and return it: each distinct text once, with the names of its nodes."""
     reports = values(answers)
     report.data["nodes"] = {node: node_report.data for node, node_report in reports.items()}
     report.add(StepResult(tuple(_grouped_lines(reports))) + merge(reports) + failures(answers))

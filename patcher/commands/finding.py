@@ -64,10 +64,7 @@ class SearchOptions(Options):
     origin: tuple[str, ...] | None = None
 
     def with_environment(self) -> SearchOptions:
-        """Return this search with the environment of the interpreter `python` looked up once, for later searches.
-
-        Without `python` it is returned unchanged. Raises Problem if the interpreter gives no answer.
-        """
+        """Return this search with the environment of the interpreter `python` looked up once, for later searches."""
         if self.python is None:
             return self
         return self.replace(environment=targets.environment_of(self.python, projects.projects()))
@@ -78,11 +75,7 @@ class SearchOptions(Options):
         return projects.upstream(target.project.name), target
 
     def find_target(self, word: str, command: str) -> Target:
-        """Return the installed target that `word` names, as NAME or NAME==VERSION, without importing recipes.
-
-        `command` is the rlpatch command that was typed, for messages. Raises Problem (NO_TARGET, VERSION, ENVIRONMENT,
-        USAGE).
-        """
+        """Return the installed target that `word` names, as NAME or NAME==VERSION, without importing recipes."""
         name, version = _parsed(word)
         known_projects = projects.projects()
         return targets.find(
@@ -97,10 +90,7 @@ class SearchOptions(Options):
         )
 
     def discover(self) -> Discovery:
-        """Return all installed targets and every root with a store; the versions of checkouts are not read.
-
-        A store is the folder .rlpatch with the records and backups of patches.
-        """
+        """Return all installed targets and every root with a store; the versions of checkouts are not read."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
         discovery = targets.discover(
             projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment
@@ -118,10 +108,7 @@ class SearchOptions(Options):
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:
-    """Return the project and the version (None: any) that `word` names, which is `TARGET` or `TARGET==VERSION`.
-
-    Only the recipes of this project are imported. Raises Problem for any other word.
-    """
+    """Return the project and the version (None: any) that `word` names, which is `TARGET` or `TARGET==VERSION`."""
     name, version = _parsed(word)
     return projects.upstream(name), version
 
@@ -133,8 +120,7 @@ def _parsed(word: str) -> tuple[str, str | None]:
 def named_projects(names: Sequence[str], search: Search) -> set[str]:
     """Return the names of the projects that the typed targets `names` mean, such as "vllm" for "VLLM".
 
-    Raises Problem: USAGE for a target with a version, NO_TARGET for an unknown one. `search` gives the corrected
-    command line for the hint.
+    Raises Problem: USAGE for a target with a version, NO_TARGET for an unknown one.
     """
     known_projects = projects.projects()
     chosen = set()
@@ -149,10 +135,7 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
 
 
 def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool) -> Note:
-    """Return a note that no patch of the targets `names` (none: of any) was found, with the places that were searched.
-
-    `is_elsewhere` tells that another place has such a patch; then the note says that none was found here.
-    """
+    """Return a note that no patch of `names` (none: of any) was found, or none here if one `is_elsewhere`."""
     targets = ", ".join(names)
     if is_elsewhere:
         what = Text("no patch of {targets} was found here", targets) if names else Text("no patch was found here")
@@ -162,10 +145,7 @@ def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: b
 
 
 def report_nothing(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> StepResult:
-    """Return a report that no patch of `names` was found, with warnings of targets that cannot be patched.
-
-    `is_elsewhere` tells that another place has such a patch; then the report says that none was found here.
-    """
+    """Return a report that no patch of `names` was found, with warnings of targets that cannot be patched."""
     warnings = StepResult.noted((problem.note for problem in discovery.problems), "warning")
     text, detail = nothing_found(names, discovery, is_elsewhere=is_elsewhere)
     return StepResult((joined(SEMICOLON, (text, detail)),)) + warnings

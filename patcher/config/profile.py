@@ -67,7 +67,6 @@ class ProfileConfig(Options, Generic[StageT_co]):
     """Whether the same command puts the timeline in, which then keeps the pauses of a window."""
 
     def __post_init__(self) -> None:
-        """Raise Problem (USAGE) for a combination that would not record, or a path that torch_npu refuses."""
         self.profiler.check(self.ranges)
         on_demand = isinstance(self.stage, WindowedStage) and self.stage.on_demand
         if (self.live or on_demand) and not self.facts:
@@ -90,10 +89,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
             )
 
     def _check_options_without_saving(self) -> None:
-        """Raise Problem (USAGE) if ``--max-trace-gb`` or ``--no-facts`` is given.
-
-        Call it for a profiler that does not save the trace in the recorded process: it supports neither.
-        """
+        """Refuse ``--max-trace-gb`` and ``--no-facts`` for a tool that does not save in the recorded process."""
         tool = f"--tool {self.profiler.TOOL}"
         if self.max_trace_gb:
             cause = Text(
@@ -117,11 +113,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     @property
     def records_step_zero(self) -> bool:
-        """Whether step 0 of a rollout or training step is recorded.
-
-        False without a window, or if steps count from a condition on. Step 0 includes the profiler's start-up cost,
-        because no step comes before it to warm up in.
-        """
+        """Whether step 0 is recorded, which includes the profiler's start-up: no step comes before it to warm up in."""
         stage = self.stage
         counted = isinstance(stage, WindowedStage) and bool(stage.window.all) and not stage.relative
         return counted and stage.window.first == 0
@@ -144,11 +136,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     @property
     def in_pieces(self) -> bool:
-        """Whether a window may be saved as several traces, because it is long or `trigger` may request a long one.
-
-        Long is more than `first_piece` steps. False for a stage without windows, or if the process does not save the
-        trace itself.
-        """
+        """Whether a window may be saved as several traces, because it is long or `trigger` may request a long one."""
         stage = self.stage
         lengths = [end - first for first, end in stage.window.all]
         return (
@@ -197,11 +185,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         yield from self._saving_notes()
 
     def _saving_notes(self) -> Iterator[Note]:
-        """Yield a note if saving a step, or a whole window in pieces, probably stalls the run for over `max_stall` s.
-
-        There is none if no window is set yet, or for a profiler that records only marks. Of a window without an end,
-        only a single step is judged.
-        """
+        """Yield a note if saving a step, or a whole window in pieces, probably stalls the run for over `max_stall`."""
         stage, limit = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return
@@ -249,10 +233,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words of the command line that choose this configuration; options at their default are left out.
-
-        Options whose default depends on the environment or the working directory are always included.
-        """
+        """Words of the command line that choose this configuration; options at their default are left out."""
         if isinstance(self.stage, BuiltinStage):
             return (*self.stage.words, *words_of(self.profiler, always=self.stage.named))
         tool = ("--tool", self.profiler.TOOL) if self.profiler.TOOL else ()

@@ -47,7 +47,6 @@ class RangeOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        """Raise Problem (USAGE) for a module pattern without module ranges, or an invalid pattern."""
         typed = f"--module-pattern {shortened(self.module_pattern)}"
         if self.module_pattern and not self.module_ranges:
             cause = Text("--module-pattern needs --module-ranges")
@@ -174,10 +173,7 @@ class TorchNpuSettings(ProfilerSettings):
     )
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) as the base class does, or for options of torch_npu that would have no effect.
-
-        These are module ranges without a database, metrics below level1, and level_none without marks.
-        """
+        """Raise Problem (USAGE) as the base class does, or for options of torch_npu that would have no effect."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
             cause = Text("module_statistic of msprof-analyze reads a database, but --export-type text writes none")

@@ -76,7 +76,6 @@ class WindowedStage(Stage):
     ranges: RangeOptions = NO_RANGES
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a unit of another kind of stage, Problem (USAGE) for a window that does not exist."""
         if kind_of(self.window.unit).UNITS != self.UNITS:
             raise ValueError(f"{self.window.unit} is not a unit of a {self.KIND} stage")
         if not self.relative:

@@ -76,7 +76,6 @@ class Window:
     none: bool = False
 
     def __post_init__(self) -> None:
-        """Raise Problem (USAGE) for an empty range, or ranges without a unit between them."""
         if empty := [window for window in self.all if window[0] >= window[1]]:
             first = empty[0][0]
             hint = Text(
@@ -162,10 +161,7 @@ class Window:
 
 
 def _merged(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
-    """Return a window of all `windows`, half-open ranges (first, end) in any order; at least one.
-
-    Ranges without a free step between them, in which the profiler could warm up, are merged.
-    """
+    """Return one window of the ranges `windows`; those without a free step between them, to warm up in, are merged."""
     merged: list[tuple[int, int]] = []
     for first, end in sorted(windows):
         if merged and first <= merged[-1][1]:

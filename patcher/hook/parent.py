@@ -68,10 +68,9 @@ _HINT = Text("after `--`, type the command exactly as you would without rlpatch;
 def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion | None = None) -> int:
     """Run ``command`` to its end; return its status as ``os.waitpid`` gives it.
 
-    Forward signals that are sent to this process alone. The command receives signals to the whole process group by
-    itself. On return these signals stay blocked until `leave`, so that none prevents the report. With a ``companion``
-    the command has a process group of its own, and cannot read from the terminal. Raises Problem (NO_COMMAND or
-    NOT_EXECUTABLE) if the command does not start.
+    Signals that are sent to this process alone are forwarded. On return they stay blocked until `leave`, so that none
+    prevents the report. With a ``companion`` the command has a process group of its own, and cannot read from the
+    terminal. Raises Problem (NO_COMMAND or NOT_EXECUTABLE) if the command does not start.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
@@ -85,10 +84,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion
 
 
 def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
-    """Start ``command`` in a process group of its own, which the terminal does not stop; return its process id.
-
-    ``mask`` has the signals that the command blocks. Raises OSError.
-    """
+    """Start ``command`` in a process group of its own, which the terminal does not stop; return its process id."""
     handlers = [signal.signal(number, signal.SIG_IGN) for number in _TERMINAL]
     try:
         return _spawn(command, environ, mask, setpgroup=0)
@@ -98,10 +94,7 @@ def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Colle
 
 
 def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int], **more: Any) -> int:
-    """Start ``command`` with the signals of ``mask`` blocked, and return its process id; raises OSError.
-
-    A script without an interpreter line is run by /bin/sh. ``more`` is for `os.posix_spawn`.
-    """
+    """Start ``command`` with the signals of ``mask`` blocked, and return its process id; raises OSError."""
     try:
         return os.posix_spawnp(command[0], [*command], environ, setsigmask=mask, setsigdef=_RESTORED, **more)
     except OSError as error:
@@ -125,7 +118,7 @@ class _Witness:
     def group_received(self, number: int) -> bool:
         """Tell whether the signal ``number`` was sent to the whole process group; False without a helper.
 
-        Wait 10 ms first, because some senders signal one process after the other.
+        Some senders signal one process after the other, hence the pause.
         """
         time.sleep(0.01)  # as Slurm does
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
@@ -163,9 +156,8 @@ def _follow(pid: int) -> int:
 def _accompany(pid: int, companion: Companion) -> int:
     """Wait until the process ``pid``, which leads its group, ends; return its status as ``os.waitpid`` gives it.
 
-    Signals to this process are passed on: to that group if this process's whole group got them, else to ``pid`` alone.
-    The first SIGINT goes to ``companion`` instead. If ``companion`` wants the command to end, send the group
-    SIGINT, SIGTERM and SIGKILL, 30 seconds apart, until it has ended.
+    Signals are passed on: to that group if this process's whole group got them, else to ``pid`` alone. The first SIGINT
+    goes to ``companion`` instead. If ``companion`` wants the command to end, the group gets the signals `_ENDING`.
     """
     witness, interrupted, ending, due = _Witness(), False, iter(_ENDING), 0.0
     while True:

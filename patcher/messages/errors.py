@@ -130,10 +130,7 @@ def problem_of(error: BaseException) -> Problem:
 
 
 def permission_problem(error: PermissionError) -> Problem:
-    """Return the Problem (ENVIRONMENT) for a path that this user may not read.
-
-    Its place is the first folder above the path that the user may not enter, else the path; the hint names the owner.
-    """
+    """Return the Problem (ENVIRONMENT) for a path that this user may not read: the closed folder, and its owner."""
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)

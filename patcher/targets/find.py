@@ -48,9 +48,9 @@ def find(
 
     `paths` are folders of which one holds the package, `python` an interpreter. Without both, the running interpreter
     is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release (None: any);
-    `projects` are named in the error if this project is missing; `command` is the command typed; `again` returns the
-    command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before (None: ask
-    it). Raises Problem: NO_TARGET, VERSION, USAGE, or ENVIRONMENT (`python` fails; the package is compiled or zipped).
+    `projects` are named in the error if this project is missing; `again` returns the command line for another
+    `TARGET==VERSION`, for hints. Raises Problem: NO_TARGET, VERSION, USAGE, or ENVIRONMENT (`python` fails; the package
+    is compiled or zipped).
     """
     searched: list[str] = []
     targets: list[Target] = []
@@ -80,11 +80,7 @@ def find(
 
 
 def _select_version(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
-    """Return the one of `targets`, which are at least one, with `version` (None: any).
-
-    `again` returns the command line for another `TARGET==VERSION`, for hints. Raises Problem: VERSION if no target has
-    it, USAGE if targets in several folders have it.
-    """
+    """Return the one of `targets` with `version` (None: any). Raises Problem: VERSION without any, USAGE if several."""
     right = [target for target in targets if version is None or versions.satisfies(target.version, version)]
     if not right:
         raise _other_version(targets[0], version or "", again)
@@ -120,11 +116,10 @@ def discover(
 ) -> Discovery:
     """Return the installed ones of `projects`, and every root with a store, in the folders `paths` or in `python`.
 
-    `python` is an interpreter; `environment` is its answer if it was asked before. Without `paths` and `python`, the
-    running interpreter, the shell's environment and PATH are searched. A project counts in each of `paths`, else only
-    in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s, is skipped. Raises
-    Problem if `paths` and `python` are both given, or if one does not exist or answer. A problem with a single target
-    is returned.
+    Without both, the running interpreter, the shell's environment and PATH are searched. A project counts in each of
+    `paths`, else only in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s,
+    is skipped. Raises Problem if `paths` and `python` are both given, or if one does not exist or answer. A problem
+    with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
@@ -164,9 +159,7 @@ def _places(
 ) -> Iterator[_Place]:
     """Yield the places to search: the folders `paths`, else the interpreter `python`, else environments in order.
 
-    These are that of the running interpreter, the shell's, and those on PATH; `searched` gets a text on each that does
-    not answer. `environment` is the answer of `python` if it was asked before. Without `git` the version of checkouts
-    is skipped. Raises Problem if `paths` and `python` are both given, or one of them does not exist or answer.
+    `searched` gets a text on each environment that does not answer.
     """
     if paths and python is not None:
         raise Problem(
@@ -191,8 +184,8 @@ def _places(
 def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the folders that may hold a store, whether or not the package is still there; some may not exist.
 
-    They are `folders` and the checkouts of editable installs in them, each also with the subfolder in which a project
-    keeps its package in a checkout. For a package folder, its parent is yielded, too.
+    These are `folders` and the checkouts of editable installs in them, each also with the subfolder of the package in a
+    checkout, and the parent of a package folder.
     """
     names = [name for project in projects for name in project.distributions]
     for folder in folders:
@@ -203,11 +196,7 @@ def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Ite
 
 
 def _imported_target(project: Project, environment: Environment, git: bool) -> Target | None:
-    """Return the target that the interpreter of `environment` would import, None if it has no such package.
-
-    Without `git` the version of a checkout is skipped. Raises Problem: ENVIRONMENT if the package is zipped, compiled
-    or closed to this user, NO_TARGET if it is a single module or has no `__init__.py`.
-    """
+    """Return the target that the interpreter of `environment` would import, None if it has no such package."""
     spec = environment.packages.get(project.package)
     if spec is None:
         return None
@@ -235,11 +224,10 @@ def _imported_target(project: Project, environment: Environment, git: bool) -> T
 
 
 def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target | None:
-    """Return the target that `--path` leads to; None if the package is not there.
+    """Return the target that `--path` leads to: site-packages, a checkout, or the package itself; None without one.
 
-    `path` is the folder as typed, `folder` the same with links resolved: site-packages, a checkout, or the package
-    itself. An editable install whose metadata is in the folder counts, too. Without `git` the version of a checkout is
-    skipped. Raises Problem: NO_TARGET for a package folder without `__init__.py`, ENVIRONMENT for one that is closed.
+    `path` is the folder as typed, `folder` the same with links resolved. An editable install whose metadata is in the
+    folder counts, too.
     """
     given = f"--path {path}"
     packages = [root / project.package for root in dict.fromkeys((folder / project.checkout, folder))]
@@ -268,10 +256,7 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
 
 
 def _folder(path: Path) -> Path:
-    """Return the folder that `--path` names, with `~` and links resolved.
-
-    Raises Problem: NO_TARGET if it does not exist, USAGE if it is a file.
-    """
+    """Return the folder that `--path` names, with `~` and links resolved."""
     hint = Text("use the folder that contains the package: --path .../site-packages")
     try:
         folder = path.expanduser().resolve(strict=True)
@@ -307,10 +292,7 @@ def _unusable_package(project: Project, folder: Path) -> Problem:
 
 
 def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> str:
-    """Return the text that the project's package is not in `place`.
-
-    The text also names the package's metadata in `place`, if there is any, and those of `projects` that are there.
-    """
+    """Return the text that the project's package is not in `place`, but perhaps its metadata, or other `projects`."""
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
         text = Text(
@@ -333,11 +315,7 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
 
 
 def _other_version(target: Target, expected: str, command_for: Callable[[str], str]) -> Problem:
-    """Return the problem that the target's version is not `expected`, or is unknown.
-
-    The hint is the command line that `command_for` returns for the target word NAME==VERSION with the version that is
-    there, or for NAME if it is unknown.
-    """
+    """Return the problem that the target's version is not `expected`, or unknown, with the command line for it."""
     name, version = target.project.name, target.version
     cause = Text("the installed {name} is {version}, not {expected}", name=name, version=version, expected=expected)
     right = f"{name}=={version}"
@@ -360,11 +338,7 @@ def _other_version(target: Target, expected: str, command_for: Callable[[str], s
 
 
 def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Problem:
-    """Return the problem that `name`, the part of the typed `text` before `==`, is no target.
-
-    It is NO_TARGET for an unknown name, with the closest known one as hint; USAGE, with the syntax as hint, if `text`
-    does not have the form of a target.
-    """
+    """Return the problem that `name`, the part of the typed `text` before `==`, is no target."""
     import difflib  # noqa: PLC0415  (1 ms, only where a name is wrong)
 
     names = {
@@ -396,10 +370,7 @@ def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Proble
 
 
 def _malformed_version(text: str, version: str, project: Project) -> Problem:
-    """Return the problem that `version` in the typed `text` is no version.
-
-    The hint has the newest release that starts with the same digits, else the newest of all.
-    """
+    """Return the problem that `version` in the typed `text` is no version; its hint has a release that begins alike."""
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"

@@ -12,10 +12,7 @@ from patcher.targets.target import Target
 
 
 def difference_note(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None:
-    """Return a warning if the wheel's RECORD or git's HEAD has other bytes for `path` than `pristine`.
-
-    Return None if the bytes are equal, or if neither knows the file.
-    """
+    """Return a warning if the wheel's RECORD or git's HEAD has other bytes for `path`; None if equal or unknown."""
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
         # Not by base64, which nothing else of `apply` loads.

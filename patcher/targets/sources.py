@@ -12,10 +12,7 @@ _AGAIN = Text("install the project again: the installed release should contain t
 
 
 def module_exists(file: Path) -> bool:
-    """Tell whether the module `file` exists, also as a compiled module, which `read` refuses.
-
-    Raises Problem (ENVIRONMENT) if its folder may not be searched.
-    """
+    """Tell whether the module `file` exists, also compiled. Raises Problem (ENVIRONMENT) if its folder is closed."""
     try:
         os.lstat(file)
     except PermissionError as error:
@@ -28,8 +25,7 @@ def module_exists(file: Path) -> bool:
 def read(file: Path) -> bytes:
     """Return the bytes of the module `file`.
 
-    Raises Problem: STRUCTURE if it does not exist, ENVIRONMENT if it cannot be read or Python would load another file
-    (`refuse_other_forms`).
+    Raises Problem: STRUCTURE if it does not exist, ENVIRONMENT if it cannot be read or Python would load another file.
     """
     refuse_other_forms(file)
     try:

@@ -61,11 +61,7 @@ def command() -> CommandResult:
 def _result(
     configuration: configured.Configuration | None, untrusted: Sequence[str], variables: Mapping[str, str], *lines: str
 ) -> CommandResult:
-    """Return the result of `rlpatch config` with the report `lines`.
-
-    Its data are the fields of the `configuration` (None: there is none), the `untrusted` interpreters, and the RLPATCH
-    `variables` of this shell.
-    """
+    """Return the result of `rlpatch config`; its data are the fields of the `configuration` (None: there is none)."""
     none = configured.Configuration(Path())
     file = str(configuration.file) if configuration else None
     data = vars(configuration or none) | {"file": file, "untrusted": untrusted, "environment": variables}
@@ -73,11 +69,7 @@ def _result(
 
 
 def _check_values(words: _Words, file: Path) -> None:
-    """Raise Problem (USAGE) that names `file` if the value of an option would be refused on a command line.
-
-    `words` maps each option to its words: first the option itself, then its values. Options that only say where to
-    search, such as `--path`, are not checked.
-    """
+    """Raise Problem (USAGE) that names `file` if the value of an option would be refused on a command line."""
     for name, (_, *values) in words.items():
         option = name.removeprefix("--")
         try:

@@ -71,10 +71,7 @@ def command(file: Path | None, remove: bool) -> CommandResult:
 
 
 def _configuration_path(file: Path) -> Path:
-    """Return the path of a configuration file with the links in its folder resolved.
-
-    Raises Problem (USAGE) if the name is not that of a configuration.
-    """
+    """Return the path of a configuration file, its folder without links. Raises Problem (USAGE) for another name."""
     if file.name not in (OWN, SHARED):
         raise usage(
             Text(
@@ -89,10 +86,7 @@ def _configuration_path(file: Path) -> Path:
 
 
 def _interpreter_line(interpreter: str) -> str:
-    """Return a line that rlpatch may start an interpreter, with its program, and where that leads if it is a link.
-
-    The line says so if the program does not exist.
-    """
+    """Return a line that rlpatch may start an interpreter, with its program, and where that leads if it is a link."""
     program = consent.program(interpreter)
     if program is None:
         return Text("  rlpatch is allowed to start {interpreter}, which does not exist on this machine", interpreter)

@@ -112,11 +112,7 @@ def command(
 def _compare_with_baseline(
     paths: tuple[Path, ...], baseline: Path | None, choice: RunChoice, options: ReadOptions, **more: Any
 ) -> CommandResult:
-    """Return the comparison of the traces `paths` with the runs in the folder `baseline`, which they may join.
-
-    ``more`` is passed to `baselines.compare`, which may store the run. Raises Problem (USAGE) if `paths` are timelines,
-    or if `baseline` is None, as with `--update` alone.
-    """
+    """Return the comparison of the traces `paths` with the runs in the folder `baseline`, which they may join."""
     if baseline is None:
         cause = Text("--update stores a run in a baseline, but no baseline is named")
         raise Problem(Kind.USAGE, cause, hint=Text("name the folder of the baseline: --baseline DIR --update"))
@@ -127,10 +123,7 @@ def _compare_with_baseline(
 
 
 def _split_sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the paths of both sides of a comparison: those before and after `--`, or the two paths without `--`.
-
-    Raises Problem (USAGE) if a side is empty, or if there is no `--` and not exactly two paths.
-    """
+    """Return the paths of both sides of a comparison: those before and after `--`, or the two paths without `--`."""
     typed = options.typed_words()
     at = len(paths) - len(typed) + typed.index("--") + 1 if "--" in typed else max(len(paths) // 2, 1)
     before, after = paths[:at], paths[at:]

@@ -34,10 +34,7 @@ NEEDED = ("numpy",)
 
 
 class DiagnoseOptions(NamedTuple):
-    """Choices for `diagnose`: the run's number, the most requests and steps, whether to ask at all, where files go.
-
-    `tool` records the windows, None for the one of the target's environment.
-    """
+    """Choices for `diagnose`; `tool` None is that of the target's environment, `page` and `csv` are files."""
 
     run: int | None
     rounds: int
@@ -176,11 +173,7 @@ def command(
 def _diagnose_command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, *, force: bool
 ) -> CommandResult:
-    """Return a result whose `then` runs the command of `launch` and diagnoses it meanwhile.
-
-    The run gets patched `targets` with a timeline and windows on demand. Raises Problem if no command is typed, or if
-    its program cannot be run.
-    """
+    """Return a result whose `then` runs the command of `launch` and diagnoses it meanwhile."""
     from patcher.commands.diagnosis import following, reading
     from patcher.commands.diagnosis.beside import DiagnosisBeside
 
@@ -189,7 +182,6 @@ def _diagnose_command(
     request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _optional_requests(choices))
 
     def meanwhile(show: running.Show) -> DiagnosisBeside:
-        """Follow the run from now on."""
         follower = following.Follower(folder, chosen.rounds, say, time.time(), chosen.steps)
         return DiagnosisBeside(follower, reading.Output(chosen.page, chosen.csv), show)
 
@@ -201,8 +193,7 @@ def _diagnose_command(
 def _optional_requests(choices: Mapping[str, str]) -> tuple[ProfileRequest, ...]:
     """Return a request for each stage to record windows on demand, and one for a weight sync, with `choices` in each.
 
-    Their windows are beside a timeline: they note their pauses there, and each step's iteration. `choices` are the
-    names and values of options, such as the folder of the traces.
+    Their windows are beside a timeline: they note their pauses there, and each step's iteration.
     """
     units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
     on_demand = (

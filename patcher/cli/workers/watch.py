@@ -24,10 +24,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> float:  # noqa: ARG001
-    """Return `--since` as seconds since 1970: typed as such, or as a duration before now, such as 10m.
-
-    Returns 0.0 for None. Raises Problem (USAGE) for any other text.
-    """
+    """Return `--since` as seconds since 1970: typed as such, or as a duration before now, such as 10m."""
     if value is None:
         return 0.0
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)

@@ -46,9 +46,9 @@ class Demonstration:
 def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool = False) -> CommandResult:
     """Apply, show and revert a patch in a scratch copy of a release, and return the output of each command.
 
-    The release is `RELEASE`, downloaded after a line for `on_wait`, or the installation below `path`. The diff shows
-    only call sites unless `every_line`. A command that fails ends the demo. That, or a tree that differs afterwards, is
-    a problem of the result. Raises Problem if `path` has no such installation, or if the download fails.
+    The release is `RELEASE`, downloaded, or the installation below `path`. The diff shows only call sites unless
+    `every_line`. A command that fails, or a tree that differs afterwards, is a problem of the result. Raises Problem if
+    `path` has no such installation, or if the download fails.
     """
     steps: list[Step] = []
     problems: tuple[Problem, ...] = ()
@@ -118,9 +118,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
 def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
     """Fill the folder `site` with the Python package to patch and its metadata, and return its `TARGET==VERSION`.
 
-    They are copied from the installation below `path`, in any version; None downloads the release `RELEASE`, after a
-    line for `on_wait`. Compiled libraries are left out. Raises Problem if the download fails, or if `path` lacks this
-    target.
+    They are copied from the installation below `path`, in any version; None downloads the release `RELEASE`.
     """
     upstream, version = parse_target(RELEASE)
     if path is None:
@@ -144,10 +142,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
 
 
 def _run_rlpatch(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run rlpatch with the arguments `words` in `folder`; a failure does not raise.
-
-    The `stdout` of the result has both stdout and stderr.
-    """
+    """Run rlpatch with the arguments `words` in `folder`; `stdout` of the result has stderr, too."""
     packages = str(Path(__file__).resolve().parents[3])  # where neither is installed: in a clone
     environ = {**os.environ, "PYTHONPATH": packages, "PYTHONIOENCODING": "utf-8:backslashreplace"}
     command = [sys.executable, "-m", "patcher", *words]
@@ -157,10 +152,7 @@ def _run_rlpatch(words: Sequence[str], folder: Path) -> subprocess.CompletedProc
 
 
 def _hash(tree: Path) -> str:
-    """Return 16 hex digits of a SHA-256 of the relative paths, modes, modification times and contents in `tree`.
-
-    The folder `tree` itself counts, too.
-    """
+    """Return 16 hex digits of a SHA-256 of the relative paths, modes, modification times and contents in `tree`."""
     state = hashlib.sha256()
     for path in [tree, *sorted(tree.rglob("*"))]:
         status = path.lstat()

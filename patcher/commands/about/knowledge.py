@@ -74,11 +74,10 @@ class Explanation:
 
 
 def listing(words: Sequence[str] = ()) -> CommandResult:
-    """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words`.
+    """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words` (none: all).
 
-    Without `words` it has every target; a version leaves only the structures of that release. Raises Problem: USAGE for
-    a word that is no `TARGET` or `TARGET==VERSION`, NO_TARGET for an unknown target, VERSION for a release that no
-    recipe covers.
+    A version leaves only the structures of that release. Raises Problem: USAGE for a word that is no target, NO_TARGET
+    for an unknown target, VERSION for a release that no recipe covers.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
     without_recipe = [
@@ -105,8 +104,7 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
 def stages(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Yield (target, stages, windows, releases) rows of the projects `names` (none: all).
 
-    Stages with the same windows and releases share a row, joined by spaces. So are the options of the windows
-    ("--decode --prefill"); a row without windows has "".
+    Stages with the same windows and releases share a row, joined by spaces, as are the options of the windows.
     """
     for upstream in (upstream for upstream in upstreams() if not names or upstream.project.name in names):
         for row in grouped(upstream):
@@ -127,9 +125,8 @@ def installed(names: Collection[str], search: SearchOptions) -> list[Target]:
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
     """Return the result of `rlpatch explain`: where and why the recipes of a target insert code.
 
-    `word` is the target; `stage` None means all stages. An installed target is explained with line numbers in its
-    files, any other from the recipes alone. Code that does not match a recipe is a warning. Raises Problem for an
-    unknown target or stage.
+    An installed target is explained with line numbers in its files, any other from the recipes alone. Code that does
+    not match a recipe is a warning. Raises Problem for an unknown target or stage.
     """
     upstream, version = parse_target(word)
     name = upstream.project.name
@@ -167,11 +164,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
-    """Yield the lines on the recipes for `release` ("": any), on what these cannot record, and on RLPATCH variables.
-
-    A recipe that has no code structure for `release` is left out. The variables are left out if no recipe inserts code.
-    `places` has the call sites in the installed files; it is empty if the target is not installed.
-    """
+    """Yield the lines on the recipes for `release` ("": any), on what these cannot record, and on RLPATCH variables."""
     texts_told: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
@@ -192,11 +185,7 @@ Places = dict[tuple[str, str], dict[str, list[str]]]
 
 
 def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
-    """Return the calls that patches would insert into the installed target, and problems of code that does not match.
-
-    The calls are those of `recipes`, by stage and file, each with the windows for which it is inserted. Code that
-    matches only the recipe of another release is no problem.
-    """
+    """Return the calls that patches would insert into the installed target, and problems of unlike code."""
     places: Places = {}
     unlike: list[Problem] = []
     staged = (recipe for recipe in recipes if not recipe.calls)
@@ -220,11 +209,7 @@ def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Targ
 
 
 def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
-    """Yield (file, "LINE CODE") for each call that a patch of `stage` would insert into a method of the target.
-
-    The inserted definitions are left out. `unit` is what the window counts, such as "decode"; "whole" for no window.
-    Raises Problem if no code to patch is found, or if a file cannot be read.
-    """
+    """Yield (file, "LINE CODE") for each call that a patch of `stage` would insert into a method of the target."""
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
     plan_of_recipe = plan.make_plan(upstream, target, resolve(request, upstream, target))
@@ -235,10 +220,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
 
 
 def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
-    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change.
-
-    Arguments that the calls do not give are left out. Raises Problem if the file is missing or lacks the code.
-    """
+    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change."""
     from patcher import editing
 
     every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
@@ -251,8 +233,7 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
 def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: set[str]) -> Iterator[str]:
     """Yield the lines on a recipe: windows, roles, reasons, source, its `structures`, its insertions, and notes.
 
-    `structures` are the ones of its code to list. Texts in `texts_told` on why and how it patches, and on when the
-    patch is obsolete, are left out. Those that are yielded are added to it.
+    Reasons in `texts_told` are left out; those that are yielded are added to it.
     """
     yield Text(
         "{stage}: {recipe}, {windows}",
@@ -292,11 +273,7 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
 
 
 def _insertion_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason.
-
-    Insertions for windows that the recipe lacks are left out. Calls come after a line on the settings that the patch
-    can change.
-    """
+    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason."""
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
@@ -336,10 +313,7 @@ def _position(anchor: Anchor) -> Text:
 
 
 def _installed_lines(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
-    """Yield a line for each call that the recipe would insert into the installed target.
-
-    `places` has these calls. The line names the windows for which the call is inserted, unless it is for all.
-    """
+    """Yield a line for each call that the recipe would insert into the installed target, with its windows."""
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
@@ -357,10 +331,7 @@ def _shown(site: Insertion, recipe: Recipe) -> str:
 
 
 def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
-    """Return the lines on windows that parallel strategies do not support, and on the project's own profiler.
-
-    Of the windows, only those of `stages` are listed. `release` "" means any release. Returns [] if there are neither.
-    """
+    """Return the lines on windows that parallel strategies do not support, and on the project's own profiler."""
     from packaging.specifiers import SpecifierSet
 
     name = upstream.project.name

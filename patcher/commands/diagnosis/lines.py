@@ -27,8 +27,7 @@ LEAST_SHARE = 0.005
 def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int | None) -> list[str]:
     """Return the lines on a diagnosis: the steps, each stage, upper bounds of savings, and whether it is supported.
 
-    `next_command` records the windows that are lacking, None if there are none. `width` is the columns of the terminal,
-    None without one.
+    `next_command` records the windows that are lacking; `width` is the columns of the terminal, None without one.
     """
     lines = list(_stage_table(diagnosis, width))
     for stage in diagnosis.stages:
@@ -42,10 +41,7 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
 
 
 def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
-    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps.
-
-    Stages below 0.5 % of the steps are left out. `width` is the columns of the terminal, None without one.
-    """
+    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps."""
     if not diagnosis.steps:
         return
     total = max(diagnosis.seconds, 1e-12)
@@ -69,11 +65,7 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
 
 
 def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
-    """Yield where the time of a training stage or the weight sync went, if known, then details that only -v shows.
-
-    The details are the counts and seconds of calls and recorded micro-batches, and a line for the micro-batches of each
-    length. Nothing is yielded for a stage without iterations.
-    """
+    """Yield where the time of a training stage or the weight sync went, if known, then details that only -v shows."""
     if not stage.iterations:
         return
     if stage.classes:
@@ -109,9 +101,7 @@ def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
 def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
     """Yield the lines on the rollout: how much was recorded, and the time of each kind of kernel, in all and by load.
 
-    Time between iterations has a line if it is at least 5 %. A load, such as "full load" or "tail", is a group of
-    iterations with a similar number of requests. `windows` is the number of recording windows, `width` the columns of
-    the terminal, None without one.
+    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests.
     """
     rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
     yield from wrapped(
@@ -145,11 +135,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
 
 
 def _load_cells(part: LoadPart) -> tuple[str, ...]:
-    """Return the cells of a row: load, share of time, ms per iteration, largest kinds of kernels, prediction error.
-
-    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests. At most two kinds
-    are named; if the recorded windows do not predict the time, a remark replaces them. An unknown error is "".
-    """
+    """Return the cells of a row: load, share of time, ms per iteration, largest kinds of kernels, prediction error."""
     error = "" if part.error is None else f"{100 * part.error:+.0f} %"
     most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
     if part.error is not None and not part.supported:
@@ -164,10 +150,7 @@ def _shares(stage: StageDiagnosis) -> Text:
 
 
 def _share(part: ClassShare, *, with_interval: bool) -> str:
-    """Return name and share of a kind of kernels: "attention 26 % ± 2" with interval, else "attention 26".
-
-    The second form is for a column of percents.
-    """
+    """Return name and share of a kind of kernels: "attention 26 % ± 2" with interval, else "attention 26"."""
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
         return Text(
@@ -188,11 +171,7 @@ def _action(number: int, action: Action) -> Text:
 
 
 def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
-    """Yield for each stage whether the recorded iterations support its shares, then the command to type next, if any.
-
-    Stages without iterations are left out. Lines for -v tell which loads (groups of iterations) lack windows, and the
-    command for a report on each window.
-    """
+    """Yield for each stage whether the recorded iterations support its shares, then the command to type next."""
     recordable = [stage for stage in diagnosis.stages if stage.iterations]
     yield from _check_lines(recordable)
     for stage in recordable:
@@ -208,11 +187,7 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
 
 
 def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
-    """Yield terminal lines on the check of each stage's time shares: for which it passed, and why it failed for others.
-
-    The check is whether the recorded windows predict these times. A stage that passed without loads, such as a weight
-    sync, is not mentioned.
-    """
+    """Yield for which stages the recorded windows predict the times, so that shares hold, and why not for others."""
     supported = [stage for stage in stages if stage.supported and stage.by_load]  # a weight sync has no loads
     if supported:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from patcher.workers.worker import FAILED
 
 STUDIED = 2
 """Calls of a stage that have to end before micro-batches are chosen: the warm-up, and one to choose them from."""
-
-EXPIRES_S = 86_400.0
 
 
 @dataclass
@@ -47,9 +44,8 @@ class TrainingRequests:
     def request_missing(self, processes: Sequence[Process], supported: Collection[str]) -> None:
         """Request the micro-batches that the diagnosis lacks; `supported` are its stages that need no more windows.
 
-        Workers that still record are not asked again, nor is a stage more than `rounds` times. `processes` are those of
-        the run. Afterwards `pending` tells whether a stage may still be recorded, and `has_new_windows` whether windows
-        have been saved since the last call. Raises OSError.
+        Afterwards `pending` tells whether a stage may still be recorded, and `has_new_windows` whether windows have
+        been saved since the last call. Raises OSError.
         """
         self.pending = self.has_new_windows = False
         by_stage = dict[str, list[TrainerStage]]()
@@ -59,11 +55,7 @@ class TrainingRequests:
             self._request_if_idle(name, stages, done={stage.name for stage in stages}.issubset(supported))
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence on each worker that was asked for a window and recorded nothing, with the reason.
-
-        Workers that failed are left out: `failure_notes` has a sentence on them. Raises OSError if the workers' states
-        cannot be read.
-        """
+        """Yield a sentence on each worker that was asked for a window and recorded nothing. Raises OSError."""
         for name, asked in self.asked.items():
             for row in self._workers(name, asked.request) if asked.request is not None else ():
                 if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
@@ -79,9 +71,7 @@ class TrainingRequests:
     def _request_if_idle(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
 
-        ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows. It gets none either
-        after `rounds` requests and without a live worker. Sets `pending` if the stage may still be recorded, and
-        `has_new_windows` if windows were saved that the diagnosis has not read.
+        ``stages`` has this stage once for each rank. ``done`` tells that it needs no more windows.
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._workers(name, asked.request)
@@ -97,10 +87,7 @@ class TrainingRequests:
                 self._request_micro_batches(name, stages, living)
 
     def _workers(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
-        """Return the progress on ``request`` of the workers of stage ``name`` that record on demand.
-
-        None stands for the request in the folder.
-        """
+        """Return the progress on ``request`` (None: that in the folder) of the on-demand workers of stage ``name``."""
         return [
             row
             for row in progress.collect(self.states, time.time(), requested=request).rows
@@ -112,9 +99,7 @@ class TrainingRequests:
     ) -> None:
         """Request the shortest and the longest micro-batch of the slowest rank in the next training step.
 
-        ``name`` is the stage, ``stages`` has it once for each rank, ``living`` are its live workers. `asked` gets the
-        request, `say` a line on it. Nothing is requested if the rank has ended too few calls to choose micro-batches
-        from, or if no worker has counted a step.
+        Nothing is requested if the rank has ended too few calls to choose from, or if no worker has counted a step.
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
@@ -123,10 +108,7 @@ class TrainingRequests:
         if not windows or not turns:
             return
         window = PlannedWindows(tuple(windows)).option
-        request = TriggerRequest(
-            id=secrets.token_hex(6), window=window, ranks=str(rank or 0), at=max(turns) + 1,
-            expires=time.time() + EXPIRES_S,
-        )  # fmt: skip
+        request = TriggerRequest(window=window, ranks=str(rank or 0), at=max(turns) + 1)
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
         where = Text(

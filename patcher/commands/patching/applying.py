@@ -48,9 +48,9 @@ def apply(
 ) -> CommandResult:
     """Patch every target of `words` on this machine or the nodes of `where`, or none if any has a problem.
 
-    With `dry_run` only plan and check; else interrupted commands are completed or rolled back first. `launch` will
-    start the run: it is searched for other profilers. One that is on is a problem, with `force` a warning. Problems of
-    planning are in the result; Problem is raised if searching, recovering or writing fails.
+    With `dry_run` only plan and check; else interrupted commands are ended first. `launch` will start the run: another
+    profiler in it that is on is a problem, with `force` a warning. Problems of planning are in the result; Problem is
+    raised if searching, recovering or writing fails.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find_candidates(words, search, request, "apply") for search in places]
@@ -68,11 +68,7 @@ def apply(
 
 
 def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
-    """Complete or roll back all interrupted commands in the search, if a candidate's root has one; report the outcome.
-
-    Return an empty report if none has. Raises Problem: INTERRUPTED after Ctrl-C, ENVIRONMENT (lock, damaged store),
-    ROLLBACK_INCOMPLETE.
-    """
+    """End all interrupted commands in the search, if a candidate's root has one; report the outcome."""
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()
@@ -82,10 +78,7 @@ def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -
 def _check_profilers(
     candidates: Sequence[Attempted[Candidate]], where: Where, launch: Launch, *, force: bool
 ) -> StepResult:
-    """Return the report on other profilers that are on or may be; empty if a candidate already has a problem.
-
-    A profiler that is on is a problem, with `force` a warning. A timeline uses no profiler and is not checked.
-    """
+    """Return the report on other profilers that are on or may be; empty if a candidate already has a problem."""
     step = StepResult()
     if any(tried.problems for tried in candidates):  # which the reader mends first
         return step
@@ -105,12 +98,7 @@ def _check_profilers(
 def _final_report(
     step: StepResult, plans: Sequence[Planned], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    """Return the result of `rlpatch apply`: `step`, then the plans, the next commands, and the processes to restart.
-
-    With `dry_run` it ends with the command that applies the plans. `diff` and `revert` are the next commands if lines
-    were inserted. If no file changed, no process has to restart. A warning tells of other users' engines. `committed`
-    has what was written on each node.
-    """
+    """Return the result of `rlpatch apply`: `step`, then the plans, the next commands, and the processes to restart."""
     verb = describing.WOULD if dry_run else describing.DONE
     for search, search_plans in groupby(plans, key=lambda planned: planned.search):
         step = sum(
@@ -137,8 +125,7 @@ def _final_report(
 def _place_options(plans: Sequence[Planned]) -> tuple[str, ...]:
     """Return the options with which `diff` and `revert` find the patched files from any folder and environment.
 
-    They are `--path` or `--python` with absolute paths, or the options of a cluster. Returns () if none are needed, or
-    if the targets are in several environments, which these options cannot name together. `plans` is not empty.
+    They are absolute, or those of a cluster; () if none are needed, or if they cannot name several environments.
     """
     words, targets = plans[-1].search.words, [planned.plan.target for planned in plans]
     own_path = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
@@ -155,10 +142,7 @@ def _place_options(plans: Sequence[Planned]) -> tuple[str, ...]:
 
 
 def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
-    """Return a warning that the engines of other users will record from their next start on; empty without any.
-
-    It names these users, and the folders to which the patches of `plans` write traces.
-    """
+    """Return a warning that the engines of other users will record from their next start on; empty without any."""
     users = sorted({engine.user for engine in engines if engine.user})
     if not users:
         return StepResult()
@@ -173,10 +157,7 @@ def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Plan
 
 
 def node_header(search: Search) -> tuple[str, ...]:
-    """Return the header line above the results of the cluster nodes in a search, with up to eight names.
-
-    Returns () for this machine.
-    """
+    """Return the line above the results of the cluster nodes in a search; () for this machine."""
     if not search.nodes:
         return ()
     names = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")

@@ -92,18 +92,14 @@ def notes(plan: Plan) -> StepResult:
 
 
 def describe(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
-    """Return the report on a plan: its lines, warnings and notes.
-
-    `verb` is the word for what happens to a file: "patched", "would patch" or "patches".
-    """
+    """Return the report on a plan; `verb` says what happens to a file: "patched", "would patch" or "patches"."""
     return StepResult(tuple(_plan_lines(upstream, plan, verb))) + notes(plan)
 
 
 def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepResult:
     """Return the report on plans that a command has made by itself: a line for each target, the rest as details.
 
-    It has each warning and note once, without the notes on windows, which are for those who choose them. `verb` is the
-    word for what happens to a file, such as "patches".
+    It has each warning and note once, without those on windows, which are for whoever chooses them.
     """
     lines, named = list[str](), set[str]()
     warnings, notes_left = dict[Note, None](), dict[Note, None]()
@@ -123,10 +119,7 @@ def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepR
 
 
 def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
-    """Yield the lines on a plan: target, files, replaced patch, recording window, and where the traces go.
-
-    `verb` is the word for what happens to a file, such as "patched".
-    """
+    """Yield the lines on a plan: target, files, replaced patch, recording window, and where the traces go."""
     target, config = plan.target, plan.config
     version = target.version or Text("(unknown version)")
     yield Text(
@@ -195,10 +188,7 @@ def _placed(plan: Plan) -> list[tuple[Change, Place]]:
 
 
 def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
-    """Yield a line on what a recipe inserts into a file, then a line for each profiler argument that it sets.
-
-    `verb` is the word for what happens to the file, such as "patched"; an unchanged file gets another one.
-    """
+    """Yield a line on what a recipe inserts into a file, then a line for each profiler argument that it sets."""
     without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
         verb = (
@@ -228,10 +218,7 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
-    """Return in words how many lines are inserted into a file, or how many profiler arguments are changed in it.
-
-    Lines of a recorder that `patch` shares with other patches are counted apart.
-    """
+    """Return in words how many lines are inserted into a file, or how many profiler arguments are changed in it."""
     if not place.recipe.calls:
         there = {marked.patch: marked for marked in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)

@@ -57,10 +57,7 @@ class Attempted(Generic[T]):
 
 
 class Candidate(NamedTuple):
-    """Target that was found, with what to record there, before it is planned.
-
-    An `optional` one is left out if it cannot be planned.
-    """
+    """Target that was found, with what to record there; an `optional` one is left out if it cannot be planned."""
 
     search: Search
     upstream: Upstream
@@ -84,9 +81,7 @@ def find_candidates(
     """Return the installed targets that `words` name, one per project, with the configuration to record in each.
 
     A target appears twice if it supports both the window and the timeline of the request. Stages of `request.beside`
-    are added as optional candidates, unless there is a problem. Problems are words that name no installed target,
-    options that do not fit a target, and a request that only the targets' engine or trainer can record. `command` is a
-    command's name, for hints.
+    are added as optional candidates, unless there is a problem.
     """
     if problem := redirect_problem(words, search, request):
         return Attempted(search, (), (problem,))
@@ -115,13 +110,12 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     """Return a plan or a problem for each candidate; plans for the same root build on each other, in order.
 
     Timelines come last: a line that is inserted later stands above the earlier ones, so an iteration is in the timeline
-    when a window asks for its id. Optional candidates are planned only if all other windows have a plan. Those that
-    cannot be planned are left out, with a note in the first plan.
+    when a window asks for its id. Optional candidates that cannot be planned are left out, with a note in the first
+    plan.
     """
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
     def planned(candidate: Candidate) -> Planned:
-        """Plan a candidate on top of earlier plans for its root; keep its files for later plans. Raises Problem."""
         before = ahead.setdefault(candidate.target.root, {})
         target = candidate.target._replace(ahead=before)
         records = StoreFolder(candidate.target.folder).records()
@@ -149,10 +143,7 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
 
 
 def edits_by_root(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
-    """Return the edits of `plans`, merged into one per root, as (search that found the root, edit).
-
-    Plans of the same search stand next to each other in `plans`.
-    """
+    """Return the edits of `plans`, merged into one per root, with the search that found the root."""
     by_search = groupby(plans, key=lambda planned: planned.search)
     return [
         (search, edit)
@@ -170,10 +161,7 @@ def plan_targets(
 
 
 def planning_failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
-    """Return the problems of planning, or else a problem for each stage and window that no plan records.
-
-    With problems and several target `words`, a note adds that nothing was written. Empty without problems.
-    """
+    """Return the problems of planning, or else a problem for each stage and window that no plan records."""
     step = StepResult(problems=planned.problems or unrecorded(request, planned.values))
     if step.problems and len(words) > 1:
         step += StepResult.noted([Note(Text("nothing was written, because some targets cannot be patched"))])
@@ -181,10 +169,7 @@ def planning_failures(planned: Attempted[Planned], words: Sequence[str], request
 
 
 def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
-    """Return a problem for each requested stage or window that none of the plans would record; () if there is none.
-
-    A target records only the part of `request` that it supports, so an option may have an effect on one target alone.
-    """
+    """Return a problem for each requested stage or window that none of the plans would record."""
     stages = [(planned.upstream, planned.plan.config.stage) for planned in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in stages]:
@@ -198,10 +183,7 @@ def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Probl
 
 
 def _resolved_candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
-    """Return the candidate for a target, with the configuration that follows from `request` and the target.
-
-    If torch or torch_npu can only be assumed, a note says so. Raises Problem as `_checked_config` does.
-    """
+    """Return the candidate for a target, with a note if torch or torch_npu can only be assumed."""
     config, notes = _checked_config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):

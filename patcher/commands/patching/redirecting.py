@@ -21,9 +21,8 @@ _EXAMPLES = dict.fromkeys(RolloutStage.NAMES, ("--decode", "30:60")) | dict.from
 def redirect_problem(words: Sequence[str], search: Search, request: ProfileRequest) -> Problem | None:
     """Return the problem that targets of `words` cannot record the request or a part of it, with a command that can.
 
-    It adds their engine or trainer, or puts it in their place, or drops targets if the others record all. None if
-    nothing is wrong, if no engine or trainer can record the rest, if several windows are left over, if a word names no
-    project, or for the stages builtin and timeline.
+    It adds their engine or trainer, puts it in their place, or drops targets if the others record all. None if nothing
+    is wrong, or if no single engine or trainer can record the rest.
     """
     part = request.parts()[0]
     upstreams = dict(_named(words))
@@ -48,9 +47,8 @@ def _partner_problem(
 ) -> Problem:
     """Return the problem that targets cannot record a request, with the command line that names a partner instead.
 
-    `partners` are the engines or trainers that can record it; the hint names an installed one, or all if none is
-    installed. `unsupported` is a pair: the target words to replace (none: a partner is added), and the requests that
-    the targets cannot record. `request` is the request as a whole, `upstreams` maps each target word to its project.
+    `unsupported` is a pair: the target words to replace (none: a partner is added), and the requests that they cannot
+    record.
     """
     unsuited, requests = unsupported
     installed = {target.project.name for target in search.discover().targets}
@@ -75,10 +73,7 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
 def _unsupported(
     requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]
 ) -> tuple[list[ProfileRequest], list[str]]:
-    """Return the requests that none of the projects can record, and the words whose project can record no request.
-
-    `upstreams` maps the target words of the command line to their projects.
-    """
+    """Return the requests that none of the projects can record, and the words whose project can record no request."""
     missing = [
         request for request in requests if not any(supports_any(request, upstream) for upstream in upstreams.values())
     ]
@@ -89,10 +84,7 @@ def _unsupported(
 
 
 def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
-    """Return the names of the other projects that can record `request`.
-
-    These are engines that one of `upstreams` uses, and trainers that use one of `upstreams` as an engine.
-    """
+    """Return the names of the engines or trainers of `upstreams` that can record `request`."""
     names = {upstream.project.name for upstream in upstreams}
     engines = [projects.upstream(name) for upstream in upstreams for name in upstream.engines]
     trainers = [trainer for trainer in projects.upstreams() if not names.isdisjoint(trainer.engines)]
@@ -102,10 +94,7 @@ def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[st
 def _cause(
     requests: Sequence[ProfileRequest], words: Sequence[str], upstreams: Mapping[str, Upstream], partners: Sequence[str]
 ) -> str:
-    """Return a sentence that the targets `words` cannot record `requests`, and which engines or trainers run that part.
-
-    These are `partners`; without any, the sentence only says what is not available.
-    """
+    """Return a sentence that the targets `words` cannot record `requests`, and which `partners` run that part."""
     names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
     what = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))
     if not partners:
@@ -129,11 +118,7 @@ def _cause(
 def _redirected_command(
     search: Search, words: Sequence[str], unsuited: Sequence[str], partner: str, request: ProfileRequest
 ) -> CommandLine:
-    """Return the typed command line with the target `partner` in place of the `unsuited` ones.
-
-    It replaces the first of them, the others are dropped. Without unsuited words, `partner` is added before the first
-    of `words`; "" adds nothing. If `request` has a stage without a window, an example of a window is added.
-    """
+    """Return the typed command line with `partner` in place of the `unsuited` targets, or before the first target."""
     example = () if request.windows or request.choices.get("on_demand") else _EXAMPLES.get(request.stage, ())
     added = (partner, *example) if partner else ()
     if not unsuited:

@@ -32,7 +32,6 @@ def status(names: Sequence[str], search: SearchOptions, discovery: Discovery, *,
 
     Roots in `discovery` are reported; roots elsewhere are only named, unless `everywhere`. If a file is not intact, the
     roots are read again until two looks agree, up to `_LOOKS` times: another command may be changing the file.
-    Raises Problem: USAGE for a name with a version, NO_TARGET for an unknown one.
     """
     payloads: list[tuple[PatchPayload, ...]] = []
     for _ in range(_LOOKS):
@@ -61,9 +60,7 @@ class _Roots(NamedTuple):
 def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> _Roots:
     """Return the roots with patches of the targets `names`: `local` ones with their searches, and those elsewhere.
 
-    Roots in `discovery` are local. Roots outside of it are local, too, with `everywhere`. Without it they are
-    elsewhere, or left out if the search is restricted to a path or an interpreter. Raises Problem: USAGE for a name
-    with a version, NO_TARGET for an unknown one.
+    Roots outside of `discovery` are local with `everywhere`, and left out if the search is restricted.
     """
     several = len(search.path) > 1
     local: list[tuple[Search, PatchedRoot]] = [
@@ -85,8 +82,7 @@ def _gone(patch: PatchPayload) -> list[FileState]:
 def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
     """Return the report and the JSON of all patches in a root.
 
-    An interrupted command is a warning. Edited lines and files that have lost their patch are problems, each with the
-    next command to type.
+    An interrupted command is a warning; edited lines and files that have lost their patch are problems.
     """
 
     def again(record: Record) -> str:
@@ -127,10 +123,7 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery) -> list[PatchedRoot]:
-    """Return the roots outside of `discovery` in which this user applied patches of `names` (none: of any target).
-
-    A root that cannot be read is left out.
-    """
+    """Return the roots outside of `discovery` in which this user applied patches of `names` (none: of any target)."""
     roots: list[PatchedRoot] = []
     for root in elsewhere.remembered().roots:
         if root not in discovery.stores:
@@ -146,10 +139,7 @@ def elsewhere_line(root: PatchedRoot) -> str:
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
-    """Return the roots with patches of the targets `names` (none: of any), and everything that the search discovered.
-
-    Raises Problem if a name is no target or has a version, or if the place to search does not exist.
-    """
+    """Return the roots with patches of the targets `names` (none: of any), and all that was discovered."""
     names_of_projects = named_projects(names, search)
     discovery = search.discover()
     return patched(discovery, names_of_projects), discovery

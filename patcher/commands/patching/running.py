@@ -63,11 +63,10 @@ def run(
 ) -> CommandResult:
     """Return the plans for `words` and, as `then` of the result, a function that runs the command with the patches.
 
-    `then` is not set with `dry_run` or with problems. If the installed files have the patches already, it runs the
-    command unchanged. With `require`, a place in the launch that certainly leaves processes unpatched is a problem.
-    With `force`, other profilers that are on are only warned of. `meanwhile` starts a companion beside the command. The
-    folder of the import hook, if needed, is created at once. Raises Problem: USAGE without a command, NO_COMMAND or
-    NOT_EXECUTABLE if its program is missing or cannot be executed.
+    `then` is not set with `dry_run` or with problems. With `require`, a place in the launch that certainly leaves
+    processes unpatched is a problem. With `force`, other profilers that are on are only warned of. `meanwhile` starts a
+    companion beside the command. Raises Problem: USAGE without a command, NO_COMMAND or NOT_EXECUTABLE if its program
+    is missing or cannot be executed.
     """
     if not launch.command:
         raise usage(Text("after `--`, type the command to run"), f"{search.again({})} -- bash run.sh")
@@ -120,9 +119,8 @@ def run(
 def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    The report is empty unless the command names a file that cannot be read. Then it has a warning, and the launch is
-    returned without the command and without places. But Problem is raised if that file is `launch.script`, the script
-    whose settings the user asked to check.
+    If the command names a file that cannot be read, the report has a warning, and the launch goes without the command.
+    But Problem is raised if the user asked to check that file (`launch.script`).
     """
     try:
         return launch, hook_gaps(launch, folders.VARIABLE), StepResult()
@@ -140,10 +138,7 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
 
 
 def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
-    """Return a warning that a place in the launch leaves, or may leave, processes unpatched, and what to do instead.
-
-    With `require` a gap that is certain is a problem.
-    """
+    """Return a warning, with `require` perhaps a problem, that a place in the launch leaves processes unpatched."""
     seen_text = (Text("text in the launch command or script: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
         cause = Text("{reason}, so processes started this way are unpatched", gap.why)
@@ -158,18 +153,9 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
 
 
 def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` without the import hook, beside what `meanwhile` starts.
-
-    That function returns the exit code of `rlpatch run`. If the command fails, it ends this process with the command's
-    status. If the command cannot be started, it shows the problem.
-    """
+    """Return a function that runs the command of `launch` without the import hook, beside what `meanwhile` starts."""
 
     def then(show: Show) -> int:
-        """Run the command and return the exit code of `rlpatch run`.
-
-        If the command fails by itself, end this process with the command's status instead. `show` prints the
-        problem if the command cannot be started; then what it returns is the exit code.
-        """
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, launch.environ, companion)
@@ -183,8 +169,8 @@ def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callabl
 def _finish_run(status: int, code: int, companion: Companion | None) -> int:
     """Return the exit code of `rlpatch run`: that of the companion, or if it is 0 or there is none, `code`.
 
-    The companion is what went on beside the command, and shows its result here. `status` is the exit status of the
-    command. If the command failed, and not because the companion ended it, end this process with that status instead.
+    If the command failed with `status`, and not because the companion ended it, end this process with that status
+    instead.
     """
     if companion is not None:
         code = companion.finish() or code
@@ -197,19 +183,13 @@ def _runner_with_hook(
 ) -> Callable[[Show], int]:
     """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
 
-    Folders of killed runs are deleted. The returned function runs the command beside what `meanwhile` starts. It shows
-    in how many processes each plan had an effect (none is a problem with `require`), and which processes are still
-    alive. It returns the exit code of `rlpatch run`; if the command fails by itself, it ends this process with the
-    command's status. `gaps` are the places in the launch at which the hook may get lost.
+    It shows in how many processes each plan had an effect (none is a problem with `require`), and which are still
+    alive.
     """
     folders.sweep()
     folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
-        """Run the command, show in how many processes each plan had an effect, and return the exit code.
-
-        If the command fails by itself, end this process with its status instead.
-        """
         companion = meanwhile(show) if meanwhile else None
         try:
             status = parent.run(launch.command, folder.environ(launch.environ), companion)
@@ -241,11 +221,7 @@ def _runner_with_hook(
 def _report_effects(
     folder: folders.RunFolder, plans: Sequence[Plan], gaps: Sequence[HookGap], *, require: bool
 ) -> tuple[dict[str, int], StepResult]:
-    """Return target → in how many processes of the run the files of its `plans` were patched, and the report on that.
-
-    `folder` has the reports of the processes. `gaps` are the places in the launch at which the import hook may have got
-    lost. With `require`, a plan without any patched process is a problem.
-    """
+    """Return target → in how many processes of the run the files of its plans were patched, and the report."""
     patched, step = dict[str, set[int]](), StepResult()
     for planned in plans:
         pids, ended = _report_effect(folder, planned, gaps, require=require)
@@ -265,9 +241,8 @@ def _report_effect(
 ) -> tuple[set[int], StepResult]:
     """Return the ids of the processes of the run in which the files of `plan` were patched, and what went wrong.
 
-    Processes that imported these files unpatched get a warning. So does a run without any patched process. With
-    `require` that is a problem, but only a note if other nodes of a Ray cluster may have such processes. `folder` has
-    the reports of the processes. `gaps` are the places in the launch at which the import hook may have got lost.
+    A run without any patched process gets a warning. With `require` that is a problem, but only a note if other nodes
+    of a Ray cluster may have such processes.
     """
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}
@@ -296,10 +271,7 @@ def _report_effect(
 
 
 def _why_unpatched(state: str, path: str) -> str:
-    """Return why a process imported the file `path` unpatched; "" if it did not.
-
-    `state` is what it reported: "changed", "elsewhere" or "patched".
-    """
+    """Return why a process imported the file `path` unpatched; "" if it did not."""
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
@@ -324,8 +296,7 @@ _IN_PLACE = Text(
 def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
     """Return likely reasons why no process imported the patched files of `plan`, each a sentence with its remedy.
 
-    `gaps` are the places in the launch at which the import hook may have got lost. If any Python process had the hook,
-    only gaps that are certain count.
+    If any Python process had the hook, only `gaps` that are certain count.
     """
     began, prefix = folder.prefixes(), plan.target.prefix
     losses = tuple(

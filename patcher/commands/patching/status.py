@@ -27,9 +27,8 @@ class Status(NamedTuple):
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
     """Return the result of `rlpatch status`: each patch of the targets `names` (none: all), and the state of its files.
 
-    Patches that this user applied outside of the search are only named, and not even that if the search is restricted.
-    With `everywhere` they are reported, too, and entries of the list of patched folders that cannot be read are a
-    warning. Raises Problem: USAGE for a name with a version, NO_TARGET for an unknown one.
+    Patches that this user applied outside of the search are only named, unless `everywhere`. Raises Problem: USAGE for
+    a name with a version, NO_TARGET for an unknown one.
     """
     named_projects(names, search)
     discovery = search.discover()

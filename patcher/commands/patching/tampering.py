@@ -16,11 +16,7 @@ from patches import projects
 
 
 def explain_foreign_edit(problem: Problem, target: Target) -> Problem:
-    """Return a FOREIGN_EDIT problem with the first edited line, as expected and as it is now.
-
-    Its hint is how to restore the file. A problem of another kind, or whose edited line is unknown, is returned
-    unchanged.
-    """
+    """Return a FOREIGN_EDIT problem with the first edited line if it is known; any other problem is unchanged."""
     roots = patched(Discovery((target,), (target.root,), (), ())) if problem.kind is Kind.FOREIGN_EDIT else []
     return with_edited_line(problem, roots[0], restore_hint(roots[0])) if roots else problem
 
@@ -28,8 +24,7 @@ def explain_foreign_edit(problem: Problem, target: Target) -> Problem:
 def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Problem:
     """Return `problem` with the first edited line, as expected and as it is now, if it is a FOREIGN_EDIT in `root`.
 
-    A non-empty `hint` then replaces that of the problem. Any other problem, and one whose edited line is unknown, is
-    returned unchanged; so is any problem of a cluster node's root.
+    A non-empty `hint` then replaces that of the problem. Anything else is returned unchanged.
     """
     place = Path(problem.where.rpartition(":")[0] if ":" in problem.where else problem.where)
     if problem.kind is not Kind.FOREIGN_EDIT or not place.is_relative_to(root.path) or root.mirror:
@@ -51,7 +46,7 @@ def with_edited_line(problem: Problem, root: PatchedRoot, hint: str = "") -> Pro
 
 
 def _bytes_when_patched(root: PatchedRoot, path: PurePosixPath) -> bytes:
-    """Return the bytes that the file `path` had when it was patched, by planning all patches of `root` on the backups.
+    """Return the bytes that `path` had when it was patched, by planning all patches of `root` on the backups.
 
     Raises Problem, LookupError or StopIteration if they cannot be planned again.
     """
@@ -69,8 +64,7 @@ def _bytes_when_patched(root: PatchedRoot, path: PurePosixPath) -> bytes:
 def _first_edited_line(expected: list[bytes], actual: list[bytes]) -> tuple[int, bytes] | None:
     """Return (index in `actual`, expected line) of the first inserted line that was edited; b"" if none is expected.
 
-    `expected` and `actual` are all lines of a file. None if no inserted line was edited. None, too, if the first edit
-    is in the head of a block, as when another release of rlpatch inserted it.
+    None, too, if the first edit is in the head of a block, as when another release of rlpatch inserted it.
     """
     import difflib  # noqa: PLC0415  (1 ms, only where somebody edited inserted lines)
 

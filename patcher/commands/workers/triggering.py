@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,12 +29,9 @@ from patcher.targets import versions
 from patcher.workers import life, progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import AT_WORK, RunProgress, WorkerProgress
-from patcher.workers.request import FiledRequest, TriggerRequest
+from patcher.workers.request import EXPIRES_S, FiledRequest, TriggerRequest
 from patcher.workers.worker import Worker
 from patches.projects import projects
-
-EXPIRES_S = 86_400.0
-"""Seconds after which a request expires by default: a day later nobody thinks of it any more."""
 
 
 class TriggerOptions(NamedTuple):
@@ -107,12 +103,10 @@ class ServedData(TriggerData, WatchData):
 def trigger(
     save_path: Path, options: TriggerOptions, wait: WatchOptions | None, open_display: OpenDisplay
 ) -> CommandResult:
-    """Write a request for a recording window, then wait until every worker has served it or never will.
+    """Write a request for a recording window; with `wait` until every worker has served it or never will.
 
-    The wait may end earlier, as `wait` says; None does not wait. `open_display` shows it. A dry run writes nothing.
     Raises Problem: USAGE for options that fit no worker, ENVIRONMENT if an earlier request is pending or this one can't
-    be written. NO_WORKER if no live one accepts requests, unless `options.at` asks workers to come. Raises also what
-    `wait_for_workers` does.
+    be written, NO_WORKER if no live one accepts requests, unless `options.at` asks workers to come.
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
@@ -138,7 +132,6 @@ def trigger(
         return CommandResult("trigger", step + StepResult((line,)), data=data)
 
     def serves(worker: Worker) -> bool:
-        """Tell whether a worker accepts requests and has the request's stage and target."""
         return worker.on_demand and worker.stage == stage and worker.target in (target, target or worker.target)
 
     target = rows[0].worker.target if rows else ""
@@ -147,10 +140,7 @@ def trigger(
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a condition such as `--at-load` on a training stage, or step 0 without a condition.
-
-    With a condition, steps are counted from 0 once the condition holds, so there is a step 0.
-    """
+    """Refuse a condition on a training stage, and step 0 without a condition, from which steps count from 0."""
     window = options.window
     if options.conditions and options.training:
         cause = Text(
@@ -168,9 +158,8 @@ def _check_window(options: TriggerOptions) -> None:
 def _accepting_workers(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
     """Return the live workers that accept the request, all of one stage, whatever their rank.
 
-    Returns [] if `options.at` is set and no worker is alive, because workers that start later may serve the request.
-    Raises Problem: NO_WORKER if no live worker accepts it, USAGE if workers of several stages do, or if no worker of
-    the target has this stage and kind of window.
+    [] if `options.at` is set and no worker is alive: workers that start later may serve the request. Raises Problem:
+    NO_WORKER if no live worker accepts it, USAGE if workers of several stages do, or none of the target could.
     """
     if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
@@ -206,10 +195,7 @@ def _workers_of_target(
 
 
 def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
-    """Return the options of `trigger` that the `living` workers accept, joined by "or".
-
-    If none is living, return those of all workers `rows`, then advice to patch with `--on-demand`.
-    """
+    """Return the options of `trigger` that the `living` workers accept, else those of all, joined by "or"."""
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
     choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})
     if not living:
@@ -218,10 +204,7 @@ def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProg
 
 
 def _workers_of_ranks(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
-    """Return the workers of `living` whose rank is one of `options.ranks` (None: all workers).
-
-    Raises Problem (USAGE) if there is none.
-    """
+    """Return the workers of `living` whose rank is requested. Raises Problem (USAGE) if there is none."""
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
@@ -241,10 +224,7 @@ def _ranks(rows: Sequence[WorkerProgress]) -> str:
 
 
 def _is_of_target(worker: Worker, word: str) -> bool:
-    """Tell whether `word` ("": any) names the worker's project or distribution, and its release if it has `==`.
-
-    Names are compared as pip does: without regard to case, and to `-`, `_` and `.`.
-    """
+    """Tell whether `word` ("": any) names the worker's project or distribution, as pip compares names."""
     name, _, release = word.partition("==")
     normalised = versions.normalise(name)
     names = ((project.name, *project.distributions) for project in projects())
@@ -258,8 +238,7 @@ def _is_of_target(worker: Worker, word: str) -> bool:
 def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
     """Return the request that `options` describe, for the rollout or training step `options.at`.
 
-    By default that is the first one which no worker has reached yet: rollout 0 or training step 1 if none has counted.
-    `rows` are the workers, `now` is in seconds since 1970. Raises Problem (USAGE) if a worker has already reached
+    By default that is the first one which no worker has reached yet. Raises Problem (USAGE) if one has reached
     `options.at`.
     """
     turns = _turns(rows)
@@ -273,8 +252,8 @@ def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now:
         raise usage(cause, Text("use --at {number} or a larger number, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
-        id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, load=options.at_load,
-        tail=options.at_tail, context=options.at_context, expires=now + options.expires,
+        window=str(options.window), ranks=ranks, at=at, load=options.at_load, tail=options.at_tail,
+        context=options.at_context, expires=now + options.expires,
     )  # fmt: skip
 
 
@@ -285,10 +264,7 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
 
 
 def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
-    """Yield warnings of ranks that will write no trace and of workers that may be dead.
-
-    A note follows if the workers have reached different rollouts or training steps.
-    """
+    """Yield warnings of ranks that will write no trace and of workers that may be dead or have come further."""
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
         text = Text("rank {rank} does not accept recording requests and will write no trace", rank)
         yield Message("warning", text, Text("ranks that accept recording requests: {ranks}", _ranks(living)))
@@ -319,8 +295,7 @@ def _pending_notes(
 ) -> Iterator[Message]:
     """Yield messages on an earlier request for `stage`, which the new request replaces; nothing if there is none.
 
-    A damaged file of a request is a warning. Raises Problem (ENVIRONMENT) if workers still have to serve the earlier
-    request, unless `options.replace` is set.
+    Raises Problem (ENVIRONMENT) if workers still have to serve the earlier request, unless `options.replace` is set.
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
@@ -368,10 +343,7 @@ def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> 
 
 
 def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires.
-
-    Without `rows`, the second line says that it is for the first workers that start.
-    """
+    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires."""
     whose = Text(
         "  no worker has reported its status yet; the first workers that start will serve this recording request"
     )

@@ -35,10 +35,7 @@ class Environment(NamedTuple):
 
 
 def running_environment(packages: Sequence[str]) -> Environment:
-    """Return the environment of the running interpreter, with those of `packages` that it would import.
-
-    The working directory that `python -m` puts first on the import path is left out.
-    """
+    """Return the environment of the running interpreter, with those of `packages` that it would import."""
     path = [entry for entry in sys.path if entry]
     as_module = getattr(sys.modules.get("__main__"), "__spec__", None)
     if as_module and path and os.path.realpath(path[0]) == os.path.realpath(Path.cwd()):
@@ -55,9 +52,8 @@ def running_environment(packages: Sequence[str]) -> Environment:
 def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S) -> Environment:
     """Start another interpreter and return its environment, with those of `packages` that it would import.
 
-    `exe` is an executable, an environment's folder or a name on PATH. `name` is for messages, `timeout` is in seconds.
-    Raises Problem: USAGE if there is no such program or it is no Python, ENVIRONMENT if it fails, is too old, or does
-    not answer.
+    `exe` is an executable, an environment's folder or a name on PATH. Raises Problem: USAGE if there is no such program
+    or it is no Python, ENVIRONMENT if it fails, is too old, or does not answer.
     """
     import json  # noqa: PLC0415
 
@@ -73,10 +69,7 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
-    """Yield the environment of the running interpreter and of each of `more_interpreters`, with or without `packages`.
-
-    `packages` are looked for in each. A text on each interpreter that does not answer is added to `searched`.
-    """
+    """Yield the environment of the running interpreter and of each of `more_interpreters` that answers."""
     yield running_environment(packages)
     for name, exe in more_interpreters():
         try:
@@ -86,10 +79,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
 
 
 def more_interpreters() -> Iterator[tuple[str, str]]:
-    """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, each environment only once.
-
-    The environment of the running interpreter is left out. The program of a variable may not exist.
-    """
+    """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, each environment only once."""
     from shutil import which  # noqa: PLC0415
 
     prefixes = {os.path.realpath(sys.prefix)}
@@ -109,10 +99,7 @@ def _packages(specs: dict[str, dict[str, Any]]) -> dict[str, Package]:
 
 
 def executable(exe: str) -> str:
-    """Return the path of an interpreter given by its path, its environment's folder or its name on PATH.
-
-    Raises Problem (USAGE) if there is no such program, or if it cannot be executed.
-    """
+    """Return the path of an interpreter given by its path, its environment's folder or its name on PATH."""
     from shutil import which  # noqa: PLC0415
 
     program = Path(os.path.expanduser(exe))  # noqa: PTH111  (which keeps the name of a user that is not there)
@@ -130,10 +117,7 @@ def executable(exe: str) -> str:
 
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
-    """Run the module `locate` in the interpreter `program`, for `packages`; return exit code, stdout and stderr.
-
-    Raises Problem: ENVIRONMENT after `timeout` seconds, USAGE if the program cannot be started.
-    """
+    """Run the module `locate` in the interpreter `program`, for `packages`; return exit code, stdout and stderr."""
     import pkgutil  # noqa: PLC0415
     import signal  # noqa: PLC0415
     import subprocess  # noqa: PLC0415
@@ -168,10 +152,7 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
 
 
 def _no_answer(program: str, code: int, text: str) -> Problem:
-    """Return the problem that `program` is too old a Python, failed, or is no Python.
-
-    `code` is its exit code (negative: killed by that signal), `text` what it printed.
-    """
+    """Return the problem that `program` is too old a Python, failed, or is no Python; `text` is what it printed."""
     last = text.splitlines()[-1].strip() if text else Text("the program printed nothing")
     if last.startswith("SyntaxError"):
         cause = Text("the Python version of the interpreter is below 3.7")
