@@ -12,7 +12,6 @@ from patcher.config import (
     PROFILERS,
     STAGES,
     TOOLS,
-    UNITS,
     WHOLE,
     BuiltinStage,
     NoProfiler,
@@ -215,26 +214,6 @@ class ProfileRequest(NamedTuple):
     def window_flags(self) -> str:
         """Options of the windows, joined by "and", for messages."""
         return joined(AND, (f"--{window.unit}" for window in self.windows))
-
-
-def request_of_record(words: Sequence[str]) -> ProfileRequest:
-    """Return the request that a patch was applied with, from the options that its record stores.
-
-    Raises Problem for an unreadable value, LookupError for an unknown option or a missing value.
-    """
-    windows, choices, unread = list[Window](), dict[str, Any](), list(words)
-    while unread:
-        word, _, value = unread.pop(0).partition("=")
-        name = word[2:].replace("-", "_")
-        if word[2:] in UNITS:
-            windows.append(Window.parse(word[2:], value or unread.pop(0)))
-        elif name.startswith("no_"):
-            choices[name[3:]] = False
-        elif isinstance(OPTIONS[name].notation, Flag):
-            choices[name] = True
-        else:
-            choices[name] = OPTIONS[name].notation.read(word, value or unread.pop(0))
-    return ProfileRequest(tuple(windows), choices)
 
 
 def _options_of(kind: type[Stage]) -> dict[str, OptionSpec]:

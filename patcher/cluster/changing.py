@@ -103,17 +103,23 @@ def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
 
 def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
     """Undo the edits on all nodes that did or may have done them, and return the problem to raise."""
-    causes = failed(answers)
-    changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
+    causes, incomplete = failed(answers), Kind.ROLLBACK_INCOMPLETE
+    changed = [node for node, answer in answers.items() if not answer.problem or answer.problem.kind is incomplete]
     still_changed = failed(group.call("undo", {node: (work[node],) for node in changed}))
     problem = combine_problems(problems(causes, _rolled_back))
     if not still_changed:
         return problem
-    unclear = problems(
-        still_changed, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer from the node: {reason}", why))
-    )
-    first = combine_problems([problem.replace(kind=Kind.ROLLBACK_INCOMPLETE) for problem in unclear])
+    unclear = problems(still_changed, lambda why: Problem(incomplete, Text("no answer from the node: {reason}", why)))
+    first = combine_problems([problem.replace(kind=incomplete) for problem in unclear])
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
+    undone = (
+        Text(
+            "{place} failed, so rlpatch undid the changes on the other nodes. Cause: {reason}",
+            place=other.place,
+            reason=other.cause,
+        )
+        for other in other_problems
+    )
     return first.replace(
         cause=Text(
             "changed files might remain on {nodes}; on all other nodes, rlpatch undid the changes. Cause: {reason}",
@@ -124,7 +130,7 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
             "when the node answers again, check it with `{command}`. Then repeat your command, or run `rlpatch revert`",
             status,
         ),
-        notes=(*first.notes, *map(_why_undone, other_problems)),
+        notes=(*first.notes, *undone),
     )
 
 
@@ -136,18 +142,6 @@ def _rolled_back(reason: str) -> Problem:
         reason,
     )
     return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or leave this node out of --nodes"))
-
-
-def _why_undone(problem: Problem) -> Text:
-    return Text(
-        "{place} failed, so rlpatch undid the changes on the other nodes. Cause: {reason}",
-        place=problem.place,
-        reason=problem.cause,
-    )
-
-
-def _is_incomplete(problem: Problem) -> bool:
-    return problem.kind is Kind.ROLLBACK_INCOMPLETE
 
 
 def _nodes_with_old_bytes(group: NodeGroup, work: Work) -> tuple[str, ...]:

@@ -21,30 +21,20 @@ def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     `nodes` is the text of `--nodes` (None: all). Its word `has-target` takes effect later, in `Nodes.searches`. Raises
     Problem (USAGE, ENVIRONMENT).
     """
-    words = _listed(nodes)
+    words = [word.strip() for word in (nodes or "").split(",") if word.strip()]
     ray, there = connect_ray(address)
     chosen = choose_nodes([word for word in words if word != HAS_TARGET], there)
     cluster = ("--ray", *(() if address == "auto" else (address,)))
     origin = (*cluster, *search.words, *(("--nodes", nodes) if nodes else ()))
     names = [node.name for node in there if node not in chosen]
-    left_out = (
-        Text(
-            "--nodes excludes {count} of {total} nodes: {nodes}",
-            count=len(names),
-            total=len(there),
-            nodes=", ".join(names),
-        )
-        if names
-        else ""
-    )
+    left_out = Text("--nodes excludes {count} of {total} nodes: {nodes}")
     return Nodes(
-        RayNodeGroup(ray, chosen, search, origin), search, origin, with_target=HAS_TARGET in words, left_out=left_out
+        RayNodeGroup(ray, chosen, search, origin),
+        search,
+        origin,
+        with_target=HAS_TARGET in words,
+        left_out=left_out.filled(count=len(names), total=len(there), nodes=", ".join(names)) if names else "",
     )
-
-
-def _listed(text: str | None) -> list[str]:
-    """Return the non-empty words of a comma-separated list; [] for None."""
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:

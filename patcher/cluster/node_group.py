@@ -145,25 +145,18 @@ def merge_problems(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem
 def listed(names: Collection[str], most: int = 8) -> str:
     """Return the sorted names, separated by commas; beyond `most`, the first names and the total."""
     first_names = ", ".join(sorted(names, key=natural)[:most])
-    return (
-        first_names
-        if len(names) <= most
-        else Text("{names}, … ({count} nodes in total)", names=first_names, count=len(names))
-    )
+    if len(names) <= most:
+        return first_names
+    return Text("{names}, … ({count} nodes in total)", names=first_names, count=len(names))
 
 
 def combine_problems(several: Sequence[Problem]) -> Problem:
     """Return the first problem, which decides the exit code, with causes and hints of the others in its notes."""
     first, *other_problems = several
-    lines = tuple(
-        line
-        for other in other_problems
-        for line in (
-            Text("{cause} ({place})", cause=other.cause, place=other.place),
-            Text("  next: {hint}", other.hint),
-        )
-    )
-    return first.replace(notes=(*first.notes, *lines))
+    notes = [*first.notes]
+    for other in other_problems:
+        notes += [Text("{cause} ({place})", cause=other.cause, place=other.place), Text("  next: {hint}", other.hint)]
+    return first.replace(notes=tuple(notes))
 
 
 def natural(name: str) -> list[str | int]:

@@ -130,15 +130,12 @@ class NodeWorker:
 
     def undo(self, edits: Sequence[NodeEdit]) -> None:
         """Restore the roots to their state before `edits`, done or not. Raises Problem as the store does."""
-        self._recover([edit.root for edit, _ in edits])
+        store.recover([edit.root for edit, _ in edits], wait=self._wait)
         store.commit([_inverse_edit(edit, records) for edit, records in edits], wait=self._wait)
 
     def recover(self) -> list[Recovered]:
         """Complete or roll back the interrupted commands of all roots on this node."""
-        return self._recover(self._search.discover().stores)
-
-    def _recover(self, roots: Sequence[Path]) -> list[Recovered]:
-        return store.recover(roots, wait=self._wait)
+        return store.recover(self._search.discover().stores, wait=self._wait)
 
     def verify(self, files: Mapping[str, str]) -> list[str]:
         """Return the paths in `files` (path to digest) that have another digest or are missing."""

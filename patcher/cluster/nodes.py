@@ -116,38 +116,27 @@ class Nodes:
 
     def _change_report(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
         """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet."""
-        lines = [
-            Text(
-                "{node} sees the same folder as {other_nodes}, so the files were written only once",
-                node=node,
-                other_nodes=other_nodes,
-            )
-            for node, other_nodes in changed.shares.items()
-        ]
-        if lines:
-            trees = count - len(lines)
-            several = Text(
-                "files were changed on {nodes} nodes, in {folders} different folders", nodes=count, folders=trees
-            )
-            lines.append(
-                several if trees > 1 else Text("the folder with the changed files is shared by {nodes} nodes", count)
-            )
+        same = Text("{node} sees the same folder as {other_nodes}, so the files were written only once")
+        lines = [same.filled(node=node, other_nodes=other_nodes) for node, other_nodes in changed.shares.items()]
+        trees = count - len(lines)
+        if lines and trees > 1:
+            several = Text("files were changed on {nodes} nodes, in {folders} different folders")
+            lines.append(several.filled(nodes=count, folders=trees))
+        elif lines:
+            lines.append(Text("the folder with the changed files is shared by {nodes} nodes", count))
         files = sorted({path for paths in changed.written.values() for path in paths})
+        done = Text("{action} {path} on {nodes}")
+        nodes = listed(changed.written)
         step = changed.step + StepResult(
-            tuple(lines),
-            done=tuple(
-                Text("{action} {path} on {nodes}", action=verb, path=path, nodes=listed(changed.written))
-                for path in files
-            ),
+            tuple(lines), done=tuple(done.filled(action=verb, path=path, nodes=nodes) for path in files)
         )
         if changed.late:
             status = CommandLine("status", *self._words)
             late = Text(
                 "a shared file system might show the change late: check with `{command}` before the run starts", status
             )
-            step += StepResult.noted(
-                [Note(Text("{nodes} cannot see the changed files yet", listed(changed.late)), late)], "warning"
-            )
+            note = Note(Text("{nodes} cannot see the changed files yet", listed(changed.late)), late)
+            step += StepResult.noted([note], "warning")
         return step
 
     def gather(self, folder: Path, into: Path) -> StepResult:
@@ -227,10 +216,8 @@ class Nodes:
         chosen = {node: survey for node, survey in surveys.items() if survey.found}
         other_nodes = surveys.keys() - chosen
         if not chosen:
-            problem = Problem(
-                Kind.NO_TARGET, Text("none of the nodes has the targets installed"), node=listed(other_nodes)
-            )
-            return chosen, StepResult(problems=(problem,))
+            cause = Text("none of the nodes has the targets installed")
+            return chosen, StepResult(problems=(Problem(Kind.NO_TARGET, cause, node=listed(other_nodes)),))
         text = Text(
             "skipped {count} of {total} nodes, because none of the targets is installed there: {nodes}",
             count=len(other_nodes),
@@ -299,19 +286,12 @@ def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -
             if word in survey.found:
                 versions.setdefault(survey.found[word].target.version or Text("unknown"), []).append(node)
         if len(versions) > 1:
-            releases = joined(
-                SEMICOLON,
-                (
-                    Text("{version} on {nodes}", version=version, nodes=listed(nodes))
-                    for version, nodes in sorted(versions.items())
-                ),
+            place = Text("{version} on {nodes}")
+            of_nodes = (
+                place.filled(version=version, nodes=listed(nodes)) for version, nodes in sorted(versions.items())
             )
+            releases = joined(SEMICOLON, of_nodes)
+            cause = Text("the version of {target} differs between nodes: {releases}", target=word, releases=releases)
             hint = Text("install the same release everywhere, or patch each release separately with --nodes")
-            several.append(
-                Problem(
-                    Kind.VERSION,
-                    Text("the version of {target} differs between nodes: {releases}", target=word, releases=releases),
-                    hint=hint,
-                )
-            )
+            several.append(Problem(Kind.VERSION, cause, hint=hint))
     return several

@@ -40,10 +40,11 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
 def status(answers: Mapping[str, Answer]) -> CommandResult:
     """Return the report on all nodes: a table, then the patches, once for all nodes with the same report."""
     reports = values(answers)
-    entries = tuple(
-        replace(reports[node].data, node=node) if node in reports else _lost(node, answer)
+    lost = {
+        node: NodeStatus(node, Text("no answer"), problem=answer.problem.cause if answer.problem else answer.lost)
         for node, answer in answers.items()
-    )
+    }
+    entries = tuple(replace(reports[node].data, node=node) if node in reports else lost[node] for node in answers)
     data = ClusterStatus(entries)
     patched = {entry.node: reports[entry.node] for entry in entries if entry.patches}
     step = StepResult((*table(json_of(data)), *_grouped_lines(patched))) + merge(reports) + failures(answers)
@@ -57,10 +58,6 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
         )
         step += StepResult.noted([Note(text)])
     return CommandResult("status", step, data=data)
-
-
-def _lost(node: str, answer: Answer) -> NodeStatus:
-    return NodeStatus(node, Text("no answer"), problem=answer.problem.cause if answer.problem else answer.lost)
 
 
 def failures(answers: Mapping[str, Answer]) -> StepResult:

@@ -222,9 +222,9 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
     return Removal(root, edits.revert(root.path, root.read, root.records, removed, readable), lost)
 
 
-def restore_hint(root: PatchedRoot) -> str:
+def restore_hint(root: Path) -> str:
     """Return a hint for edited rlpatch lines below `root`: undo the edit, see what a restore loses, or reinstall."""
-    preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
+    preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root))
     return Text(
         "undo the edit; or run {command} to see which edits are lost when the backup is restored; or {reinstall}",
         command=preview,

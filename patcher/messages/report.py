@@ -332,12 +332,8 @@ def _show_raw(data: bytes, color: bool | None) -> None:
     if sys.stdout.isatty() if color is None else color:
         for line in data.decode("utf-8", "replace").splitlines():
             tint = {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1], "")
-            _print_line(
-                _style(line, _BOLD if line.startswith(("+++", "---", "diff")) else tint),
-                sys.stdout,
-                True,
-                unbroken=True,
-            )
+            codes = _BOLD if line.startswith(("+++", "---", "diff")) else tint
+            _print_line(_style(line, codes), sys.stdout, True, unbroken=True)
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

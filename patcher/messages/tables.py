@@ -74,10 +74,8 @@ def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
         )
         stage = " ".join(filter(None, (row["stage"], row["role"])))
         turns = (_turn_words(name, row[name]) for name in ("rollout", "step", "sync") if row[name] is not None)
-        run = next(turns, "?")
-        size = _bytes(row["size"])
-        asked, exported = row["asked"] or "?", row["got"] or "?"
-        rows.append((str(number), target, stage or "?", asked, exported, run, row["ranks"] or "?", row["state"], size))
+        window = (stage, row["asked"], row["got"], next(turns, ""), row["ranks"])
+        rows.append((str(number), target, *(value or "?" for value in window), row["state"], _bytes(row["size"])))
     heads = (
         "", Text("target"), Text("stage"), Text("window"), Text("steps"), Text("when"), Text("ranks"),
         Text("state"), Text("size"),

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from patcher import plan as planning
-from patcher.commands import applied, guarding
+from patcher.commands import applied
 from patcher.commands.finding import Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
@@ -18,6 +17,7 @@ from patcher.commands.patching.planning import (
     Attempted,
     Candidate,
     Planned,
+    check_profilers,
     edits_by_root,
     find_candidates,
     plan,
@@ -56,7 +56,9 @@ def apply(
     candidates = [find_candidates(words, search, request, "apply") for search in places]
     if not dry_run and not where.nodes:
         step += _end_interrupted(candidates, where)
-    step += _check_profilers(candidates, where, launch, force=force)
+    if not any(tried.problems for tried in candidates):  # which the reader mends first
+        of_all = [candidate for tried in candidates for candidate in tried.values]
+        step += check_profilers(of_all, launch, force=force, nodes=where.nodes)
     if not step.problems:
         planned = [plan(tried) for tried in candidates]
         step = sum((planning_failures(tried, words, request) for tried in planned), step)
@@ -73,26 +75,6 @@ def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()
     return applied.end_interrupted(where.search.discover(), where.on_wait)
-
-
-def _check_profilers(
-    candidates: Sequence[Attempted[Candidate]], where: Where, launch: Launch, *, force: bool
-) -> StepResult:
-    """Return the report on other profilers that are on or may be; empty if a candidate already has a problem."""
-    step = StepResult()
-    if any(tried.problems for tried in candidates):  # which the reader mends first
-        return step
-    for search, upstream, target, config, *_ in (candidate for tried in candidates for candidate in tried.values):
-        if not config.profiler.MODULE:
-            continue
-        profiler, recorder = planning.builtin_profiler(upstream, config), config.profiler.STARTED_BY
-        if where.nodes:
-            step += where.nodes.guard(search, upstream, target, profiler, launch, force=force, recorder=recorder)
-        else:
-            step += guarding.guard(
-                upstream, target.version, launch, force=force, target=target, profiler=profiler, recorder=recorder
-            )
-    return step
 
 
 def _final_report(

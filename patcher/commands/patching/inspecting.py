@@ -13,7 +13,6 @@ from patcher.commands.finding import Search, nothing_found, report_nothing
 from patcher.commands.patching import describing
 from patcher.commands.patching.planning import plan_targets
 from patcher.commands.patching.roots import patched_elsewhere, patched_roots
-from patcher.commands.patching.tampering import with_edited_line
 from patcher.commands.where import Where, searches
 from patcher.messages import CommandLine, CommandResult, Problem, StepResult, Text
 from patcher.request import ProfileRequest
@@ -67,7 +66,9 @@ def _applied_files(names: Sequence[str], search: Search) -> tuple[Files, StepRes
         try:
             files |= applied.patched_files([root])
         except Problem as problem:
-            raise with_edited_line(problem, root, applied.restore_hint(root)) from None
+            if root.records and not root.mirror:
+                raise problem.replace(hint=applied.restore_hint(root.path)) from None
+            raise
     if files:
         return files, StepResult()
     is_elsewhere = not search.words and bool(patched_elsewhere(names, search, discovery))

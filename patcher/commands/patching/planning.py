@@ -12,11 +12,14 @@ from typing import Generic, NamedTuple, TypeVar
 from patcher import plan as planning
 from patcher.changes import edits
 from patcher.changes.change import Edit
+from patcher.commands.applied import restore_hint
 from patcher.commands.finding import Search
+from patcher.commands.guarding import guard
 from patcher.commands.patching.redirecting import redirect_problem
-from patcher.commands.patching.tampering import explain_foreign_edit
+from patcher.commands.where import NodeCommands
 from patcher.config import ProfileConfig, Stage, TimelineStage
-from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, permission_problem, usage
+from patcher.guards.result import Launch
+from patcher.messages import AND, OR, Kind, Note, Problem, StepResult, Text, joined, permission_problem, usage
 from patcher.plan import Plan
 from patcher.recipe import Upstream
 from patcher.request import ProfileRequest, has_stage, resolve, stage_problem, supports_any
@@ -106,6 +109,25 @@ def find_candidates(
     return replace(candidates, values=[*candidates.values, *optional])
 
 
+def check_profilers(
+    candidates: Iterable[Candidate], launch: Launch, *, force: bool, nodes: NodeCommands | None = None
+) -> StepResult:
+    """Return the report on other profilers that are on or may be, on this machine or `nodes`.
+
+    A profiler that is on is a problem, with `force` a warning. A timeline uses no profiler and is not checked.
+    """
+    step = StepResult()
+    for search, upstream, target, config, *_ in candidates:
+        profiler, recorder = planning.builtin_profiler(upstream, config), config.profiler.STARTED_BY
+        if config.profiler.MODULE and nodes:
+            step += nodes.guard(search, upstream, target, profiler, launch, force=force, recorder=recorder)
+        elif config.profiler.MODULE:
+            step += guard(
+                upstream, target.version, launch, force=force, target=target, profiler=profiler, recorder=recorder
+            )
+    return step
+
+
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     """Return a plan or a problem for each candidate; plans for the same root build on each other, in order.
 
@@ -122,7 +144,9 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
         try:
             plan = planning.make_plan(candidate.upstream, target, candidate.config, records)
         except Problem as problem:
-            raise explain_foreign_edit(problem, candidate.target) from None
+            if problem.kind is Kind.FOREIGN_EDIT and records and not target.mirror:
+                raise problem.replace(hint=restore_hint(target.root)) from None
+            raise
         before.update((change.path, change.after) for change in plan.edit.changes)
         return Planned(candidate.search, candidate.upstream, plan._replace(notes=(*plan.notes, *candidate.notes)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from patcher.commands.finding import Search, parse_target
@@ -29,38 +29,27 @@ def redirect_problem(words: Sequence[str], search: Search, request: ProfileReque
     if part.stage in (BUILTIN, TIMELINE) or len(upstreams) < len(set(words)):
         return None
     requests = [ProfileRequest((window,)) for window in part.windows] or [part]
-    missing, unsuited = _unsupported(requests, upstreams)
+    missing = [item for item in requests if not any(supports_any(item, upstream) for upstream in upstreams.values())]
+    unsuited = [
+        word for word, upstream in upstreams.items() if not any(supports_any(item, upstream) for item in requests)
+    ]
     if part is not request:  # each of them keeps a timeline
         unsuited = []
     partners = _partners(missing[0], upstreams.values()) if missing else []
     if len(missing) != bool(partners) or not (missing or unsuited):
         return None
-    return _partner_problem(search, part, (unsuited, requests if unsuited else missing), upstreams, partners)
-
-
-def _partner_problem(
-    search: Search,
-    request: ProfileRequest,
-    unsupported: tuple[Sequence[str], Sequence[ProfileRequest]],
-    upstreams: Mapping[str, Upstream],
-    partners: Sequence[str],
-) -> Problem:
-    """Return the problem that targets cannot record a request, with the command line that names a partner instead.
-
-    `unsupported` is a pair: the target words to replace (none: a partner is added), and the requests that they cannot
-    record.
-    """
-    unsuited, requests = unsupported
     installed = {target.project.name for target in search.discover().targets}
     likely = [name for name in partners if name in installed]
-    cause = _cause(requests, unsuited or [*upstreams], upstreams, likely or partners)
-    names = likely[:1] or partners or [""]
-    hint = joined(OR, (_redirected_command(search, [*upstreams], unsuited, name, request) for name in names))
+    names = dict.fromkeys(upstreams[word].project.name for word in unsuited or upstreams)
+    cause = _cause(requests if unsuited else missing, joined(AND, names), likely or partners)
+    commands = (
+        _redirected_command(search, [*upstreams], unsuited, name, part) for name in likely[:1] or partners or [""]
+    )
     absent = Text(
         "not installed here: {packages}; type --python EXE or --path DIR to say where to find them", ", ".join(partners)
     )
     notes = (absent,) if partners and not likely else ()
-    return Problem(Kind.USAGE if request.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
+    return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=joined(OR, commands), notes=notes)
 
 
 def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
@@ -68,19 +57,6 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
     for word in words:
         with suppress(Problem):  # the search for targets reports it
             yield word, parse_target(word)[0]
-
-
-def _unsupported(
-    requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]
-) -> tuple[list[ProfileRequest], list[str]]:
-    """Return the requests that none of the projects can record, and the words whose project can record no request."""
-    missing = [
-        request for request in requests if not any(supports_any(request, upstream) for upstream in upstreams.values())
-    ]
-    unsuited = [
-        word for word, upstream in upstreams.items() if not any(supports_any(request, upstream) for request in requests)
-    ]
-    return missing, unsuited
 
 
 def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
@@ -91,11 +67,8 @@ def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[st
     return [*dict.fromkeys(other.project.name for other in (*engines, *trainers) if supports_any(request, other))]
 
 
-def _cause(
-    requests: Sequence[ProfileRequest], words: Sequence[str], upstreams: Mapping[str, Upstream], partners: Sequence[str]
-) -> str:
-    """Return a sentence that the targets `words` cannot record `requests`, and which `partners` run that part."""
-    names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
+def _cause(requests: Sequence[ProfileRequest], names: str, partners: Sequence[str]) -> str:
+    """Return a sentence that the targets `names` cannot record `requests`, and which `partners` run that part."""
     what = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))
     if not partners:
         return Text("{option} is not available for {targets}", option=what, targets=names)

@@ -13,7 +13,6 @@ from patcher.commands.finding import Search, report_nothing
 from patcher.commands.patching.applying import node_header
 from patcher.commands.patching.planning import Attempted
 from patcher.commands.patching.roots import elsewhere_line, patched_elsewhere, patched_roots
-from patcher.commands.patching.tampering import with_edited_line
 from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.messages import OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined, usage
 from patcher.targets.patched import PatchedRoot
@@ -56,7 +55,7 @@ def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool)
     except Problem as problem:
         if restore or root.mirror or problem.kind is not Kind.FOREIGN_EDIT:
             raise
-        raise with_edited_line(problem.replace(hint=restore_hint(root)), root) from None
+        raise problem.replace(hint=restore_hint(root.path)) from None
 
 
 def _final_report(

@@ -90,22 +90,17 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
 
     step = StepResult()
     if root.pending:
-        text = Text(
-            "an rlpatch command was interrupted in this folder; type {command}",
-            CommandLine("recover", *search.words),
-        )
-        step = StepResult.noted(
-            [Note(text, Text("an rlpatch command was interrupted in {path}", root.path))], "warning"
-        )
+        recover = CommandLine("recover", *search.words)
+        text = Text("an rlpatch command was interrupted in this folder; type {command}", recover)
+        where = Text("an rlpatch command was interrupted in {path}", root.path)
+        step = StepResult.noted([Note(text, where)], "warning")
     state, patches = applied.status(root, again)
     changed = [str(root.path / file.path) for patch in patches for file in patch.files if file.state == "tampered"]
     if changed:
         cause = Text("somebody edited or moved lines that rlpatch inserted, so the recording cannot be trusted")
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
-        hint = applied.restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
-        from patcher.commands.patching.tampering import with_edited_line  # noqa: PLC0415  (it loads what plans)
-
-        step += StepResult(problems=(with_edited_line(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint), root),))
+        hint = applied.restore_hint(root.path) if edited else CommandLine("revert", "--path", str(root.path))
+        step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
     for record, patch in zip(root.records, patches, strict=True):
         for file in _gone(patch)[:1]:
             cause = Text(

@@ -6,13 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from patcher import plan as planning
 from patcher.changes import edits
 from patcher.commands.finding import SearchOptions
-from patcher.commands.guarding import guard
 from patcher.commands.patching import describing, steering
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import find_candidates, plan, planning_failures
+from patcher.commands.patching.planning import check_profilers, find_candidates, plan, planning_failures
 from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.guards.result import Launch
 from patcher.hook import folder as folders
@@ -77,13 +75,7 @@ def run(
     step = StepResult()
     if not candidates.problems:
         readable, gaps, step = _readable_launch(launch)
-        for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
-            upstream, target = candidate.upstream, candidate.target
-            profiler = planning.builtin_profiler(upstream, candidate.config)
-            recorder = candidate.config.profiler.STARTED_BY
-            step += guard(
-                upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
-            )
+        step += check_profilers(candidates.values, readable, force=force)
         step = sum((_report_gap(gap, require=require) for gap in gaps), step)
         data = replace(data, losses=gaps)
     if not step.problems:
@@ -102,17 +94,13 @@ def run(
     changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
     result = CommandResult("run", step + steering.variable_warnings(launch.environ), data=data, aside=True)
     if changed:
-        result.lines.append(
-            Text("no file is changed: the processes of the command import the patched code from memory")
-        )
-        result.then = _runner_with_hook(changed, launch, gaps, meanwhile, require=require)
+        how = Text("no file is changed: the processes of the command import the patched code from memory")
     else:
-        result.lines.append(
-            Text(
-                "the installed files already have these patches, so rlpatch runs the command without changing any file"
-            )
+        how = Text(
+            "the installed files already have these patches, so rlpatch runs the command without changing any file"
         )
-        result.then = _runner_without_hook(launch, meanwhile)
+    result.lines.append(how)
+    result.then = _runner(changed, launch, gaps, meanwhile, require=require)
     return result
 
 
@@ -146,76 +134,64 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     warning = Text("{place} may start unpatched processes: {reason}", place=gap.where, reason=gap.why)
     if gap.sure:
         warning = Text("{place} starts unpatched processes: {reason}", place=gap.where, reason=gap.why)
-    note = Note(warning, joined("\n", seen_text))
-    return StepResult((Text("in {place}: {advice}", place=gap.where, advice=gap.instead),)) + StepResult.noted(
-        [note], "warning"
-    )
+    advice = Text("in {place}: {advice}", place=gap.where, advice=gap.instead)
+    return StepResult((advice,)) + StepResult.noted([Note(warning, joined("\n", seen_text))], "warning")
 
 
-def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` without the import hook, beside what `meanwhile` starts."""
-
-    def then(show: Show) -> int:
-        companion = meanwhile(show) if meanwhile else None
-        try:
-            status = parent.run(launch.command, launch.environ, companion)
-        except Problem as problem:
-            return show(CommandResult("run", problems=[problem]))
-        return _finish_run(status, 0, companion)
-
-    return then
-
-
-def _finish_run(status: int, code: int, companion: Companion | None) -> int:
-    """Return the exit code of `rlpatch run`: that of the companion, or if it is 0 or there is none, `code`.
-
-    If the command failed with `status`, and not because the companion ended it, end this process with that status
-    instead.
-    """
-    if companion is not None:
-        code = companion.finish() or code
-    ended_here = companion is not None and companion.ends_command()
-    return code if status == 0 or ended_here else parent.leave(status)
-
-
-def _runner_with_hook(
+def _runner(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
-    """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
+    """Return a function that runs the command of `launch`, beside what `meanwhile` starts, and returns the exit code.
 
-    It shows in how many processes each plan had an effect (none is a problem with `require`), and which are still
-    alive.
+    With `plans`, the command gets an import hook, whose folder is created at once. If the command fails by itself, the
+    function ends this process with the command's status.
     """
-    folders.sweep()
-    folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
+    folder = None
+    if plans:
+        folders.sweep()
+        folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
         companion = meanwhile(show) if meanwhile else None
         try:
-            status = parent.run(launch.command, folder.environ(launch.environ), companion)
+            environ = folder.environ(launch.environ) if folder else launch.environ
+            status = parent.run(launch.command, environ, companion)
         except Problem as problem:
-            folder.leave()
+            if folder:
+                folder.leave()
             return show(CommandResult("run", problems=[problem]))
-        patched, step = _report_effects(folder, plans, gaps, require=require)
-        still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
-        if still:
-            pids = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
-            needed = folder.path
-            detail = Text(
-                "the patch of these processes still needs {folder}; once these processes have ended, the next `rlpatch"
-                " run` deletes this folder",
-                needed,
-            )
-            text = Text(
-                "still alive after the command ended: {processes} of the run ({pids})",
-                processes=processes_text(len(still)),
-                pids=pids,
-            )
-            step += StepResult.noted([Note(text, detail)])
-        code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
-        return _finish_run(status, code, companion)
+        code = show(_hook_report(folder, plans, gaps, require=require)) if folder else 0
+        if companion is not None:
+            code = companion.finish() or code
+        ended_here = companion is not None and companion.ends_command()
+        return code if status == 0 or ended_here else parent.leave(status)
 
     return then
+
+
+def _hook_report(
+    folder: folders.RunFolder, plans: Sequence[Plan], gaps: Sequence[HookGap], *, require: bool
+) -> CommandResult:
+    """Leave the folder of the import hook; report the processes in which plans had an effect, and those still alive.
+
+    A plan without any patched process is a problem with `require`.
+    """
+    patched, step = _report_effects(folder, plans, gaps, require=require)
+    still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
+    if still:
+        pids = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
+        text = Text(
+            "still alive after the command ended: {processes} of the run ({pids})",
+            processes=processes_text(len(still)),
+            pids=pids,
+        )
+        detail = Text(
+            "the patch of these processes still needs {folder}; once these processes have ended, the next `rlpatch"
+            " run` deletes this folder",
+            folder.path,
+        )
+        step += StepResult.noted([Note(text, detail)])
+    return CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True)
 
 
 def _report_effects(
