@@ -73,12 +73,9 @@ class Configuration:
         if preset is None:
             return self.options
         if preset not in self.presets:
-            preset_names = ", ".join(self.presets) or "none"
-            cause = Text(
-                "the configuration has no preset {preset!r}; available presets: {presets}",
-                preset=preset,
-                presets=preset_names,
-            )
+            names = ", ".join(self.presets) or "none"
+            cause = Text("the configuration has no preset {preset!r}; available presets: {presets}")
+            cause = cause.filled(preset=preset, presets=names)
             raise usage(cause, _suggestion(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
@@ -137,12 +134,9 @@ class _Reader(NamedTuple):
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
-            cause = Text(
-                "{target} is an option, not a target: do not list it in `targets` in the configuration", wrong[0]
-            )
-            raise self._wrong(
-                cause, TARGETS, Text('list nothing but targets, for example: targets = ["vllm-ascend"]'), wrong[0]
-            )
+            cause = Text("{target} is an option, not a target: do not list it in `targets` in the configuration")
+            hint = Text('list nothing but targets, for example: targets = ["vllm-ascend"]')
+            raise self._wrong(cause.filled(wrong[0]), TARGETS, hint, wrong[0])
         tables = self._table(table.pop(PRESETS, {}), PRESETS).items()
         options = dict(self._options(table))
         presets = {self._text(PRESETS, name): dict(self._options(self._table(preset, name))) for name, preset in tables}
@@ -163,16 +157,12 @@ class _Reader(NamedTuple):
         for key, value in table.items():
             name = flag(key)
             if name not in _KNOWN:
-                hint = _suggestion(name[2:_KEY], [option[2:] for option in _KNOWN])
-                raise self._wrong(
-                    Text("{key} in the configuration is not the name of an option", _shown(key)), key, hint
-                )
+                cause = Text("{key} in the configuration is not the name of an option", _shown(key))
+                raise self._wrong(cause, key, _suggestion(name[2:_KEY], [option[2:] for option in _KNOWN]))
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
-                cause = (
-                    Text("{key} in the configuration must be true or false", key)
-                    if name in _SWITCHES
-                    else Text("{key} in the configuration needs a value", key)
-                )
+                cause = Text("{key} in the configuration needs a value", key)
+                if name in _SWITCHES:
+                    cause = Text("{key} in the configuration must be true or false", key)
                 raise self._wrong(cause, key, Text("`rlpatch apply --help` lists the options"))
             if isinstance(value, bool):
                 if value or _SWITCHES[name]:
@@ -189,9 +179,8 @@ class _Reader(NamedTuple):
         try:
             path = Path(text).expanduser()
         except RuntimeError:
-            raise self._wrong(
-                Text("{key} in the configuration starts with ~USER, but this user does not exist", key), key
-            ) from None
+            cause = Text("{key} in the configuration starts with ~USER, but this user does not exist", key)
+            raise self._wrong(cause, key) from None
         return text if name == PYTHON and "/" not in text else str(self.source.file.parent / path)
 
     def _texts(self, key: str, value: object) -> Sequence[str]:
@@ -201,23 +190,17 @@ class _Reader(NamedTuple):
     def _text(self, key: str, value: object) -> str:
         """Return a string or number of the file as text. Raises Problem (USAGE) for other types and unusable text."""
         if not isinstance(value, (str, int, float)):
-            raise self._wrong(
-                Text("{key} in the configuration must be a string, a number, or a list of these", key), key
-            )
+            cause = Text("{key} in the configuration must be a string, a number, or a list of these", key)
+            raise self._wrong(cause, key)
         if isinstance(value, int) and value.bit_length() > 64:
             raise self._wrong(Text("the value of {key} in the configuration is too large", key), key, f"{key} = 1")
         text = str(value)
         if len(text) > _LONGEST:
-            raise self._wrong(
-                Text(
-                    "the text of {key} in the configuration is longer than {limit} characters", key=key, limit=_LONGEST
-                ),
-                key,
-            )
+            cause = Text("the text of {key} in the configuration is longer than {limit} characters")
+            raise self._wrong(cause.filled(key=key, limit=_LONGEST), key)
         if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
-            raise self._wrong(
-                Text("{key} in the configuration has an unprintable character: {text!a}", key=key, text=text), key
-            )
+            cause = Text("{key} in the configuration has an unprintable character: {text!a}", key=key, text=text)
+            raise self._wrong(cause, key)
         return text
 
     def _wrong(self, cause: str, key: str, hint: str = "", value: str | None = None) -> Problem:
@@ -273,9 +256,8 @@ def add_configuration(
     added = [word for option in options.values() for word in option]
     if added or targets:
         said = shlex.join((*targets, *added))
-        notes.append(
-            Message("note", Text("options from {file}: {words}", file=source.file.name, words=said), str(source.file))
-        )
+        text = Text("options from {file}: {words}", file=source.file.name, words=said)
+        notes.append(Message("note", text, str(source.file)))
     return [*added, *targets, *args]
 
 

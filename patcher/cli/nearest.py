@@ -57,9 +57,8 @@ class ConfigurationFile(NamedTuple):
         tools = document.get("tool")
         table = tools.get("rlpatch", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):
-            raise self._unread(
-                Text("tool.rlpatch must be a TOML table ([tool.rlpatch])"), line_of(self.text, "rlpatch")
-            )
+            cause = Text("tool.rlpatch must be a TOML table ([tool.rlpatch])")
+            raise self._unread(cause, line_of(self.text, "rlpatch"))
         return table
 
     def _document(self) -> Mapping[str, Any]:
@@ -71,9 +70,8 @@ class ConfigurationFile(NamedTuple):
             import tomli as tomllib  # noqa: PLC0415
         for number, line in enumerate(self.content.splitlines(), 1):
             if re.sub(rb"\"[^\"]*\"|'[^']*'", b"", line).count(b".") > _MOST_DOTS:
-                raise self._unread(
-                    Text("a line of the file has more than {limit} dots outside of quotes", _MOST_DOTS), number
-                )
+                cause = Text("a line of the file has more than {limit} dots outside of quotes", _MOST_DOTS)
+                raise self._unread(cause, number)
         try:
             return tomllib.loads(self.content.decode())
         except UnicodeDecodeError as error:
@@ -111,10 +109,8 @@ def load(file: Path) -> ConfigurationFile:
             link = folder.status(file.name)
             foreign = not (_trusted(link) and _trusted(folder.status()))
             if stat.S_ISLNK(link.st_mode):
-                refused, change = (
-                    Text("the file is a link"),
-                    Text("replace the link with a copy of the file that it points to"),
-                )
+                refused = Text("the file is a link")
+                change = Text("replace the link with a copy of the file that it points to")
             elif not stat.S_ISREG(link.st_mode):
                 refused, change = Text("not a regular file"), Text("replace the configuration file with a regular file")
             else:
@@ -122,10 +118,8 @@ def load(file: Path) -> ConfigurationFile:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)
                     content = b"" if refused else stream.read(MOST_BYTES + 1)
     except OSError as error:
-        refused, change = (
-            error.strerror or "",
-            Text("check the file's owner and permissions: ls -l {file}", quoted([str(file)])),
-        )
+        refused = error.strerror or ""
+        change = Text("check the file's owner and permissions: ls -l {file}", quoted([str(file)]))
     if len(content) > MOST_BYTES:
         refused, change = Text("the file is larger than {limit} KiB", MOST_BYTES >> 10), Text("make the file smaller")
     if not refused:
@@ -160,12 +154,9 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
             return foreign, ""
         if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status, number)):
             shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
-            change = (
-                Text("move the file to a folder that only you can write to")
-                if shared
-                else f"chmod g-w,o-w {quoted([str(path)])}"
-            )
-            return writable, change
+            if shared:
+                return writable, Text("move the file to a folder that only you can write to")
+            return writable, f"chmod g-w,o-w {quoted([str(path)])}"
     return "", ""
 
 

@@ -76,18 +76,9 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
         """Advance the bar by one item; if no bar is drawn, print the item's ``line`` to stderr, but not with `-q`."""
         bar.advance(task)
         if not silent:
-            click.echo(
-                translate(
-                    Text(
-                        "{action} {number:.0f} of {total}: {item}",
-                        action=what,
-                        number=bar.tasks[0].completed,
-                        total=total,
-                        item=line,
-                    )
-                ),
-                err=True,
-            )
+            text = Text("{action} {number:.0f} of {total}: {item}")
+            said = text.filled(action=what, number=bar.tasks[0].completed, total=total, item=line)
+            click.echo(translate(said), err=True)
 
     with bar if drawn else contextlib.nullcontext():
         yield WorkDisplay(at_work, done)

@@ -72,14 +72,11 @@ def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResu
     if not absent:
         return StepResult()
     if not is_checked:
-        return StepResult(
-            (
-                Text(
-                    "no target is installed here; to check a target without its installation, name it, as in: rlpatch"
-                    " check verl"
-                ),
-            )
+        line = Text(
+            "no target is installed here; to check a target without its installation, name it, as in: rlpatch check"
+            " verl"
         )
+        return StepResult((line,))
     return StepResult.noted([Note(Text("not installed here: {targets}", ", ".join(absent)), _UNSEEN)])
 
 
@@ -122,7 +119,8 @@ def guard(
     """
     results, step = _detect_profilers(upstream, version, target, launch, with_off=False)
     if recorder and _is_missing(recorder, results, launch):
-        step += StepResult.noted([Note(_recorder_problem(recorder).cause, _recorder_problem(recorder).hint)], "warning")
+        missing = _recorder_problem(recorder)
+        step += StepResult.noted([Note(missing.cause, missing.hint)], "warning")
     results = tuple(result for result in results if result.profiler != recorder)
     doubtful = []
     for result in results:
@@ -214,9 +212,8 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
         names = {result.profiler for result in results}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
-        return Note(
-            Text("{profiler} might be on: {reason}", profiler=who, reason=reason), joined("\n", [*details, _AGAIN])
-        )
+        text = Text("{profiler} might be on: {reason}", profiler=who, reason=reason)
+        return Note(text, joined("\n", [*details, _AGAIN]))
     text = Text("{profiler} is {state} ({place})", profiler=first.profiler, state=first.state.value, place=first.where)
     typed = joined(SEMICOLON, (text, first.off))
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
@@ -237,10 +234,8 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
     unknown = first.state is State.UNKNOWN
     for result in results:
         heading = [_profiler_words(result)] if len(results) > 1 else []
-        yield from (
-            Detail("    {line}", line)
-            for line in (*heading, *_evidence_lines(result), *(_off_lines(result) if unknown else ()))
-        )
+        advice = _off_lines(result) if unknown else []
+        yield from (Detail("    {line}", line) for line in (*heading, *_evidence_lines(result), *advice))
     if first.profiler == recorder:
         yield Text("    this is the profiler that the patch starts and stops")
     elif not unknown:
@@ -251,7 +246,6 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
 
 
 def _profiler_words(result: GuardResult) -> Text:
-    """Return the profiler of a result with its place in parentheses."""
     return Text("{profiler} ({place})", profiler=result.profiler, place=result.where)
 
 

@@ -33,14 +33,8 @@ def command() -> CommandResult:
     source = nearest()
     names = {name for name in os.environ if name.startswith("RLPATCH")} - {LANGUAGE}
     variables = {name: os.environ[name] for name in sorted(names)}
-    lines = [
-        Text(
-            "{variable}={value} is set in this shell, and overrides the option that you gave to `rlpatch apply`",
-            variable=name,
-            value=value,
-        )
-        for name, value in variables.items()
-    ]
+    line = Text("{variable}={value} is set in this shell, and overrides the option that you gave to `rlpatch apply`")
+    lines = [line.filled(variable=name, value=value) for name, value in variables.items()]
     if source is None:
         return _result(None, (), variables, NOWHERE, *lines)
     configuration = configured.read(source)

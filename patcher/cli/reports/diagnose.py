@@ -13,7 +13,7 @@ import click
 from patcher.cli import options, terminal
 from patcher.cli.launch import LAUNCH
 from patcher.cli.options import Group, Option, switch
-from patcher.cli.reports.report import CSV
+from patcher.cli.reports.report import CSV, page_option
 from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
@@ -89,13 +89,7 @@ OPTIONS = Group(
         metavar="DIR",
         help="Write the timeline and the traces of the command to this folder. Default: rlpatch_traces.",
     ),
-    Option(
-        ["-o", "--output", "page"],
-        heading=OUTPUT,
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE.html",
-        help="Write a self-contained HTML page.",
-    ),
+    page_option("Write a self-contained HTML page."),
     CSV,
 )
 
@@ -137,16 +131,12 @@ def command(
     if are_targets or len(targets) > 1:
         cause = Text("the command to run is missing: type it after `--`")
         raise usage(cause, f"{search.again({})} -- bash run.sh")
+    example = "rlpatch diagnose vllm -- bash run.sh"
     if chosen.steps is not None:
-        raise usage(
-            Text("--steps needs a command after `--`, because --steps tells when to end that command"),
-            "rlpatch diagnose vllm -- bash run.sh",
-        )
+        cause = Text("--steps needs a command after `--`, because --steps tells when to end that command")
+        raise usage(cause, example)
     if chosen.tool is not None:
-        raise usage(
-            Text("--tool is for the command after `--`, but no command was typed"),
-            "rlpatch diagnose vllm -- bash run.sh",
-        )
+        raise usage(Text("--tool is for the command after `--`, but no command was typed"), example)
     folder = Path(targets[0]) if targets else chosen.save_path
     from patcher.commands.diagnosis import asked, following, reading
 
@@ -154,17 +144,15 @@ def command(
     if not chosen.once and asked.has_live_on_demand_worker(folder):
         say = _progress_printer()
         follower = following.Follower(folder.resolve(), chosen.rounds, say)
-        say(
-            Text(
-                "the run is still going: rlpatch asks the run's workers to record windows; Ctrl-C ends the diagnosis,"
-                " not the run"
-            )
+        going_on = Text(
+            "the run is still going: rlpatch asks the run's workers to record windows; Ctrl-C ends the diagnosis, not"
+            " the run"
         )
+        say(going_on)
         following.wait(follower)
         notes = tuple(follower.notes())
-    result = reading.diagnose(
-        folder, chosen.run, terminal.reading, tables.room(), reading.Output(chosen.page, chosen.csv)
-    )
+    output = reading.Output(chosen.page, chosen.csv)
+    result = reading.diagnose(folder, chosen.run, terminal.reading, tables.room(), output)
     for note in notes:
         result.note(note)
     return result

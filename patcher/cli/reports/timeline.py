@@ -8,7 +8,7 @@ import click
 
 from patcher.cli import options, terminal
 from patcher.cli.options import Group, Option, typed_words
-from patcher.cli.reports.report import CSV, half_open
+from patcher.cli.reports.report import CSV, half_open, page_option
 from patcher.cli.reports.traces import folder
 from patcher.cli.search import CLUSTER, ClusterOptions
 from patcher.commands.finding import SearchOptions
@@ -30,13 +30,7 @@ READING = Group(
         metavar="N",
         help="Which run to show, if the folder has several.",
     ),
-    Option(
-        ["-o", "--output", "page"],
-        heading=OUTPUT,
-        type=FILE,
-        metavar="FILE.html",
-        help="Write a self-contained HTML page, below 2 MB.",
-    ),
+    page_option("Write a self-contained HTML page, below 2 MB."),
     CSV,
     Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
 )

@@ -26,16 +26,12 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     """Return the request for the typed window. Raises Problem (USAGE) unless exactly one kind of window is typed."""
     windows = typed_windows(values)
     if not windows:
-        raise usage(
-            Text("no recording window was given"),
-            Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
-        )
+        example = Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1")
+        raise usage(Text("no recording window was given"), example)
     if len(windows) > 1:
         flags = " and ".join(f"--{window.unit}" for window in windows)
-        raise usage(
-            Text("{options}: a recording request has only one window", flags),
-            Text("keep only one of these options"),
-        )
+        cause = Text("{options}: a recording request has only one window", flags)
+        raise usage(cause, Text("keep only one of these options"))
     more = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
     return TriggerOptions(windows[0], **more)
 

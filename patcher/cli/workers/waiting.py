@@ -109,12 +109,8 @@ def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
                 state = Text("{state}, process ended", state)
             if states.get(key) != state:
                 states[key] = state
-                line = Text(
-                    "{stage} {worker}: {state}",
-                    stage=row.stage,
-                    worker=named(row.host, row.replica, row.rank),
-                    state=state,
-                )
+                worker = named(row.host, row.replica, row.rank)
+                line = Text("{stage} {worker}: {state}", stage=row.stage, worker=worker, state=state)
                 if row.number is not None:
                     line = Text("{worker_state}, step {number}", worker_state=line, number=row.number)
                 click.echo(translate(line), err=True)

@@ -29,10 +29,9 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
         return 0.0
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
     if not match:
+        cause = Text("--since {time} is neither a time in seconds since 1970 nor a duration such as 10m", value)
         hint = Text("use --since 10m, or run `date +%s` before the run starts and pass its output to --since")
-        raise usage(
-            Text("--since {time} is neither a time in seconds since 1970 nor a duration such as 10m", value), hint
-        )
+        raise usage(cause, hint)
     return time.time() - float(match[1]) * _SECONDS[match[2]] if match[2] else float(match[1])
 
 

@@ -56,15 +56,8 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
         site = Path(scratch) / COPY
         word = _fetch(path, site, on_wait)
         hashes = {"before": _hash(site)}
-        lines = [
-            Text(
-                "{release} was copied to {folder}; hash of the copy: {hash}",
-                release=word,
-                folder=site,
-                hash=hashes["before"],
-            ),
-            "",
-        ]
+        copied = Text("{release} was copied to {folder}; hash of the copy: {hash}")
+        lines = [copied.filled(release=word, folder=site, hash=hashes["before"]), ""]
         for words in (
             ("apply", word, *WINDOW, "--path", COPY),
             ("diff", *(() if every_line else ("--calls",)), "--path", COPY),
@@ -77,33 +70,24 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             if done.returncode:
                 kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
                 cause = Text("`{command}` ended with exit code {exit_code}", command=typed, exit_code=done.returncode)
-                problem = Problem(
-                    kind, cause, str(site), Text("do what the message above says, then run the demo again")
-                )
-                step = StepResult(tuple(lines), problems=(problem,))
+                hint = Text("do what the message above says, then run the demo again")
+                step = StepResult(tuple(lines), problems=(Problem(kind, cause, str(site), hint),))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if "--calls" in words:
-                lines += [
-                    Text(
-                        "`{demo_command}` shows every inserted line of the demo, and `{diff_command}` those of your"
-                        " own patch.",
-                        demo_command=CommandLine("demo", "-v"),
-                        diff_command=CommandLine("diff"),
-                    ),
-                    "",
-                ]
+                every = Text(
+                    "`{demo_command}` shows every inserted line of the demo, and `{diff_command}` those of your own"
+                    " patch."
+                )
+                lines += [every.filled(demo_command=CommandLine("demo", "-v"), diff_command=CommandLine("diff")), ""]
             if words[0] == "apply":
                 hashes["patched"] = _hash(site)
                 lines += [Text("The copy now has the hash {hash}.", hashes["patched"]), ""]
         hashes["after"] = _hash(site)
     if hashes["after"] == hashes["before"]:
-        lines.append(
-            Text(
-                "The copy has its original hash {hash} again: every byte, mode and time is the same as before the"
-                " patch.",
-                hashes["after"],
-            )
+        same = Text(
+            "The copy has its original hash {hash} again: every byte, mode and time is the same as before the patch."
         )
+        lines.append(same.filled(hashes["after"]))
     else:
         cause = Text(
             "after patch and revert, the copy of the release is not the same as before: its hash is {hash}",

@@ -13,7 +13,7 @@ from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import UNITS, WHOLE, BuiltinStage, TimelineStage, Window, typed_as
 from patcher.messages import COMMA, OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
 from patcher.options import flag, options_of
-from patcher.recipe import Anchor, Around, Before, Insertion, Loop, Recipe, Structure, Upstream
+from patcher.recipe import Anchor, Around, Before, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve
 from patcher.targets.target import Target
 from patches.projects import upstreams
@@ -80,16 +80,14 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     for an unknown target, VERSION for a release that no recipe covers.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
-    without_recipe = [
-        (upstream.project.name, version) for upstream, version in chosen if version not in (None, *upstream.releases)
-    ]
-    if without_recipe:
+    unknown = [(each.project.name, version) for each, version in chosen if version not in (None, *each.releases)]
+    if unknown:
         cause = Text(
             "rlpatch has no recipe for the release {targets}, so it looks for the insertion points by the structure of"
             " the code",
-            ", ".join(f"{name}=={version}" for name, version in without_recipe),
+            ", ".join(f"{name}=={version}" for name, version in unknown),
         )
-        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *dict.fromkeys(name for name, _ in without_recipe)))
+        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *dict(unknown)))
     rows = [
         KnownStructure(
             upstream.project.name, recipe.stage, recipe.name, structure.name, structure.file, structure.releases,
@@ -131,11 +129,8 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
-    head = Text(
-        "{target} {version} is not installed here; this is what rlpatch's recipes contain:",
-        target=name,
-        version=version or Text("(every release)"),
-    )
+    head = Text("{target} {version} is not installed here; this is what rlpatch's recipes contain:")
+    head = head.filled(target=name, version=version or Text("(every release)"))
     places: Places = {}
     try:
         _, target = search.find(word, "explain")
@@ -143,12 +138,8 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
         problems = [] if problem.kind in (Kind.NO_TARGET, Kind.VERSION) else [problem]
     else:
         version = version or target.version
-        head = Text(
-            "{target} {version} in {folder}",
-            target=name,
-            version=version or Text("(unknown version)"),
-            folder=target.root,
-        )
+        shown = version or Text("(unknown version)")
+        head = Text("{target} {version} in {folder}", target=name, version=shown, folder=target.root)
         places, problems = _find_call_sites(upstream, recipes, target)
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
@@ -199,9 +190,8 @@ def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Targ
         structure = recipe.structure(plan.published(upstream, target.version))
         for file in dict.fromkeys(structure.file for structure in recipe.structures):
             try:
-                places[recipe.stage, file] = {
-                    text: [WHOLE] for text in _profiler_arguments(upstream, recipe, file, target)
-                }
+                arguments = _profiler_arguments(upstream, recipe, file, target)
+                places[recipe.stage, file] = {text: [WHOLE] for text in arguments}
             except Problem as problem:
                 # Else it is another recipe's file: any recipe is tried where the release is not a known one.
                 unlike += [problem] if structure and structure.file == file else []
@@ -235,23 +225,14 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
 
     Reasons in `texts_told` are left out; those that are yielded are added to it.
     """
-    yield Text(
-        "{stage}: {recipe}, {windows}",
-        stage=recipe.stage,
-        recipe=recipe.name,
-        windows=joined(COMMA, map(typed_as, recipe.windows)),
-    )
+    windows = joined(COMMA, map(typed_as, recipe.windows))
+    yield Text("{stage}: {recipe}, {windows}", stage=recipe.stage, recipe=recipe.name, windows=windows)
     if recipe.marks:
-        yield Text(
-            "  if --markers is given, this code is also inserted for {options} windows",
-            ", ".join(map(typed_as, recipe.marks)),
-        )
+        marks = ", ".join(map(typed_as, recipe.marks))
+        yield Text("  if --markers is given, this code is also inserted for {options} windows", marks)
     if recipe.strategies:
-        yield Text(
-            "  strategy: {strategies}; role: {roles}",
-            strategies=", ".join(recipe.strategies),
-            roles=", ".join(recipe.roles),
-        )
+        strategies, roles = ", ".join(recipe.strategies), ", ".join(recipe.roles)
+        yield Text("  strategy: {strategies}; role: {roles}", strategies=strategies, roles=roles)
     reasons = (
         (recipe.why, Text("  why: {reason}", recipe.why)),
         (recipe.how, Text("  how: {method}", recipe.how)),
@@ -277,25 +258,18 @@ def _insertion_lines(recipe: Recipe) -> Iterator[str]:
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
-        yield Text(
-            "  in {function}, {position}{windows}: {code}",
-            function=place,
-            position=_position(site.where),
-            windows=only,
-            code=_shown(site, recipe),
-        )
+        code = PatchId("", recipe.stage).rename("; ".join(site.lines))
+        if isinstance(site.where, Loop):
+            code = code.replace("{units}", site.where.names[0])
+        line = Text("  in {function}, {position}{windows}: {code}")
+        yield line.filled(function=place, position=_position(site.where), windows=only, code=code)
         yield Text("    {line}", site.why)
     if recipe.calls:
-        yield Text(
-            "  settings that the patch can change: {options}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER)))
-        )
+        options = ", ".join(map(flag, options_of(BuiltinStage.PROFILER)))
+        yield Text("  settings that the patch can change: {options}", options)
     for call in recipe.calls:
-        yield Text(
-            "  in {class_name}.{method}: the arguments of {function}",
-            class_name=recipe.class_name,
-            method=recipe.method,
-            function=call.function,
-        )
+        line = Text("  in {class_name}.{method}: the arguments of {function}")
+        yield line.filled(class_name=recipe.class_name, method=recipe.method, function=call.function)
         yield Text("    {line}", call.why)
 
 
@@ -305,11 +279,9 @@ def _position(anchor: Anchor) -> Text:
         return Text("before the loop over {names}", joined(OR, anchor.names))
     if isinstance(anchor, Around):
         return Text("around the call `{call}`", anchor.call)
-    return (
-        Text("before the statement `{statement}`", anchor.statement)
-        if isinstance(anchor, Before)
-        else Text("at the start of the method")
-    )
+    if isinstance(anchor, Before):
+        return Text("before the statement `{statement}`", anchor.statement)
+    return Text("at the start of the method")
 
 
 def _installed_lines(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
@@ -317,17 +289,8 @@ def _installed_lines(recipe: Recipe, structures: Sequence[Structure], places: Pl
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
-            yield Text(
-                "  in the installed file{only_for_windows}: {file}:{line_and_code}",
-                only_for_windows=only,
-                file=file,
-                line_and_code=text,
-            )
-
-
-def _shown(site: Insertion, recipe: Recipe) -> str:
-    code = PatchId("", recipe.stage).rename("; ".join(site.lines))
-    return code.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else code
+            line = Text("  in the installed file{only_for_windows}: {file}:{line_and_code}")
+            yield line.filled(only_for_windows=only, file=file, line_and_code=text)
 
 
 def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
@@ -339,24 +302,11 @@ def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -
     for gap in upstream.gaps:
         if stages.intersection(gap.stages) and gap.applies_to(release):
             first, *detail = gap.reason.lines
-            lines += [
-                Text(
-                    "--strategy {strategy} does not support --{unit} windows: {reason}",
-                    strategy=gap.strategy,
-                    unit=gap.unit,
-                    reason=first,
-                )
-            ]
+            unsupported = Text("--strategy {strategy} does not support --{unit} windows: {reason}")
+            lines.append(unsupported.filled(strategy=gap.strategy, unit=gap.unit, reason=first))
             lines += [*(Text("  {line}", line) for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
-            lines += [
-                Text(
-                    "without rlpatch, {target} {releases} can record: {capability}",
-                    target=name,
-                    releases=releases,
-                    capability=text,
-                ),
-                "",
-            ]
+            capable = Text("without rlpatch, {target} {releases} can record: {capability}")
+            lines += [capable.filled(target=name, releases=releases, capability=text), ""]
     return lines

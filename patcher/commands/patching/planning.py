@@ -168,10 +168,9 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
 
 def edits_by_root(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
     """Return the edits of `plans`, merged into one per root, with the search that found the root."""
-    by_search = groupby(plans, key=lambda planned: planned.search)
     return [
         (search, edit)
-        for search, group in by_search
+        for search, group in groupby(plans, key=lambda planned: planned.search)
         for edit in edits.merge_by_root(planned.plan.edit for planned in group)
     ]
 
@@ -213,21 +212,9 @@ def _resolved_candidate(search: Search, upstream: Upstream, target: Target, requ
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
-        text = Text(
-            "{profiler} is assumed, as {packages} are not installed in the environment of {target}",
-            profiler=profiler,
-            packages=packages,
-            target=name,
-        )
-        notes = [
-            Note(
-                text,
-                Text(
-                    "choose the profiler with {options}, or name the run's Python interpreter with --python EXE",
-                    options,
-                ),
-            )
-        ]
+        text = Text("{profiler} is assumed, as {packages} are not installed in the environment of {target}")
+        choice = Text("choose the profiler with {options}, or name the run's Python interpreter with --python EXE")
+        notes = [Note(text.filled(profiler=profiler, packages=packages, target=name), choice.filled(options))]
     return Candidate(search, upstream, target, config, tuple(notes))
 
 
@@ -245,16 +232,11 @@ def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target)
         if package or inside.name == STORE:
             what = Text("the package {package}", inside.name) if package else Text("rlpatch's store (.rlpatch)")
             cause = Text("the folder for the traces must not be inside {place}: {folder}", place=what, folder=folder)
-            hint = Text(
-                "add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}", inside
-            )
-            raise usage(cause, hint, str(inside))
+            hint = Text("add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}")
+            raise usage(cause, hint.filled(inside), str(inside))
         with suppress(PermissionError):  # what this user may not see, that of the engine may
             if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
-                cause = Text(
-                    "traces cannot be written to {folder}: no folder can be created in {inside}",
-                    folder=folder,
-                    inside=inside,
-                )
-                raise usage(cause, Text("use --save-path DIR with a folder that exists or can be created"), str(inside))
+                cause = Text("traces cannot be written to {folder}: no folder can be created in {inside}")
+                hint = Text("use --save-path DIR with a folder that exists or can be created")
+                raise usage(cause.filled(folder=folder, inside=inside), hint, str(inside))
     return config

@@ -122,9 +122,8 @@ def trigger(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
     )
     if options.dry_run:
-        return CommandResult(
-            "trigger", step + StepResult((Text("next: run the same command without --dry-run"),)), data=data
-        )
+        step += StepResult((Text("next: run the same command without --dry-run"),))
+        return CommandResult("trigger", step, data=data)
     filed = _write_request(folder, stage, request)
     step += StepResult(done=(Text("wrote {file}", folder.file(stage)),))
     if wait is None:
@@ -152,9 +151,6 @@ def _check_window(options: TriggerOptions) -> None:
         window.check()
 
 
-# ---------------------------------------------------------------- who takes it
-
-
 def _accepting_workers(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
     """Return the live workers that accept the request, all of one stage, whatever their rank.
 
@@ -170,28 +166,19 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
             "run {command} to record workers that start later, from their first rollout or training step on", again
         )
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
-    of_target, counting = _workers_of_target(collected, options)
+    of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
+    units = [row for row in of_target if row.worker.unit == options.window.unit]
+    counting = [row for row in units if options.stage in ("", row.worker.stage)]
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
-    waiting = (
-        Text("running workers of several stages accept this recording request: {stages}", joined(AND, stages))
-        if stages
-        else Text("no running worker accepts this recording request")
-    )
+    waiting = Text("no running worker accepts this recording request")
+    if stages:
+        waiting = Text("running workers of several stages accept this recording request: {stages}", joined(AND, stages))
     cause = Text("{options}: {reason}", options=f"{options.target} {options.words}".lstrip(), reason=waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _fitting_options(living, collected.rows))
-
-
-def _workers_of_target(
-    collected: RunProgress, options: TriggerOptions
-) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
-    """Return the workers of the requested target, and those among them with the requested stage and kind of window."""
-    of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
-    units = [row for row in of_target if row.worker.unit == options.window.unit]
-    return of_target, [row for row in units if options.stage in ("", row.worker.stage)]
 
 
 def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
@@ -209,13 +196,8 @@ def _workers_of_ranks(living: Sequence[WorkerProgress], options: TriggerOptions)
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
         cause = Text("--ranks {ranks}: no running worker with one of these ranks accepts this recording request", ranks)
-        raise usage(
-            cause,
-            Text(
-                "use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: {ranks}",
-                _ranks(living),
-            ),
-        )
+        hint = Text("use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: {ranks}")
+        raise usage(cause, hint.filled(_ranks(living)))
     return takers
 
 
@@ -230,9 +212,6 @@ def _is_of_target(worker: Worker, word: str) -> bool:
     names = ((project.name, *project.distributions) for project in projects())
     project_names = (first for first, *more in names if normalised in map(versions.normalise, (first, *more)))
     return not word or (worker.target == next(project_names, normalised) and release in ("", worker.release))
-
-
-# ---------------------------------------------------------------- the request
 
 
 def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
@@ -271,23 +250,15 @@ def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> 
     for row in living:
         if row.life.silent:
             text = Text("{worker} might have ended: {reason}", worker=row.worker.name, reason=row.life.words)
-            yield Message(
-                "warning",
-                text,
-                Text(
-                    "this worker has not reported for a while, so it might already be past the requested rollout or"
-                    " training step"
-                ),
+            detail = Text(
+                "this worker has not reported for a while, so it might already be past the requested rollout or"
+                " training step"
             )
+            yield Message("warning", text, detail)
     turns = _turns(living)
     if turns and min(turns) < max(turns):
-        text = Text(
-            "the workers have reached different {turn}s: {first} to {last}",
-            turn=options.turns,
-            first=min(turns),
-            last=max(turns),
-        )
-        yield Message("note", text)
+        text = Text("the workers have reached different {turn}s: {first} to {last}")
+        yield Message("note", text.filled(turn=options.turns, first=min(turns), last=max(turns)))
 
 
 def _pending_notes(
@@ -309,25 +280,17 @@ def _pending_notes(
     if not of_stage and request.expires > time.time():
         whose = Text("workers that start later")
     name = Text("{window} of {turn} {number}", window=request.window, turn=options.turns, number=request.at)
+    values = {"id": request.id, "window": name, "workers": whose}
     if whose and not options.replace:
-        cause = Text(
-            "recording request {id} ({window}) is still waiting for {workers}",
-            id=request.id,
-            window=name,
-            workers=whose,
-        )
+        cause = Text("recording request {id} ({window}) is still waiting for {workers}", **values)
         hint = Text("wait for this recording request with `rlpatch watch`, or replace it with --replace")
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
-        yield Message(
-            "warning",
-            Text(
-                "the new recording request replaces request {id} ({window}), which was still waiting for {workers}",
-                id=request.id,
-                window=name,
-                workers=whose,
-            ),
+        text = Text(
+            "the new recording request replaces request {id} ({window}), which was still waiting for {workers}",
+            **values,
         )
+        yield Message("warning", text)
     elif all(row.outcome != progress.DONE for row in of_stage):
         yield Message("note", Text("no worker served the previous recording request ({window})", name))
 
@@ -349,9 +312,8 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
     )
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text(
-            "  the recording request goes to {workers} of {target}", workers=_worker_names(rows), target=target
-        )
+        names = _worker_names(rows)
+        whose = Text("  the recording request goes to {workers} of {target}", workers=names, target=target)
     values = {"window": options.words, "turn": options.turns, "number": request.at}
     asked = Text("requested a recording of {window} in {turn} {number}", **values)
     if options.dry_run:
