@@ -133,10 +133,8 @@ class _Planning(NamedTuple):
         counting = [r for r in staged if unit in r.windows or (self.config.ranges.markers and unit in r.marks)]
         if not counting:
             offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
-            raise usage(
-                Text("the stage {stage} does not support --{unit} windows", stage=stage.name, unit=unit),
-                ", ".join(offered),
-            )
+            cause = Text("the stage {stage} does not support --{unit} windows", stage=stage.name, unit=unit)
+            raise usage(cause, ", ".join(offered))
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
             raise self.role_problem(stage.role, tuple(roles))
@@ -149,19 +147,13 @@ class _Planning(NamedTuple):
     def role_problem(self, role: str, roles: Sequence[str]) -> Problem:
         """Return the problem that the stage runs only for `roles`, with the other stages that run for `role`."""
         stage = self.config.stage.name
-        cause = Text(
-            "--role {role}: the stage {stage} runs only for {roles}", role=role, stage=stage, roles=joined(AND, roles)
-        )
+        cause = Text("--role {role}: the stage {stage} runs only for {roles}")
         hint = Text("use --role {role}, or leave --role out", roles[0])
         others = (recipe.stage for recipe in self.upstream.recipes if role in recipe.roles)
         if stages := dict.fromkeys(f"--stage {other}" for other in others if other != stage):
-            hint = Text(
-                "{hint}; or record another stage of the {role}: {stages}",
-                hint=hint,
-                role=role,
-                stages=joined(OR, stages),
-            )
-        return usage(cause, hint)
+            more = Text("{hint}; or record another stage of the {role}: {stages}")
+            hint = more.filled(hint=hint, role=role, stages=joined(OR, stages))
+        return usage(cause.filled(role=role, stage=stage, roles=joined(AND, roles)), hint)
 
     def strategy_problem(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
         """Return the problem that the stage lacks the window with this strategy, and what there is instead."""
@@ -170,12 +162,8 @@ class _Planning(NamedTuple):
             typed_as(other) for recipe in staged for other in recipe.windows if stage.strategy in recipe.strategies
         }
         strategies = dict.fromkeys(f"--strategy {strategy}" for recipe in of_role for strategy in recipe.strategies)
-        cause = Text(
-            "with --strategy {strategy}, the stage {stage} does not support --{unit} windows",
-            strategy=stage.strategy,
-            stage=stage.name,
-            unit=unit,
-        )
+        cause = Text("with --strategy {strategy}, the stage {stage} does not support --{unit} windows")
+        cause = cause.filled(strategy=stage.strategy, stage=stage.name, unit=unit)
         reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
         notes = tuple(line for reason in reasons for line in reason.lines)
         return usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
@@ -191,12 +179,10 @@ class _Planning(NamedTuple):
             structures = [(recipe, structure) for recipe in recipes if (structure := recipe.structure(release))]
             return [Place(recipe, structure, structure.file, release) for recipe, structure in structures], []
         version = self.target.version or Text("an unknown version")
-        warning = Note(
-            Text("rlpatch was not tested with {version}: read the diff", version),
-            Text(
-                "rlpatch chose where to insert lines by the structure of the code; check the places with `rlpatch diff`"
-            ),
+        detail = Text(
+            "rlpatch chose where to insert lines by the structure of the code; check the places with `rlpatch diff`"
         )
+        warning = Note(Text("rlpatch was not tested with {version}: read the diff", version), detail)
         files = {(r.name, structure.file): r for r in recipes for structure in r.structures}
         there = {file for _, file in files if self.target.exists(PurePosixPath(file))}
         return [Place(recipe, None, file) for (_, file), recipe in files.items() if file in there], [warning]
@@ -254,12 +240,9 @@ class _Planning(NamedTuple):
         fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
         if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
             function = ".".join(filter(None, (recipe.class_name, recipe.method)))
-            seen_as = Text(
-                "{function} differs from the code that was released as {version}",
-                function=function,
-                version=target.version,
-            )
-            warnings.append(Note(seen_as, Text("this function is in {path}", path)))
+            text = Text("{function} differs from the code that was released as {version}")
+            text = text.filled(function=function, version=target.version)
+            warnings.append(Note(text, Text("this function is in {path}", path)))
         return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
     def require_match(
@@ -289,11 +272,8 @@ class _Planning(NamedTuple):
         if fitting and not problems:
             problems = [_no_file(target, recipe) for recipe in lacking]
         if not problems:
-            cause = Text(
-                "no place to record {window} was found in {target}",
-                window=_recording_words(stage),
-                target=f"{name} {target.version}".rstrip(),
-            )
+            cause = Text("no place to record {window} was found in {target}")
+            cause = cause.filled(window=_recording_words(stage), target=f"{name} {target.version}".rstrip())
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
         version = target.version or Text("(unknown version)")
@@ -317,16 +297,11 @@ class _Planning(NamedTuple):
             if len(needed) > 3:
                 classes = Text("{classes} or another class", classes)
             names_by_needed.setdefault(classes, []).append(_class_words(recipe))
+        text = Text(
+            "skipped {classes}: to record in these classes, rlpatch also needs {needed}, and did not find its code"
+        )
         return [
-            Note(
-                Text(
-                    "skipped {classes}: to record in these classes, rlpatch also needs {needed}, and did not find its"
-                    " code",
-                    classes=joined(COMMA, names),
-                    needed=needed,
-                )
-            )
-            for needed, names in names_by_needed.items()
+            Note(text.filled(classes=joined(COMMA, names), needed=needed)) for needed, names in names_by_needed.items()
         ]
 
     def unmatched_file_notes(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
@@ -339,12 +314,10 @@ class _Planning(NamedTuple):
             for place, problem in failures
             if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
         }
+        text = Text("skipped {file}: the file matches no known release")
         return [
-            Note(
-                Text("skipped {file}: the file matches no known release", file),
-                Text("found {code}", found),
-            )
-            for file, found in expected.items()
+            Note(text.filled(file), Text("found {code}", code))
+            for file, code in expected.items()
             if file not in patched
         ]
 
@@ -359,15 +332,9 @@ class _Planning(NamedTuple):
         for gap in [] if self.config.stage.strategy else self.gaps():
             if gap.applies_to(self.target.version):
                 strategies.setdefault(gap.reason, []).append(gap.strategy)
+        text = Text("the classes for --strategy {strategies} stay unpatched ({reason})")
         return [
-            Note(
-                Text(
-                    "the classes for --strategy {strategies} stay unpatched ({reason})",
-                    strategies=", ".join(names),
-                    reason=reason.text,
-                ),
-                reason.detail,
-            )
+            Note(text.filled(strategies=", ".join(names), reason=reason.text), reason.detail)
             for reason, names in strategies.items()
         ]
 
@@ -403,9 +370,9 @@ def _recording_words(stage: Stage) -> str:
     typed = stage.name
     if stage.window.unit != WHOLE:
         typed = Text("--{unit} windows of {stage}", unit=stage.window.unit, stage=typed)
-    return (
-        Text("{window} with --strategy {strategy}", window=typed, strategy=stage.strategy) if stage.strategy else typed
-    )
+    if stage.strategy:
+        typed = Text("{window} with --strategy {strategy}", window=typed, strategy=stage.strategy)
+    return typed
 
 
 def _class_words(recipe: Recipe) -> str:
@@ -432,15 +399,8 @@ def _cut(text: str) -> str:
 def _no_file(target: Target, recipe: Recipe) -> Problem:
     """Return the Problem (STRUCTURE) that the target has none of the files into which `recipe` inserts code."""
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
-    return Problem(
-        Kind.STRUCTURE,
-        Text(
-            "the recipe “{recipe}” inserts code into these files, but none of them exists: {files}",
-            recipe=recipe.name,
-            files=files,
-        ),
-        str(target.root),
-    )
+    cause = Text("the recipe “{recipe}” inserts code into these files, but none of them exists: {files}")
+    return Problem(Kind.STRUCTURE, cause.filled(recipe=recipe.name, files=files), str(target.root))
 
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:

@@ -81,9 +81,8 @@ def _matching_process(process: Path, declared: Sequence[Processes], packages: Se
         return None
     described = described._replace(here=True in finds)
     if None in (maps, search):
-        return described._replace(
-            line=Text("{process} (rlpatch cannot see which code the process loaded)", described.line)
-        )
+        hidden = Text("{process} (rlpatch cannot see which code the process loaded)", described.line)
+        described = described._replace(line=hidden)
     return described
 
 
@@ -98,11 +97,11 @@ def _describe(process: Path, command: str) -> RunningProcess:
                 user = process.owner()
             except KeyError:
                 user = Text("user {uid}", owner)
-            if began := _start_time(process):
+            began, values = _start_time(process), {"process": line, "user": user}
+            line = Text("{process} (of {user})", **values)
+            if began:
                 since = time.strftime("%Y-%m-%d %H:%M", time.localtime(began))
-                line = Text("{process} (of {user}, running since {time})", process=line, user=user, time=since)
-            else:
-                line = Text("{process} (of {user})", process=line, user=user)
+                line = Text("{process} (of {user}, running since {time})", **values, time=since)
     return RunningProcess(line, user)
 
 

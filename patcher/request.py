@@ -122,8 +122,8 @@ class ProfileRequest(NamedTuple):
             self._check_timeline()
         elif not (self.windows or self.stage or self.choices.get("on_demand")):
             example = Text(
-                "choose a window: --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1 or"
-                " --micro-batch 0:4"
+                "choose a window: --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1 or --micro-batch"
+                " 0:4"
             )
             raise usage(Text("no recording window was given"), example)
         return self
@@ -133,18 +133,15 @@ class ProfileRequest(NamedTuple):
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
             cause = Text(
-                "--builtin cannot be combined with --stage {stage}: --builtin configures the framework's own profiler",
-                stage,
+                "--builtin cannot be combined with --stage {stage}: --builtin configures the framework's own profiler"
             )
-            raise usage(cause, Text("leave out --builtin or --stage"))
+            raise usage(cause.filled(stage), Text("leave out --builtin or --stage"))
         if foreign := self._foreign({*options_of(BuiltinStage.PROFILER), "stage", "builtin"}):
             cause = Text(
-                "{options} cannot be combined with --builtin: the framework's own profiler has no such setting",
-                joined(AND, foreign),
+                "{options} cannot be combined with --builtin: the framework's own profiler has no such setting"
             )
-            raise usage(
-                cause, Text("leave out --builtin, or the options that the framework's profiler does not support")
-            )
+            hint = Text("leave out --builtin, or the options that the framework's profiler does not support")
+            raise usage(cause.filled(joined(AND, foreign)), hint)
 
     def _check_timeline(self) -> None:
         """Raise Problem (USAGE) if a timeline alone is combined with options of a profiler or a window."""
@@ -188,15 +185,10 @@ class ProfileRequest(NamedTuple):
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
         if foreign and len(self.windows) < 2:
             owners = joined(AND, (other.KIND for other in KINDS if foreign[0] in _options_of(other)))
-            where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
-            option = flag(foreign[0])
-            cause = Text(
-                "{option} works only with {kinds} stages, but {selection} selects another kind of stage",
-                option=option,
-                kinds=owners,
-                selection=where,
-            )
-            raise usage(cause, Text("leave out {option}", flag(foreign[0])))
+            where, option = f"--stage {name}" if unit == WHOLE else f"--{unit}", flag(foreign[0])
+            cause = Text("{option} works only with {kinds} stages, but {selection} selects another kind of stage")
+            cause = cause.filled(option=option, kinds=owners, selection=where)
+            raise usage(cause, Text("leave out {option}", option))
         if not issubclass(kind, WindowedStage):
             return kind(name=name, **self._chosen(kind))
         window = next((window for window in self.windows if window.unit == unit), Window(unit, 0, 0, none=True))
@@ -249,10 +241,8 @@ def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -
     """Raise Problem (USAGE) for `--tool nsys` if the target runs on NPUs, by its project or its environment."""
     on_npus = target.beside("torch_npu") or "torch" not in {upstream.tool, *upstream.runs_on.values()}
     if request.choices.get("tool") == NsysSettings.TOOL and on_npus:
-        cause = Text(
-            "--tool nsys: {target} runs on Ascend NPUs here, and nsys records only NVIDIA GPUs", upstream.project.name
-        )
-        raise usage(cause, "--tool npu")
+        cause = Text("--tool nsys: {target} runs on Ascend NPUs here, and nsys records only NVIDIA GPUs")
+        raise usage(cause.filled(upstream.project.name), "--tool npu")
 
 
 def supports_any(request: ProfileRequest, upstream: Upstream) -> bool:
@@ -312,12 +302,8 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
     owners = [other.project.name for other in offering if stage in {recipe.stage for recipe in other.recipes}]
     cause = Text("{targets}: the stage {stage} is not available", targets=names, stage=stage)
     if owners:
-        cause = Text(
-            "{targets}: the stage {stage} is not available; targets with this stage: {others}",
-            targets=names,
-            stage=stage,
-            others=", ".join(owners),
-        )
+        cause = Text("{targets}: the stage {stage} is not available; targets with this stage: {others}")
+        cause = cause.filled(targets=names, stage=stage, others=", ".join(owners))
     elif offering:
         cause = Text("no target has the stage {stage}", stage)
     import difflib  # noqa: PLC0415  (1 ms, only where a stage is wrong)

@@ -114,13 +114,11 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
     for patch, indices in calls.items():
         is_mark = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if is_mark and patch not in blocks:
-            raise _unpaired(
-                indices[0],
-                Text(
-                    "an rlpatch marker comment names a block of inserted lines that is not in the file: was the file"
-                    " edited by hand?"
-                ),
+            cause = Text(
+                "an rlpatch marker comment names a block of inserted lines that is not in the file: was the file edited"
+                " by hand?"
             )
+            raise _unpaired(indices[0], cause)
     shared = [patch for patch in blocks if patch.shared]
     return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
 
@@ -139,13 +137,11 @@ def _paired(
     for index, line in lines:
         if start := _BEGIN.fullmatch(line):
             if opened or _name(start) in blocks:
-                raise _unpaired(
-                    index,
-                    Text(
-                        "a start marker of rlpatch lies inside another block of inserted lines, or a block has two"
-                        " start markers"
-                    ),
+                cause = Text(
+                    "a start marker of rlpatch lies inside another block of inserted lines, or a block has two start"
+                    " markers"
                 )
+                raise _unpaired(index, cause)
             opened = _Block(_name(start), index, index, start["digest"].decode())
         elif stop := _END.fullmatch(line):
             patch = _name(stop)
@@ -156,14 +152,11 @@ def _paired(
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
-            raise _unpaired(
-                index,
-                Text("an rlpatch marker comment is in the middle of a line: were the line endings converted?"),
-            )
+            cause = Text("an rlpatch marker comment is in the middle of a line: were the line endings converted?")
+            raise _unpaired(index, cause)
     if opened:
-        raise _unpaired(
-            opened.first, Text("an rlpatch marker comment begins a block of inserted lines, but no comment ends it")
-        )
+        cause = Text("an rlpatch marker comment begins a block of inserted lines, but no comment ends it")
+        raise _unpaired(opened.first, cause)
     return blocks, calls
 
 
@@ -222,12 +215,8 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     for mark in to_remove:
         if not mark.intact:
             cause = Text("somebody changed the lines of the patch “{patch}”", mark.patch)
-            raise Problem(
-                Kind.FOREIGN_EDIT,
-                cause,
-                f"{where}:{mark.lines[0] + 1}",
-                Text("undo the edit, or {reinstall}", REINSTALL),
-            )
+            hint = Text("undo the edit, or {reinstall}", REINSTALL)
+            raise Problem(Kind.FOREIGN_EDIT, cause, f"{where}:{mark.lines[0] + 1}", hint)
     return _without(data, to_remove) if to_remove else data
 
 

@@ -49,12 +49,8 @@ def file_state(
         return state(Text("lost"), why.filled(revert))
     # An edit of another patch in the file prevents the revert of this one, too.
     if edited := [mark for mark in (marks[patch], *marks.values()) if not mark.intact]:
-        why = Text(
-            "the lines of patch {patch} were edited: undo the edit, then run {command}",
-            patch=edited[0].patch,
-            command=revert,
-        )
-        return state(Text("tampered"), why)
+        why = Text("the lines of patch {patch} were edited: undo the edit, then run {command}")
+        return state(Text("tampered"), why.filled(patch=edited[0].patch, command=revert))
     if pristine is not None and markers.strip(data, marks) != pristine:
         changed = joined(SEMICOLON, (Text("the file has other edits, too"), rights))
         return state(Text("edited"), Text("{edits}; revert keeps these edits", changed))

@@ -81,16 +81,13 @@ class WindowedStage(Stage):
         if not self.relative:
             self.window.check()
         if self.on_demand and self.repeat > 1:
+            cause = Text(
+                "--on-demand cannot be combined with --repeat {repeat}: each `rlpatch trigger` records one window"
+            )
             hint = Text(
                 "leave out --on-demand or --repeat; with --on-demand, `rlpatch trigger` can be used any number of times"
             )
-            raise usage(
-                Text(
-                    "--on-demand cannot be combined with --repeat {repeat}: each `rlpatch trigger` records one window",
-                    self.repeat,
-                ),
-                hint,
-            )
+            raise usage(cause.filled(self.repeat), hint)
 
     @property
     def relative(self) -> bool:
@@ -218,10 +215,9 @@ class BuiltinStage(Stage):
 
     def __post_init__(self) -> None:
         if not self.named:
+            cause = Text("with --builtin, name at least one setting to change")
             settings = ", ".join(map(flag, options_of(self.PROFILER)))
-            raise usage(
-                Text("with --builtin, name at least one setting to change"), Text("add one of {options}", settings)
-            )
+            raise usage(cause, Text("add one of {options}", settings))
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -71,11 +71,8 @@ def find(
     if targets:
         return _select_version(targets, version, again)
     cause = Text("{name} (package {package}) is not installed here", name=project.name, package=project.package)
-    hint = Text(
-        "say where {name} is installed: rlpatch {command} {name} --python EXE, or --path DIR",
-        name=project.name,
-        command=command,
-    )
+    hint = Text("say where {name} is installed: rlpatch {command} {name} --python EXE, or --path DIR")
+    hint = hint.filled(name=project.name, command=command)
     raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
 
@@ -85,18 +82,10 @@ def _select_version(targets: Sequence[Target], version: str | None, again: Calla
     if not right:
         raise _other_version(targets[0], version or "", again)
     if len({target.root for target in right}) > 1:
-        roots = joined(AND, (str(target.root) for target in right))
-        raise usage(
-            Text(
-                "{name} is installed in {folders}, and this command changes only one of them at a time",
-                name=right[0].project.name,
-                folders=roots,
-            ),
-            Text(
-                "run the command once for each folder, with {options}",
-                joined(OR, (f"--path {quoted([str(target.root)])}" for target in right)),
-            ),
-        )
+        cause = Text("{name} is installed in {folders}, and this command changes only one of them at a time")
+        cause = cause.filled(name=right[0].project.name, folders=joined(AND, (str(target.root) for target in right)))
+        options = joined(OR, (f"--path {quoted([str(target.root)])}" for target in right))
+        raise usage(cause, Text("run the command once for each folder, with {options}", options))
     return right[0]
 
 
@@ -162,11 +151,8 @@ def _places(
     `searched` gets a text on each environment that does not answer.
     """
     if paths and python is not None:
-        raise Problem(
-            Kind.USAGE,
-            Text("--path and --python cannot be combined: both say where to look"),
-            hint=Text("leave out --path or --python"),
-        )
+        cause = Text("--path and --python cannot be combined: both say where to look")
+        raise usage(cause, Text("leave out --path or --python"))
     for path in paths:
         folder = _folder(path)
         yield _Place(f"--path {path}", (folder,), partial(_target_in, path=path, folder=folder, git=git))
@@ -206,18 +192,11 @@ def _imported_target(project: Project, environment: Environment, git: bool) -> T
     archive = next((folder for folder in origin.parents if folder.is_file()), None)
     if archive is not None:
         cause = Text("{name} is installed as a zip archive and cannot be patched there", project.name)
-        raise Problem(
-            Kind.ENVIRONMENT,
-            cause,
-            str(archive),
-            Text("install the package unzipped: pip install {name}", project.name),
-        )
+        hint = Text("install the package unzipped: pip install {name}", project.name)
+        raise Problem(Kind.ENVIRONMENT, cause, str(archive), hint)
     if not spec.locations:
-        cause = Text(
-            "{package} is a single module in this environment, not the package that {name} installs",
-            package=project.package,
-            name=project.name,
-        )
+        cause = Text("{package} is a single module in this environment, not the package that {name} installs")
+        cause = cause.filled(package=project.package, name=project.name)
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
     target = provenance.target(project, origin.parent, environment.name, environment.path, git)
     return target._replace(prefix=environment.prefix)
@@ -237,15 +216,11 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
     parent = Text("the folder that contains the package folder {folder}", path)
     candidates += [(inner, parent, ()) for inner in inside if inner.name == project.package]
     for editable in provenance.distributions(project, [folder]):
-        checkout = editable.checkout
-        for root in (checkout / project.checkout, checkout) if checkout else ():
-            where = Text(
-                "{folder} (its {metadata} points to an editable install in {checkout})",
-                folder=given,
-                metadata=editable.folder.name,
-                checkout=checkout,
-            )
-            candidates.append((root / project.package, where, (str(folder),)))
+        if checkout := editable.checkout:
+            where = Text("{folder} (its {metadata} points to an editable install in {checkout})")
+            where = where.filled(folder=given, metadata=editable.folder.name, checkout=checkout)
+            roots = (checkout / project.checkout, checkout)
+            candidates += [(root / project.package, where, (str(folder),)) for root in roots]
     for package, found_by, search in candidates:
         if sources.module_exists(package / "__init__.py"):
             return provenance.target(project, package, found_by, search, git)
@@ -268,9 +243,8 @@ def _folder(path: Path) -> Path:
     if folder.suffix in (".whl", ".zip", ".egg"):
         cause = Text("{path} is an archive, and patching inside it has no effect", path)
         hint = Text(
-            "unpack the archive (python3 -m zipfile -e {path} DIR) and use --path DIR, or install the archive with pip",
-            path,
-        )
+            "unpack the archive (python3 -m zipfile -e {path} DIR) and use --path DIR, or install the archive with pip"
+        ).filled(path)
     elif os.access(folder, os.X_OK):
         hint = Text("if {path} is a Python interpreter, use --python {path}", path)
     raise Problem(Kind.USAGE, cause, str(folder), hint)
@@ -282,11 +256,8 @@ def _unusable_package(project: Project, folder: Path) -> Problem:
         sources.module_exists(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
         return problem
-    cause = Text(
-        "{folder} has no __init__.py, so this folder is left over from an old installation of {name}",
-        folder=folder,
-        name=project.name,
-    )
+    cause = Text("{folder} has no __init__.py, so this folder is left over from an old installation of {name}")
+    cause = cause.filled(folder=folder, name=project.name)
     hint = Text("if you need nothing in the folder, delete the folder; then install {name} again", project.name)
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
@@ -295,18 +266,11 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
     """Return the text that the project's package is not in `place`, but perhaps its metadata, or other `projects`."""
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
-        text = Text(
-            "package {package} not found, although its metadata {folder} exists",
-            package=project.package,
-            folder=distribution.folder,
-        )
+        values = {"package": project.package, "folder": distribution.folder}
+        text = Text("package {package} not found, although its metadata {folder} exists", **values)
         if distribution.checkout:
-            text = Text(
-                "package {package} not found, although {folder} points to an editable install in {checkout}",
-                package=project.package,
-                folder=distribution.folder,
-                checkout=distribution.checkout,
-            )
+            text = Text("package {package} not found, although {folder} points to an editable install in {checkout}")
+            text = text.filled(**values, checkout=distribution.checkout)
     there = []
     for other in projects:
         with suppress(Problem):
@@ -320,19 +284,10 @@ def _other_version(target: Target, expected: str, command_for: Callable[[str], s
     cause = Text("the installed {name} is {version}, not {expected}", name=name, version=version, expected=expected)
     right = f"{name}=={version}"
     if not version:
-        cause, right = (
-            Text(
-                "the version of {name} cannot be determined, so =={version} cannot be checked",
-                name=name,
-                version=expected,
-            ),
-            name,
-        )
-    origin = Text(
-        "the package was found through {place}; its version was taken from {source}",
-        place=target.found_by,
-        source=target.version_from,
-    )
+        cause = Text("the version of {name} cannot be determined, so =={version} cannot be checked")
+        cause, right = cause.filled(name=name, version=expected), name
+    origin = Text("the package was found through {place}; its version was taken from {source}")
+    origin = origin.filled(place=target.found_by, source=target.version_from)
     doubts = (line for note in target.notes for line in note.lines)
     return Problem(Kind.VERSION, cause, str(target.root), command_for(right), (origin, *doubts))
 
@@ -342,31 +297,23 @@ def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Proble
     import difflib  # noqa: PLC0415  (1 ms, only where a name is wrong)
 
     names = {
-        versions.normalise(alias): project.name
+        versions.normalise(each): project.name
         for project in projects
-        for alias in (*project.distributions, project.name)
+        for each in (*project.distributions, project.name)
     }
     begin = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", text.strip())
     like = [names[near] for near in difflib.get_close_matches(versions.normalise(begin[0]), names, 1)] if begin else []
     if begin and begin[0] == name and name[-1].isalnum():
-        hint = (
-            Text("did you mean {target}{version}?", target=like[0], version=text.strip()[len(name) :])
-            if like
-            else "rlpatch list"
-        )
-        cause = Text(
-            "{name!r} is not a target; targets: {names}",
-            name=name,
-            names=", ".join(project.name for project in projects),
-        )
+        cause = Text("{name!r} is not a target; targets: {names}")
+        cause = cause.filled(name=name, names=", ".join(project.name for project in projects))
+        meant = Text("did you mean {target}{version}?")
+        hint = meant.filled(target=like[0], version=text.strip()[len(name) :]) if like else "rlpatch list"
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
-    hint = (
-        Text("to name a folder, use --path: {target} --path {folder}", target=right, folder=text)
-        if "/" in text
-        else Text("write {target} or {target}==VERSION", right)
-    )
-    return Problem(Kind.USAGE, Text("{text!r} is neither TARGET nor TARGET==VERSION", text), hint=hint)
+    hint = Text("write {target} or {target}==VERSION", right)
+    if "/" in text:
+        hint = Text("to name a folder, use --path: {target} --path {folder}", target=right, folder=text)
+    return usage(Text("{text!r} is neither TARGET nor TARGET==VERSION", text), hint)
 
 
 def _malformed_version(text: str, version: str, project: Project) -> Problem:
@@ -374,7 +321,6 @@ def _malformed_version(text: str, version: str, project: Project) -> Problem:
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"
-    hint = Text(
-        "type one release, such as {release}, or only {name} for the installed release", release=like, name=name
-    )
-    return Problem(Kind.USAGE, Text("{version!r} in {text!r} is not a version", version=version, text=text), hint=hint)
+    hint = Text("type one release, such as {release}, or only {name} for the installed release")
+    cause = Text("{version!r} in {text!r} is not a version", version=version, text=text)
+    return usage(cause, hint.filled(release=like, name=name))

@@ -50,22 +50,13 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
         installed_as = Text("editable")
     else:
         installed_as = Text("checkout") if tree.is_own else _WHEEL if root.name in _SITES else _UNPACKED
-    shadowed = (claim.folder for claim in claims if claim not in (*beside, *editable))
-    notes += tuple(
-        Note(
-            _SHADOWS,
-            Text(
-                "Python imports the package from this folder, but the metadata in {folder} are those of another"
-                " installation",
-                folder,
-            ),
-        )
-        for folder in shadowed
+    shadowed = Text(
+        "Python imports the package from this folder, but the metadata in {folder} are those of another installation"
     )
-    notes += ambiguous + tree.notes + doubts
-    return Target(
-        project, believed.version, root, installed_as, believed.says, found_by, notes, tuple(map(Path, search))
-    )
+    others = (claim.folder for claim in claims if claim not in (*beside, *editable))
+    notes += tuple(Note(_SHADOWS, shadowed.filled(folder)) for folder in others) + ambiguous + tree.notes + doubts
+    folders = tuple(map(Path, search))
+    return Target(project, believed.version, root, installed_as, believed.says, found_by, notes, folders)
 
 
 def distributions(project: Project, folders: Iterable[Path]) -> list[Distribution]:
@@ -106,18 +97,10 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
         linked = Text("{package} is a link to {folder}", package=package, folder=real)
         return here, (Note(Text("the package folder is a link"), linked),)
     if not strict and _is_cache(project, real.parent, here):
-        return here, (
-            Note(
-                Text("the package's files are links into the installer's cache; rlpatch does not change this cache"),
-                Text("cache folder: {folder}", real.parent),
-            ),
-        )
-    return real.parent, (
-        Note(
-            Text("the package folder contains symbolic links"),
-            Text("{package} contains symbolic links into {folder}", package=package, folder=real.parent),
-        ),
-    )
+        text = Text("the package's files are links into the installer's cache; rlpatch does not change this cache")
+        return here, (Note(text, Text("cache folder: {folder}", real.parent)),)
+    linked = Text("{package} contains symbolic links into {folder}", package=package, folder=real.parent)
+    return real.parent, (Note(Text("the package folder contains symbolic links"), linked),)
 
 
 def _is_cache(project: Project, linked: Path, here: Path) -> bool:

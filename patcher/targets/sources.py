@@ -30,12 +30,8 @@ def read(file: Path) -> bytes:
     refuse_other_forms(file)
     try:
         if os.path.lexists(file) and not file.is_file():  # to read a pipe would wait for somebody who writes
-            raise Problem(
-                Kind.ENVIRONMENT,
-                Text("{file} is neither a regular file nor a link to a regular file", file.name),
-                str(file),
-                _AGAIN,
-            )
+            cause = Text("{file} is neither a regular file nor a link to a regular file", file.name)
+            raise Problem(Kind.ENVIRONMENT, cause, str(file), _AGAIN)
         return file.read_bytes()
     except FileNotFoundError:
         raise Problem(Kind.STRUCTURE, Text("{file} does not exist", file.name), str(file), _AGAIN) from None
@@ -50,16 +46,10 @@ def refuse_other_forms(file: Path) -> None:
     if file.is_file() and (package / "__init__.py").is_file():
         compiled.append(package)
     if compiled:
-        other = compiled[0].name
-        cause = Text(
-            "{file} cannot be patched: the source is missing, and only {other_file} exists",
-            file=file.name,
-            other_file=other,
-        )
+        cause = Text("{file} cannot be patched: the source is missing, and only {other_file} exists")
         if os.path.lexists(file):
-            cause = Text(
-                "{file} cannot be patched, because Python loads {other_file} instead", file=file.name, other_file=other
-            )
+            cause = Text("{file} cannot be patched, because Python loads {other_file} instead")
+        cause = cause.filled(file=file.name, other_file=compiled[0].name)
         hint = Text("install the project from source, with its .py files")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled[0]), hint)
 

@@ -137,20 +137,10 @@ def choose_distribution(
 
     best = max(candidates, key=trust)
     other_names = ", ".join(d.folder.name for d in candidates if d is not best)
-    took = Text(
-        "rlpatch uses the metadata in {metadata}, not in {other_metadata}",
-        metadata=best.folder.name,
-        other_metadata=other_names,
-    )
-    return best, (
-        Note(
-            Text(
-                "several installed distributions contain this package; rlpatch assumes version {version}",
-                best.source.version,
-            ),
-            took,
-        ),
-    )
+    text = Text("several installed distributions contain this package; rlpatch assumes version {version}")
+    took = Text("rlpatch uses the metadata in {metadata}, not in {other_metadata}")
+    took = took.filled(metadata=best.folder.name, other_metadata=other_names)
+    return best, (Note(text.filled(best.source.version), took),)
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
@@ -182,29 +172,18 @@ def choose_version(
     ranked = _by_trust([source for source in sources_found if source.version not in placeholders], git)
     fallback = ranked[0] if ranked else Source("", Text("nothing"))
     best = next((source for source in ranked if not is_placeholder(source.version)), fallback)
-    why = (
-        Text(
-            "{source} is more reliable, and says that the version is {version}", source=best.says, version=best.version
-        )
-        if best.version
-        else Text(
-            "this version is a placeholder that every release of the package contains, so the installed release is"
-            " unknown"
-        )
+    why = Text(
+        "this version is a placeholder that every release of the package contains, so the installed release is unknown"
     )
+    if best.version:
+        why = Text("{source} is more reliable, and says that the version is {version}")
+        why = why.filled(source=best.says, version=best.version)
+    assumed, version = Text("rlpatch assumes version {version}, not {other_version}"), best.version or Text("unknown")
+    stated = Text("according to {source}, the version is {version}; {reason}")
     doubts = (
         Note(
-            Text(
-                "rlpatch assumes version {version}, not {other_version}",
-                version=best.version or Text("unknown"),
-                other_version=source.version,
-            ),
-            Text(
-                "according to {source}, the version is {version}; {reason}",
-                source=source.says,
-                version=source.version,
-                reason=why,
-            ),
+            assumed.filled(version=version, other_version=source.version),
+            stated.filled(source=source.says, version=source.version, reason=why),
         )
         for source in sources_found
         if not satisfies(source.version, best.version) and not satisfies(best.version, source.version)

@@ -63,9 +63,7 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     if not marker:
         raise _no_answer(program, code, (err.strip() or out.strip()).decode(errors="replace"))
     answer = json.loads(tail.splitlines()[0])
-    return Environment(
-        name=name, prefix=answer["prefix"], path=tuple(answer["path"]), packages=_packages(answer["found"])
-    )
+    return Environment(name, answer["prefix"], tuple(answer["path"]), _packages(answer["found"]))
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
@@ -107,11 +105,9 @@ def executable(exe: str) -> str:
         program = program / "bin" / "python"
     if found := which(str(program.absolute()) if program.is_file() else exe):
         return found
-    cause = (
-        Text("{interpreter} cannot be executed", exe)
-        if program.exists()
-        else Text("the interpreter {path} does not exist", program)
-    )
+    cause = Text("the interpreter {path} does not exist", program)
+    if program.exists():
+        cause = Text("{interpreter} cannot be executed", exe)
     hint = Text("for a folder with packages, use --path {folder}", exe) if Path(exe).is_dir() else _HINT
     raise Problem(Kind.USAGE, cause, str(program), hint)
 
@@ -139,9 +135,8 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         cause = Text("the interpreter did not answer in {timeout:g} s", timeout)
-        raise Problem(
-            Kind.ENVIRONMENT, cause, program, Text("check whether this command ends: {program} -c pass", program)
-        ) from None
+        hint = Text("check whether this command ends: {program} -c pass", program)
+        raise Problem(Kind.ENVIRONMENT, cause, program, hint) from None
     except OSError as error:
         raise _not_python(program, error.strerror or str(error)) from None
     finally:
@@ -156,17 +151,12 @@ def _no_answer(program: str, code: int, text: str) -> Problem:
     last = text.splitlines()[-1].strip() if text else Text("the program printed nothing")
     if last.startswith("SyntaxError"):
         cause = Text("the Python version of the interpreter is below 3.7")
-        return Problem(
-            Kind.ENVIRONMENT,
-            cause,
-            program,
-            Text("use --path DIR with the site-packages folder of this interpreter"),
-        )
+        hint = Text("use --path DIR with the site-packages folder of this interpreter")
+        return Problem(Kind.ENVIRONMENT, cause, program, hint)
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
         cause = Text("the interpreter failed (exit code {code}): {last_line}", code=code, last_line=last)
-        return Problem(
-            Kind.ENVIRONMENT, cause, program, Text("check whether this command works: {program} -c pass", program)
-        )
+        hint = Text("check whether this command works: {program} -c pass", program)
+        return Problem(Kind.ENVIRONMENT, cause, program, hint)
     return _not_python(program, last)
 
 
