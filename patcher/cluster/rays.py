@@ -219,10 +219,8 @@ def _not_connected(ray: Any, address: str, output: str) -> Problem:
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
     where = Text("the cluster of this machine") if address == "auto" else address
     cause = Text("Ray cannot be reached: {first_line}", _first_line(text))
-    hint = Text(
-        "on the head node, check with `ray status` that Ray runs, and that `ray --version` prints {version}",
-        ray.__version__,
-    )
+    hint = Text("on the head node, check with `ray status` that Ray runs, and that `ray --version` prints {version}")
+    hint = hint.filled(ray.__version__)
     if "ersion mismatch" in text or "different versions" in text:
         versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
         cause = Text(
@@ -231,10 +229,8 @@ def _not_connected(ray: Any, address: str, output: str) -> Problem:
         )
         hint = Text("on a node of the cluster, run the rlpatch that is installed in the cluster's environment")
     elif "Could not find any running Ray instance" in text:
-        cause, hint = (
-            Text("no Ray cluster runs on this machine"),
-            Text("start Ray (ray start --head), or type its address: --ray HOST:6379"),
-        )
+        cause = Text("no Ray cluster runs on this machine")
+        hint = Text("start Ray (ray start --head), or type its address: --ray HOST:6379")
     elif refusal := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
         cause = Text("the cluster refused rlpatch's authentication: {reason}", refusal[0].strip())
         hint = Text(

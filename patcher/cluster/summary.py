@@ -52,11 +52,9 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     if busy and patched:
         text = Text(
             "engines are already running on {running} of {total} nodes; a patch has no effect on engines that started"
-            " before it was applied",
-            running=busy,
-            total=len(entries),
+            " before it was applied"
         )
-        step += StepResult.noted([Note(text)])
+        step += StepResult.noted([Note(text.filled(running=busy, total=len(entries)))])
     return CommandResult("status", step, data=data)
 
 
@@ -97,17 +95,10 @@ def shadowed_packages(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
         folder = next((at for at in folders if (at / project.package / "__init__.py").is_file()), None)
         there = sorted({root for name, root in places if name == project.name})
         if folder and there and Path(os.path.realpath(folder)) not in there:
-            yield Note(
-                Text(
-                    "with `--working-dir .`, a Ray job imports {package} from this folder, not from {installed}",
-                    package=project.package,
-                    installed=there[0],
-                ),
-                Text(
-                    "Ray copies {folder} to every node, and Python imports this copy first, so the patch in the"
-                    " installed package has no effect. Patch {folder} before you submit the job: rlpatch apply"
-                    " {target} --path .",
-                    folder=here,
-                    target=project.name,
-                ),
+            text = Text("with `--working-dir .`, a Ray job imports {package} from this folder, not from {installed}")
+            detail = Text(
+                "Ray copies {folder} to every node, and Python imports this copy first, so the patch in the installed"
+                " package has no effect. Patch {folder} before you submit the job: rlpatch apply {target} --path ."
             )
+            text = text.filled(package=project.package, installed=there[0])
+            yield Note(text, detail.filled(folder=here, target=project.name))

@@ -52,11 +52,8 @@ def status(
     for record in root.records:
         states, installed = tuple(root.states(record)), _installed(root, record)
         step += StepResult(tuple(_status_lines(root, record, states, installed, apply_command(record))))
-        patches.append(
-            PatchPayload(
-                *record.patch, str(root.path), record.version, installed, record.applied_at, record.options, states
-            )
-        )
+        patch, version, since = record.patch, record.version, record.applied_at
+        patches.append(PatchPayload(*patch, str(root.path), version, installed, since, record.options, states))
     return step, tuple(patches)
 
 
@@ -75,20 +72,15 @@ def _status_lines(
     since = Text("patch found only by the marker comments in the files (was the folder .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
-    yield Text(
-        "{patch} on {version} in {folder}, {applied_since}",
-        patch=record.patch,
-        version=version,
-        folder=root.path,
-        applied_since=since,
-    )
+    head = Text("{patch} on {version} in {folder}, {applied_since}")
+    yield head.filled(patch=record.patch, version=version, folder=root.path, applied_since=since)
     if apply_command:
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
-        yield Text(
-            "  warning: the version in this folder changed after the patch was applied, and is now {version}",
-            installed or Text("an unknown version"),
+        warning = Text(
+            "  warning: the version in this folder changed after the patch was applied, and is now {version}"
         )
+        yield warning.filled(installed or Text("an unknown version"))
     for file in states:
         line = Text("  {state} {path}", state=file.state, path=file.path)
         yield Text("{file}: {detail}", file=line, detail=file.detail) if file.detail else line
@@ -168,14 +160,15 @@ class Removal(NamedTuple):
                 yield Text("{patch} in {folder}", patch=patch, folder=self.root.path)
             previous = patch
             if other_patches is None:
-                yield Text(
-                    "  nothing to revert in {file}: it has been replaced or removed, and no longer has the patch", file
+                gone = Text(
+                    "  nothing to revert in {file}: it has been replaced or removed, and no longer has the patch"
                 )
-            else:
-                remains = (
-                    Text("lines of another patch stay in the file") if other_patches else Text("no rlpatch lines left")
-                )
-                yield Text("  {verb} {file}: {remainder}", verb=verb, file=file, remainder=remains)
+                yield gone.filled(file)
+                continue
+            remains = Text("no rlpatch lines left")
+            if other_patches:
+                remains = Text("lines of another patch stay in the file")
+            yield Text("  {verb} {file}: {remainder}", verb=verb, file=file, remainder=remains)
         for file, lost in self.restored.items():
             what = Text("the backup lacks these edits of the file:") if lost else Text("no edits are lost")
             restored = Text("would restore {file} from its backup", file)
@@ -225,11 +218,10 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
 def restore_hint(root: Path) -> str:
     """Return a hint for edited rlpatch lines below `root`: undo the edit, see what a restore loses, or reinstall."""
     preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root))
-    return Text(
-        "undo the edit; or run {command} to see which edits are lost when the backup is restored; or {reinstall}",
-        command=preview,
-        reinstall=markers.REINSTALL,
+    hint = Text(
+        "undo the edit; or run {command} to see which edits are lost when the backup is restored; or {reinstall}"
     )
+    return hint.filled(command=preview, reinstall=markers.REINSTALL)
 
 
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:

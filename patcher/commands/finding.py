@@ -127,9 +127,8 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
     for word in names:
         name, _ = targets.parse(word.partition("==")[0], known_projects)
         if "==" in word:
-            raise usage(
-                Text("{word}: this command takes a target without a version", word), search.again({word: [name]})
-            )
+            cause = Text("{word}: this command takes a target without a version", word)
+            raise usage(cause, search.again({word: [name]}))
         chosen.add(name)
     return chosen
 

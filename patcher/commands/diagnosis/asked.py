@@ -39,12 +39,6 @@ def failure_notes(folder: Path, processes: Sequence[Process]) -> Iterator[tuple[
         for worker in (row.worker for row in progress.collect(StateFolder(folder), time.time()).rows):
             if worker.state == FAILED and (worker.pid, plain_host(worker.host)) in places:
                 reason = re.sub(r"""^\w+\((["'])(.*)\1\)$""", r"\2", worker.why)  # the message of an exception
-                yield (
-                    Text(
-                        "{stage}, rank {rank}, was not recorded: {reason}",
-                        stage=worker.stage,
-                        rank=worker.rank,
-                        reason=reason,
-                    ),
-                    Text("{host}, process {pid}", host=worker.host, pid=worker.pid),
-                )
+                text = Text("{stage}, rank {rank}, was not recorded: {reason}")
+                text = text.filled(stage=worker.stage, rank=worker.rank, reason=reason)
+                yield text, Text("{host}, process {pid}", host=worker.host, pid=worker.pid)

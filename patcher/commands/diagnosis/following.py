@@ -129,11 +129,11 @@ class Follower:
         if not rows:
             yield Text("no worker that records rollouts on demand has started")
         elif self.asked is None:
-            yield Text(
+            text = Text(
                 "no recording window was requested: rlpatch requests windows from the third rollout on, but the run has"
-                " had only {count} so far",
-                self.rollouts,
+                " had only {count} so far"
             )
+            yield text.filled(self.rollouts)
         for row in rows if self.asked is not None else ():
             worker = {"host": row.worker.host, "pid": row.worker.pid, "rank": row.worker.rank}
             if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
@@ -174,14 +174,8 @@ class Follower:
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
         window = " ".join((planned.option, *planned.conditions))
-        self.say(
-            Text(
-                "asked the rollout workers of rank 0 to record rollout {number} with --{unit} {window}",
-                number=request.at,
-                unit=unit,
-                window=window,
-            )
-        )
+        text = Text("asked the rollout workers of rank 0 to record rollout {number} with --{unit} {window}")
+        self.say(text.filled(number=request.at, unit=unit, window=window))
 
     def _lacking_windows(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
         """Return the windows that the last diagnosis lacks, or before it those to begin with; None for none."""

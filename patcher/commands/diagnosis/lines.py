@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from patcher.diagnosis import rollout, sync
 from patcher.diagnosis.loads import LOADS
-from patcher.diagnosis.model import CLASSES, Action, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.model import CLASSES, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.messages import COMMA, CommandLine, Detail, Text, joined
 from patcher.messages import tables as terminal_tables
 from patcher.messages.notes import wrapped
@@ -36,7 +36,9 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
     if diagnosis.actions:
         lines.append(Text("upper bounds of the savings (they overlap: do not add them up)"))
         for number, action in enumerate(diagnosis.actions, 1):
-            lines += wrapped(_action(number, action), "  ", "     ")
+            values = {"action": action.what, "seconds": action.bound_seconds, "reason": action.because}
+            text = Text("{number}. {action}: {seconds:.1f} s; {reason}", number=number, **values)
+            lines += wrapped(text, "  ", "     ")
     return lines + list(_support_lines(diagnosis, next_command))
 
 
@@ -45,21 +47,13 @@ def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
     if not diagnosis.steps:
         return
     total = max(diagnosis.seconds, 1e-12)
-    yield Text(
-        "{count} steps, {seconds:,.1f} s: time of each stage on the critical path",
-        count=diagnosis.steps,
-        seconds=diagnosis.seconds,
-    )
+    head = Text("{count} steps, {seconds:,.1f} s: time of each stage on the critical path")
+    yield head.filled(count=diagnosis.steps, seconds=diagnosis.seconds)
     titles = [Text("stage"), Text("seconds"), Text("share"), Text("waits most for")]
     rows = [
-        (
-            stage.stage,
-            f"{stage.step_seconds:,.1f}",
-            f"{100 * stage.step_seconds / total:.0f} %",
-            stage.limited_by,
-        )
+        (stage.stage, f"{seconds:,.1f}", f"{100 * seconds / total:.0f} %", stage.limited_by)
         for stage in diagnosis.stages
-        if stage.step_seconds >= LEAST_SHARE * total
+        if (seconds := stage.step_seconds) >= LEAST_SHARE * total
     ]
     yield from terminal_tables.draw(titles, rows, width)
 
@@ -104,29 +98,24 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
     A load, such as "full load" or "tail", is a group of iterations with a similar number of requests.
     """
     rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
-    yield from wrapped(
-        Text(
-            "{stage}: {rollouts}, {seconds:,.1f} s, {iterations:,} iterations; {recorded} recorded in"
-            " {windows} windows",
-            stage=stage.stage,
-            rollouts=rollouts,
-            seconds=stage.seconds,
-            iterations=stage.iterations,
-            recorded=stage.recorded,
-            windows=windows,
-        )
+    head = Text(
+        "{stage}: {rollouts}, {seconds:,.1f} s, {iterations:,} iterations; {recorded} recorded in {windows} windows",
+        stage=stage.stage,
+        rollouts=rollouts,
+        seconds=stage.seconds,
+        iterations=stage.iterations,
+        recorded=stage.recorded,
+        windows=windows,
     )
+    yield from wrapped(head)
     yield Detail("  a new rollout begins with the first request after an engine has finished all earlier requests")
     if stage.recording_seconds >= LEAST_SHOWN_S:
         yield Text("  recording took {seconds:.1f} s, which the figures below do not include", stage.recording_seconds)
     whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds
     if stage.between_seconds >= LEAST_BETWEEN * whole:
-        share = 100 * stage.between_seconds / max(whole, 1e-12)
-        yield Text(
-            "  the engine spent {seconds:.1f} s ({share:.0f} % of its time) between iterations",
-            seconds=stage.between_seconds,
-            share=share,
-        )
+        between, share = stage.between_seconds, 100 * stage.between_seconds / max(whole, 1e-12)
+        line = Text("  the engine spent {seconds:.1f} s ({share:.0f} % of its time) between iterations")
+        yield line.filled(seconds=between, share=share)
     if stage.classes:
         yield from wrapped(Text("where the time went: {shares}", _shares(stage)))
     if stage.by_load:
@@ -153,21 +142,9 @@ def _share(part: ClassShare, *, with_interval: bool) -> str:
     """Return name and share of a kind of kernels: "attention 26 % ± 2" with interval, else "attention 26"."""
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
-        return Text(
-            "{category} {share:.0f} % ± {interval:.0f}", category=name, share=share, interval=100 * part.interval
-        )
+        text = Text("{category} {share:.0f} % ± {interval:.0f}")
+        return text.filled(category=name, share=share, interval=100 * part.interval)
     return Text("{category} {share:.0f}", category=name, share=share)
-
-
-def _action(number: int, action: Action) -> Text:
-    """Return a sentence on an action, with its number, the upper bound of its saving in seconds and the reason."""
-    return Text(
-        "{number}. {action}: {seconds:.1f} s; {reason}",
-        number=number,
-        action=action.what,
-        seconds=action.bound_seconds,
-        reason=action.because,
-    )
 
 
 def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
@@ -202,10 +179,7 @@ def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
     unsupported = [stage for stage in stages if not stage.supported]
     for reason in dict.fromkeys(stage.why for stage in unsupported):
         names = joined(COMMA, (stage.stage for stage in unsupported if stage.why == reason))
-        yield from wrapped(
-            Text(
-                "check failed for {stages}: the time shares are not reliable ({reason})",
-                stages=names,
-                reason=reason,
-            )
+        text = Text(
+            "check failed for {stages}: the time shares are not reliable ({reason})", stages=names, reason=reason
         )
+        yield from wrapped(text)

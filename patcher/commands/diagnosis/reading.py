@@ -125,12 +125,8 @@ def diagnose_newest(folder: Path, result: CommandResult, started: float, output:
     """
     processes = newest_since(folder, started)
     if not processes:
-        raise Problem(
-            Kind.NO_TRACE,
-            Text("no timeline file of the run was found"),
-            str(folder),
-            Text("the log of the run may say why: look for lines that contain “rlpatch”"),
-        )
+        hint = Text("the log of the run may say why: look for lines that contain “rlpatch”")
+        raise Problem(Kind.NO_TRACE, Text("no timeline file of the run was found"), str(folder), hint)
     diagnosis = _diagnose_with_steps(folder, processes, silent, result)
     add_diagnosis(result, diagnosis, folder, None, output)
 

@@ -59,14 +59,9 @@ class TrainingRequests:
         for name, asked in self.asked.items():
             for row in self._workers(name, asked.request) if asked.request is not None else ():
                 if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
-                    yield Text(
-                        "{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}",
-                        stage=name,
-                        host=row.worker.host,
-                        pid=row.worker.pid,
-                        rank=row.worker.rank,
-                        reason=row.why,
-                    )
+                    worker = {"host": row.worker.host, "pid": row.worker.pid, "rank": row.worker.rank}
+                    text = Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}")
+                    yield text.filled(stage=name, **worker, reason=row.why)
 
     def _request_if_idle(self, name: str, stages: Sequence[TrainerStage], *, done: bool) -> None:
         """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
@@ -111,11 +106,7 @@ class TrainingRequests:
         request = TriggerRequest(window=window, ranks=str(rank or 0), at=max(turns) + 1)
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
-        where = Text(
-            "asked trainer rank {rank} to record stage {stage} of training step {step} with --micro-batch {window}",
-            rank=request.ranks,
-            stage=name,
-            step=request.at,
-            window=request.window,
+        text = Text(
+            "asked trainer rank {rank} to record stage {stage} of training step {step} with --micro-batch {window}"
         )
-        self.say(where)
+        self.say(text.filled(rank=request.ranks, stage=name, step=request.at, window=request.window))

@@ -64,21 +64,11 @@ def bundle(
     )
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
         step += StepResult.noted([_SAVE_PATH])
-    unknown = Text("(unknown version)")
-    releases = joined(
-        COMMA,
-        (
-            Text("{target} {version}", target=record.patch.target, version=record.version or unknown)
-            for record in bundled
-        ),
-    )
+    release, unknown = Text("{target} {version}"), Text("(unknown version)")
+    releases = (release.filled(target=plan.patch.target, version=plan.version or unknown) for plan in bundled)
+    wrote = Text("wrote {output} ({kilobytes:.0f} KB) for {releases}")
     lines = (
-        Text(
-            "wrote {output} ({kilobytes:.0f} KB) for {releases}",
-            output=output,
-            kilobytes=len(content) / 1000,
-            releases=releases,
-        ),
+        wrote.filled(output=output, kilobytes=len(content) / 1000, releases=joined(COMMA, releases)),
         Text("next: run `python3 {bundle} apply` on each machine; --help lists more commands", output.name),
     )
     data = Bundled(str(output), tuple(describing.payload(planned.plan) for planned in plans), len(content))
@@ -121,12 +111,8 @@ def _bundle_problems(plans: Sequence[Planned], request: ProfileRequest) -> list[
         problems.append(usage(cause, Text("make two bundles: put --timeline into a bundle of its own")))
     for plan in (planned.plan for planned in plans):
         if not any(place.marked for place in plan.places):
-            name, version = plan.target.project.name, plan.target.version
-            cause = Text(
-                "the settings of {target} {version} are already those that this bundle would set",
-                target=name,
-                version=version,
-            )
+            cause = Text("the settings of {target} {version} are already those that this bundle would set")
+            cause = cause.filled(target=plan.target.project.name, version=plan.target.version)
             problems.append(usage(cause, Text("this bundle would change nothing, so it was not written")))
     return problems
 

@@ -121,19 +121,11 @@ def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepR
 def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     """Yield the lines on a plan: target, files, replaced patch, recording window, and where the traces go."""
     target, config = plan.target, plan.config
-    version = target.version or Text("(unknown version)")
-    yield Text(
-        "{target} {version}: {installation} in {folder}",
-        target=target.project.name,
-        version=version,
-        installation=target.installed_as,
-        folder=target.root,
-    )
-    yield Text(
-        "  found through {found_by}; version from {source}",
-        found_by=target.found_by,
-        source=target.version_from or Text("an unknown source"),
-    )
+    name, version = target.project.name, target.version or Text("(unknown version)")
+    head = Text("{target} {version}: {installation} in {folder}")
+    yield head.filled(target=name, version=version, installation=target.installed_as, folder=target.root)
+    source = target.version_from or Text("an unknown source")
+    yield Text("  found through {found_by}; version from {source}", found_by=target.found_by, source=source)
     for change, place in _placed(plan):
         yield from _file_lines(change, place, plan, verb)
     for change in plan.cleared:
@@ -147,31 +139,21 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     if config.records_step_zero:
         yield Text("  Step 0 includes the profiler's start-up cost, because there is no earlier step for the warm-up.")
     if profiler := planning.builtin_profiler(upstream, config):
-        by = switched_on_by(upstream, profiler, target)
-        yield Text(
-            "  this setting alone records nothing: switch {profiler} on as usual, with {switch}",
-            profiler=profiler,
-            switch=by,
-        )
+        line = Text("  this setting alone records nothing: switch {profiler} on as usual, with {switch}")
+        yield line.filled(profiler=profiler, switch=switched_on_by(upstream, profiler, target))
         return
     if not config.profiler.MODULE:
-        yield Text(
+        line = Text(
             "  each process writes its own timeline to {save_path}/timeline; read the timelines with `rlpatch"
-            " timeline {save_path}`",
-            config.save_path,
+            " timeline {save_path}`"
         )
+        yield line.filled(config.save_path)
         return
-    kinds = {
-        Text(
-            "the rollout or training stage as a whole, and each of its decode steps, micro-batches and so on"
-        ): config.ranges.markers,
-        Text("every call of an nn.Module"): config.ranges.module_ranges,
-    }
+    steps = Text("the rollout or training stage as a whole, and each of its decode steps, micro-batches and so on")
+    kinds = {steps: config.ranges.markers, Text("every call of an nn.Module"): config.ranges.module_ranges}
     if any(kinds.values()):
-        yield Text(
-            "  marked as named ranges in the trace: {parts}",
-            joined(AND, (kind for kind, marked in kinds.items() if marked)),
-        )
+        parts = joined(AND, (kind for kind, marked in kinds.items() if marked))
+        yield Text("  marked as named ranges in the trace: {parts}", parts)
     if config.profiler.STARTED_BY:
         yield from starting.nsys_lines(config.save_path)
         return
@@ -191,11 +173,9 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     """Yield a line on what a recipe inserts into a file, then a line for each profiler argument that it sets."""
     without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
-        verb = (
-            Text("patch registered again in .rlpatch (file unchanged):")
-            if plan.edit.add and place.marked
-            else Text("unchanged")
-        )
+        verb = Text("unchanged")
+        if plan.edit.add and place.marked:
+            verb = Text("patch registered again in .rlpatch (file unchanged):")
     structure = place.structure
     shape: str = Text("places found by code structure")
     if structure is not None:
@@ -206,15 +186,11 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     for setting in place.settings:
         text = Text("    {argument}: already {value}", argument=setting.keyword, value=setting.after)
         if setting.changed:
-            before = setting.before or Text("not set")
-            text = Text(
-                "    {argument}: {before} → {after}", argument=setting.keyword, before=before, after=setting.after
-            )
-        yield (
-            Text("{setting} ({file}:{line})", setting=text, file=place.file, line=setting.line)
-            if setting.line
-            else text
-        )
+            before, change_text = setting.before or Text("not set"), Text("    {argument}: {before} → {after}")
+            text = change_text.filled(argument=setting.keyword, before=before, after=setting.after)
+        if setting.line:
+            text = Text("{setting} ({file}:{line})", setting=text, file=place.file, line=setting.line)
+        yield text
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
@@ -224,15 +200,8 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
         count = len(there[patch].lines)
         if shared:
-            return Text(
-                "{count} lines inserted, plus {shared} lines of a recorder that several patches share",
-                count=count,
-                shared=shared,
-            )
+            text = Text("{count} lines inserted, plus {shared} lines of a recorder that several patches share")
+            return text.filled(count=count, shared=shared)
         return Text("{count} lines inserted", count)
-    different = sum(setting.changed for setting in place.settings)
-    return Text(
-        "{different} of the {count} arguments of the profiler changed",
-        different=different,
-        count=len(place.settings),
-    )
+    different, count = sum(setting.changed for setting in place.settings), len(place.settings)
+    return Text("{different} of the {count} arguments of the profiler changed", different=different, count=count)

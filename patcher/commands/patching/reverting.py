@@ -105,9 +105,8 @@ def _patched_roots(words: Sequence[str], where: Where, *, dry_run: bool) -> _Pat
         elsewhere += [] if search.words else patched_elsewhere(words, search, discovery)
         nothing = report_nothing(words, discovery, is_elsewhere=bool(elsewhere))
     if elsewhere and any(attempted.values for attempted in patched):
-        text = Text(
-            "other places still have patches; list them with {command}", CommandLine("status", *words, "--everywhere")
-        )
+        command = CommandLine("status", *words, "--everywhere")
+        text = Text("other places still have patches; list them with {command}", command)
         step += StepResult.noted([Note(text, joined("\n", map(elsewhere_line, elsewhere)))])
     elif elsewhere:
         nothing = StepResult(problems=(_elsewhere_problem(words, nothing, elsewhere),))

@@ -115,14 +115,11 @@ def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepR
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        note = Note(
-            Text(
-                "rlpatch cannot read the script that the command runs, so the script is not checked: the script might"
-                " switch on another profiler, or start Python without rlpatch's hook"
-            ),
-            str(problem),
+        text = Text(
+            "rlpatch cannot read the script that the command runs, so the script is not checked: the script might"
+            " switch on another profiler, or start Python without rlpatch's hook"
         )
-        return launch.replace(command=()), (), StepResult.noted([note], "warning")
+        return launch.replace(command=()), (), StepResult.noted([Note(text, str(problem))], "warning")
 
 
 def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
@@ -180,11 +177,8 @@ def _hook_report(
     still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
     if still:
         pids = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
-        text = Text(
-            "still alive after the command ended: {processes} of the run ({pids})",
-            processes=processes_text(len(still)),
-            pids=pids,
-        )
+        text = Text("still alive after the command ended: {processes} of the run ({pids})")
+        text = text.filled(processes=processes_text(len(still)), pids=pids)
         detail = Text(
             "the patch of these processes still needs {folder}; once these processes have ended, the next `rlpatch"
             " run` deletes this folder",
@@ -230,14 +224,8 @@ def _report_effect(
         notes = [Note(text, joined("\n", unpatched))] if unpatched else []
         return pids, StepResult.noted(notes, "warning")
     if folder.went_to_ray and not unpatched:
-        note = Note(
-            Text(
-                "no process on this machine imported the patched {target}; for other nodes, see the log of the run",
-                name,
-            ),
-            _RAY,
-        )
-        return set(), StepResult.noted([note])
+        text = Text("no process on this machine imported the patched {target}; for other nodes, see the log of the run")
+        return set(), StepResult.noted([Note(text.filled(name), _RAY)])
     cause = Text("no process of the run imported the patched {target}", name)
     reasons = (*unpatched, *_reasons_unpatched(folder, plan, gaps))
     if require:
@@ -275,14 +263,9 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     If any Python process had the hook, only `gaps` that are certain count.
     """
     began, prefix = folder.prefixes(), plan.target.prefix
+    loss, behind = Text("{place}: {reason} ({text}); {advice}"), Text("from this line on")
     losses = tuple(
-        Text(
-            "{place}: {reason} ({text}); {advice}",
-            place=gap.where,
-            reason=gap.why,
-            text=gap.found or Text("from this line on"),
-            advice=gap.instead,
-        )
+        loss.filled(place=gap.where, reason=gap.why, text=gap.found or behind, advice=gap.instead)
         for gap in gaps
         if gap.sure or not began
     )
@@ -297,12 +280,10 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         text = Text(
             "{target} is in {environment}, but the run's Python processes use other environments ({environments}):"
-            " choose the environment of the run with --python EXE",
-            environments=", ".join(began[:3]),
-            target=plan.target.project.name,
-            environment=prefix,
+            " choose the environment of the run with --python EXE"
         )
-        return (text, *losses)
+        name, environments = plan.target.project.name, ", ".join(began[:3])
+        return (text.filled(target=name, environment=prefix, environments=environments), *losses)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
     begun = Text(
         "Python processes loaded rlpatch's hook, but none imported {files}: did the run end before it imported them?",

@@ -50,17 +50,7 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
     paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
     more = [Text("and {count} more entries", len(entries) - _NAMED)] if len(entries) > _NAMED else []
     text = Text("skipped {count} unreadable entries in the list of patched folders", len(entries))
-    return Note(
-        text,
-        joined(
-            "\n",
-            [
-                Text(
-                    "for each patched folder, rlpatch keeps a file with its path. These are not regular files, or"
-                    " contain no path:"
-                ),
-                *paths,
-                *more,
-            ],
-        ),
+    why = Text(
+        "for each patched folder, rlpatch keeps a file with its path. These are not regular files, or contain no path:"
     )
+    return Note(text, joined("\n", [why, *paths, *more]))

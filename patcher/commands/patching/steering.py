@@ -45,9 +45,8 @@ def _notes(environ: Mapping[str, str], patterns: Mapping[str, str]) -> Iterator[
             for near in difflib.get_close_matches(variable, patterns, 1, cutoff=0.8):
                 yield Note(Text("{variable} has no effect: did you mean {name}?", variable=variable, name=near))
         elif (value := environ[variable]) and not _valid(value, patterns.get(variable, ".*")):
-            yield Note(
-                Text("{variable}={value} is not valid, so nothing will be recorded", variable=variable, value=value)
-            )
+            text = Text("{variable}={value} is not valid, so nothing will be recorded", variable=variable, value=value)
+            yield Note(text)
 
 
 def _valid(value: str, pattern: str) -> bool:
