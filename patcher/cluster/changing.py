@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from patcher import interrupts
@@ -38,7 +38,7 @@ class ClusterChange(NamedTuple):
 
 def check(group: NodeGroup, work: Work) -> StepResult:
     """Check the edits of each node in `work` without writing; return each distinct problem and note once."""
-    answers = group.call("preflight", {node: (_edits(edits),) for node, edits in work.items()})
+    answers = group.call("preflight", _arguments(work))
     notes = [note for node_notes in values(answers).values() for note in node_notes]
     return StepResult.noted(dict.fromkeys(notes)) + StepResult(problems=tuple(problems(answers)))
 
@@ -57,7 +57,7 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
                 raise combine_problems(hindrances)
             edits_of_node, shares = _one_node_per_folder(group, work)
             interrupts.raise_pending()
-            answers = group.call("commit", {node: (_edits(edits),) for node, edits in edits_of_node.items()})
+            answers = group.call("commit", _arguments(edits_of_node))
             interrupts.ignore()
             if failed(answers):
                 raise _undo_all(group, edits_of_node, answers, status)
@@ -77,28 +77,25 @@ def _one_node_per_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[N
     has "node:root" of the writers for a node. Raises Problem if a node cannot write its marker.
     """
     run = os.urandom(8).hex()
-    answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
+    roots = {node: [str(edit.root) for edit, _ in edits] for node, edits in work.items()}
+    answers = group.call("mark", {node: (run, node, roots[node]) for node in work})
     edits_of_node: dict[str, list[NodeEdit]] = {}
     shares: dict[str, str] = {}
     for node, names in values(answers).items():
         marked_here = {root for root, name in names.items() if name == f"{node}:{root}"}
-        edits_of_node[node] = [node_edit for node_edit in work[node] if str(node_edit.edit.root) in marked_here]
+        if mine := [node_edit for node_edit in work[node] if str(node_edit.edit.root) in marked_here]:
+            edits_of_node[node] = mine
         other_nodes = dict.fromkeys(name for root, name in names.items() if root not in marked_here)
         if other_nodes:
             shares[node] = ", ".join(other_nodes)
-    edits_of_node = {node: edits for node, edits in edits_of_node.items() if edits}
-    group.call("unmark", {node: (run, _roots(edits)) for node, edits in edits_of_node.items()})
+    group.call("unmark", {node: (run, [str(edit.root) for edit, _ in edits]) for node, edits in edits_of_node.items()})
     if failed(answers):
         raise combine_problems(problems(answers))
     return edits_of_node, shares
 
 
-def _roots(edits: Iterable[NodeEdit]) -> list[str]:
-    return [str(edit.root) for edit, _ in edits]
-
-
-def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
-    return [edit for edit, _ in edits]
+def _arguments(work: Work) -> dict[str, tuple[list[Edit]]]:
+    return {node: ([edit for edit, _ in edits],) for node, edits in work.items()}
 
 
 def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:

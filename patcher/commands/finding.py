@@ -76,8 +76,8 @@ class SearchOptions(Options):
 
     def find_target(self, word: str, command: str) -> Target:
         """Return the installed target that `word` names, as NAME or NAME==VERSION, without importing recipes."""
-        name, version = _parsed(word)
         known_projects = projects.projects()
+        name, version = targets.parse(word, known_projects)
         return targets.find(
             next(project for project in known_projects if project.name == name),
             paths=self.path,
@@ -109,12 +109,8 @@ class SearchOptions(Options):
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:
     """Return the project and the version (None: any) that `word` names, which is `TARGET` or `TARGET==VERSION`."""
-    name, version = _parsed(word)
+    name, version = targets.parse(word, projects.projects())
     return projects.upstream(name), version
-
-
-def _parsed(word: str) -> tuple[str, str | None]:
-    return targets.parse(word, projects.projects())
 
 
 def named_projects(names: Sequence[str], search: Search) -> set[str]:
@@ -135,11 +131,10 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
 
 def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool) -> Note:
     """Return a note that no patch of `names` (none: of any) was found, or none here if one `is_elsewhere`."""
-    targets = ", ".join(names)
-    if is_elsewhere:
-        what = Text("no patch of {targets} was found here", targets) if names else Text("no patch was found here")
-    else:
-        what = Text("no patch of {targets} was found", targets) if names else Text("no patch was found")
+    what = Text("no patch was found here") if is_elsewhere else Text("no patch was found")
+    if names:
+        what = Text("no patch of {targets} was found here") if is_elsewhere else Text("no patch of {targets} was found")
+        what = what.filled(", ".join(names))
     return Note(what, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
 
 

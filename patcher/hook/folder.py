@@ -58,13 +58,11 @@ class RunFolder:
         scratch = Path(tempfile.gettempdir()).resolve()
         if os.pathsep in str(scratch):
             cause = Text(
-                "the path of the temporary directory contains {separator}, but this character separates the"
-                " entries of PYTHONPATH",
-                os.pathsep,
+                "the path of the temporary directory contains {separator}, but this character separates the entries of"
+                " PYTHONPATH"
             )
-            raise Problem(
-                Kind.ENVIRONMENT, cause, str(scratch), Text("use another temporary directory: TMPDIR=DIR rlpatch run …")
-            )
+            hint = Text("use another temporary directory: TMPDIR=DIR rlpatch run …")
+            raise Problem(Kind.ENVIRONMENT, cause.filled(os.pathsep), str(scratch), hint)
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
         self.files = tuple(root / change.path for root, change in changes)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=scratch))
@@ -75,11 +73,8 @@ class RunFolder:
             for number, (_, change) in enumerate(changes):
                 (self.package / f"{number}.before").write_bytes(change.before)
                 (self.package / f"{number}.after").write_bytes(change.after)
-            fields = [
-                self.path,
-                "1" if require else "",
-                *(part for root, change in changes for part in (root, change.path)),
-            ]
+            pairs = (part for root, change in changes for part in (root, change.path))
+            fields = [self.path, "1" if require else "", *pairs]
             (self.package / "plan").write_bytes(b"".join(os.fsencode(str(field)) + b"\0" for field in fields))
             program = shutil.copyfile(Path(__file__).with_name("startup.py"), self.package / "__init__.py")
             # Each process reads it: one that must not write bytecode would compile it each time.
@@ -103,10 +98,9 @@ class RunFolder:
         """Return what this machine's processes have reported of their patched files so far, sorted by process id."""
         receipts = []
         with contextlib.suppress(OSError), opened(self.path / _RECEIPTS) as folder:
-            for pid, number, state in (
-                receipt.groups() for receipt in map(_RECEIPT.fullmatch, folder.names()) if receipt
-            ):
-                text = _text_of(folder, f"{pid}-{number}-{state}")
+            for name in filter(_RECEIPT.fullmatch, folder.names()):
+                pid, number, state = name.split("-")
+                text = _text_of(folder, name)
                 receipts += [] if text is None else [Receipt(int(pid), int(number), state, text)]
         return tuple(sorted(receipts))
 

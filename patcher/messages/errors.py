@@ -116,9 +116,8 @@ def problem_of(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Problem(
-            Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=Text("run the same command again to start over")
-        )
+        hint = Text("run the same command again to start over")
+        return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=hint)
     if isinstance(error, PermissionError):
         return permission_problem(error)
     if isinstance(error, OSError):

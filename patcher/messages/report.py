@@ -153,9 +153,8 @@ class CommandResult:
         """Report on stderr that stdout could not be written, and return the exit code of the process."""
         cause = Text("the output could not be written: {reason}", error.strerror or type(error).__name__)
         if self.done:
-            cause = Text(
-                "{cause}, but these changes were made: {changes}", cause=cause, changes=joined(COMMA, self.done)
-            )
+            changes = joined(COMMA, self.done)
+            cause = Text("{cause}, but these changes were made: {changes}", cause=cause, changes=changes)
         hint = Text("redirect the output to a disk with free space (> FILE), or into a pipe")
         problem = Problem(Kind.ENVIRONMENT, cause, hint=hint)
         with _catching_write_errors(sys.stderr):

@@ -45,10 +45,8 @@ def recipes(listing: Any, width: int | None = None) -> list[str]:
         lines += ["", *wrapped(" ".join(head), "", "    ", width)]
         for (recipe, file), of_file in groupby(of_stage, lambda row: (row.recipe, row.file)):
             spans = (" ".join(filter(None, (row.structure, _span(row.releases)))) for row in of_file)
-            lines += wrapped(
-                Text("  {recipe}: {releases}", recipe=recipe, releases=", ".join(spans)), "", "    ", width
-            )
-            lines.append(f"    {file}")
+            text = Text("  {recipe}: {releases}", recipe=recipe, releases=", ".join(spans))
+            lines += [*wrapped(text, "", "    ", width), f"    {file}"]
     return lines[1:]
 
 
@@ -69,9 +67,8 @@ def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
     """Return the table of `rlpatch traces` from the `data` of its report; an unknown value is "?"."""
     rows = []
     for number, row in enumerate(data["captures"], 1):
-        target = " ".join(filter(None, (row["target"], row["release"]))) or (
-            "?" if row["ours"] else Text("another tool")
-        )
+        target = " ".join(filter(None, (row["target"], row["release"])))
+        target = target or ("?" if row["ours"] else Text("another tool"))
         stage = " ".join(filter(None, (row["stage"], row["role"])))
         turns = (_turn_words(name, row[name]) for name in ("rollout", "step", "sync") if row[name] is not None)
         window = (stage, row["asked"], row["got"], next(turns, ""), row["ranks"])

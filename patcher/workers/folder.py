@@ -137,14 +137,11 @@ class StateFolder:
     def _refuse_link(self) -> None:
         """Raise OSError if the folder is a symbolic link."""
         if self.path.is_symlink():
-            raise OSError(
-                errno.ELOOP,
-                Text(
-                    "this folder is a symbolic link; rlpatch does not follow links here, because another user may"
-                    " have created the link"
-                ),
-                str(self.path),
+            why = Text(
+                "this folder is a symbolic link; rlpatch does not follow links here, because another user may have"
+                " created the link"
             )
+            raise OSError(errno.ELOOP, why, str(self.path))
 
 
 _READERS: Mapping[str, Callable[[bytes, float], Any]] = {

@@ -32,13 +32,8 @@ class Fields:
         if not isinstance(content, dict):
             raise ValueError(Text("the file is not a JSON object"))  # noqa: TRY004  (as for any file that no worker wrote)
         if content.get("format") != FORMAT:
-            raise ValueError(
-                Text(
-                    "the file has format {format}, but this rlpatch reads only format {supported_format}",
-                    format=quoted(content.get("format")),
-                    supported_format=FORMAT,
-                )
-            )
+            why = Text("the file has format {format}, but this rlpatch reads only format {supported_format}")
+            raise ValueError(why.filled(format=quoted(content.get("format")), supported_format=FORMAT))
         self.content: Mapping[str, Any] = content
 
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
@@ -80,9 +75,8 @@ class Fields:
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:
-        return ValueError(
-            Text("the field {field} is not valid: {value}", field=name, value=quoted(self.content.get(name)))
-        )
+        value = quoted(self.content.get(name))
+        return ValueError(Text("the field {field} is not valid: {value}", field=name, value=value))
 
 
 def _fits(value: object, pattern: str) -> bool:

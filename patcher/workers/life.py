@@ -45,11 +45,8 @@ class Life(NamedTuple):
         """Return a worker's life as text: alive, gone, or if that is unknown, how long ago the worker wrote."""
         if self.alive is not None:
             return Text("alive") if self.alive else Text("gone")
-        return (
-            Text("silent for {duration}", duration(self.age))
-            if self.silent
-            else Text("{duration} ago", duration(self.age))
-        )
+        text = Text("silent for {duration}") if self.silent else Text("{duration} ago")
+        return text.filled(duration(self.age))
 
 
 def host() -> str:

@@ -130,13 +130,9 @@ def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: floa
         return LOST, worker.why
     if state.gone:
         return (LOST, _why_incomplete(worker)) if since else (IDLE, "")
-    if _is_past(worker, filed):
-        return LOST, Text(
-            "the recording request asks for {kind} {requested}, but the worker is already at {current}",
-            kind=worker.turns,
-            requested=filed.at,
-            current=worker.turn,
-        )
+    if worker.turn is not None and worker.turn > filed.at:
+        why = Text("the recording request asks for {kind} {requested}, but the worker is already at {current}")
+        return LOST, why.filled(kind=worker.turns, requested=filed.at, current=worker.turn)
     return (LOST, Text("the recording request has expired")) if filed.expires < now else (AT_WORK, "")
 
 
@@ -148,14 +144,9 @@ def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], fi
     if worker.state in (INSTALLED, WAITING):  # before the window or after it
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
-        if _is_past(worker, filed):
+        if worker.turn is not None and worker.turn > filed.at:
             return LOST, Text("{kind} {number} ended, but no trace was saved", kind=worker.turns, number=filed.at)
     return _outcome(worker, state)
-
-
-def _is_past(worker: Worker, filed: FiledRequest) -> bool:
-    """Tell whether a worker is already past the rollout or training step of a request."""
-    return worker.turn is not None and worker.turn > filed.at
 
 
 def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
@@ -171,9 +162,8 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         why = worker.why or worker.state
         if window := worker.fitting_window:
-            why = Text(
-                "{reason}; this window would fit: --{option} {window}", reason=why, option=worker.unit, window=window
-            )
+            fitting = Text("{reason}; this window would fit: --{option} {window}")
+            why = fitting.filled(reason=why, option=worker.unit, window=window)
         return LOST, why
     return (LOST, _why_incomplete(worker)) if state.gone else (AT_WORK, "")
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from patcher.changes.change import Record
-from patcher.changes.state import FileState
 from patcher.commands import applied, elsewhere
 from patcher.commands.applied import PatchPayload
 from patcher.commands.finding import Search, SearchOptions, named_projects, report_nothing
@@ -74,11 +73,6 @@ def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discover
     return _Roots(local + [(other, root) for other in searches for root in patched_roots(names, other)[0]], ())
 
 
-def _gone(patch: PatchPayload) -> list[FileState]:
-    """Return the files of `patch` that no longer have it."""
-    return [file for file in patch.files if file.state in ("lost", "missing")]
-
-
 def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
     """Return the report and the JSON of all patches in a root.
 
@@ -102,10 +96,9 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
         hint = applied.restore_hint(root.path) if edited else CommandLine("revert", "--path", str(root.path))
         step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
     for record, patch in zip(root.records, patches, strict=True):
-        for file in _gone(patch)[:1]:
-            cause = Text(
-                "{patch} no longer records anything in this file: {reason}", patch=record.patch, reason=file.detail
-            )
+        for file in [file for file in patch.files if file.state in ("lost", "missing")][:1]:
+            cause = Text("{patch} no longer records anything in this file: {reason}")
+            cause = cause.filled(patch=record.patch, reason=file.detail)
             forget = CommandLine("revert", record.patch.target, "--path", str(root.path))
             hint = (file.state == "lost" and again(record)) or forget
             if root.pending:
