@@ -243,8 +243,9 @@ def _folder(path: Path) -> Path:
     if folder.suffix in (".whl", ".zip", ".egg"):
         cause = Text("{path} is an archive, and patching inside it has no effect", path)
         hint = Text(
-            "unpack the archive (python3 -m zipfile -e {path} DIR) and use --path DIR, or install the archive with pip"
-        ).filled(path)
+            "unpack the archive (python3 -m zipfile -e {path} DIR) and use --path DIR, or install the archive with pip",
+            path,
+        )
     elif os.access(folder, os.X_OK):
         hint = Text("if {path} is a Python interpreter, use --python {path}", path)
     raise Problem(Kind.USAGE, cause, str(folder), hint)
