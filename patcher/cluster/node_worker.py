@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +31,8 @@ class NodeWorker:
     """Methods that a `patcher.cluster.node_group.NodeGroup` calls on a node; `wait` is the limit for a lock in s."""
 
     def __init__(self, search: SearchOptions, origin: tuple[str, ...] = (), wait: float = 20) -> None:
-        self._options = search.replace(origin=origin)
+        self._search = search.replace(origin=origin)
         self._wait = wait
-
-    @cached_property
-    def _search(self) -> SearchOptions:
-        """Search of this node; the interpreter is started once, because nothing else on a node takes as long."""
-        return self._options.with_environment()
 
     def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
         """Return the targets and patches of this node, and for each of `words` its target or the Problem of finding it.

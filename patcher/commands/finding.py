@@ -16,7 +16,6 @@ from patches import projects
 
 if TYPE_CHECKING:
     from patcher.recipe import Upstream
-    from patcher.targets.interpreters import Environment
     from patcher.targets.target import Discovery, Target
 
 
@@ -44,8 +43,7 @@ class Search(Protocol):
 class SearchOptions(Options):
     """Search of this machine, at `--path` or `--python` or by default; `typed` is the whole command line.
 
-    `environment` is the cached answer of the interpreter `python`. `origin` holds the options to print instead, such as
-    those of a cluster.
+    `origin` holds the options to print instead, such as those of a cluster.
     """
 
     nodes: ClassVar[tuple[str, ...]] = ()
@@ -60,14 +58,7 @@ class SearchOptions(Options):
         AnyText("EXE"), PLACE, "Look for targets in the environment of this interpreter.", default=None
     )
     typed: tuple[str, ...] = ()
-    environment: Environment | None = None
     origin: tuple[str, ...] | None = None
-
-    def with_environment(self) -> SearchOptions:
-        """Return this search with the environment of the interpreter `python` looked up once, for later searches."""
-        if self.python is None:
-            return self
-        return self.replace(environment=targets.environment_of(self.python, projects.projects()))
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """See `Search`."""
@@ -86,15 +77,12 @@ class SearchOptions(Options):
             projects=known_projects,
             command=command,
             again=lambda text: self.again({word: [text]}),
-            environment=self.environment,
         )
 
     def discover(self) -> Discovery:
         """Return all installed targets and every root with a store; the versions of checkouts are not read."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
-        discovery = targets.discover(
-            projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment
-        )
+        discovery = targets.discover(projects.projects(), paths=self.path, python=self.python, git=False)
         return discovery if self.origin is None else discovery._replace(searched=(quoted(self.origin),))
 
     def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:

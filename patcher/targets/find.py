@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +42,6 @@ def find(
     projects: Sequence[Project] = (),
     command: str = "apply",
     again: Callable[[str], str] = str,
-    environment: Environment | None = None,
 ) -> Target:
     """Return the installed target of a project.
 
@@ -54,7 +53,7 @@ def find(
     """
     searched: list[str] = []
     targets: list[Target] = []
-    for place in _places((project, *projects), paths, python, environment, searched):
+    for place in _places((project, *projects), paths, python, searched):
         try:
             target = place.search(project)
         except Problem as problem:
@@ -89,19 +88,12 @@ def _select_version(targets: Sequence[Target], version: str | None, again: Calla
     return right[0]
 
 
-def environment_of(python: str, projects: Iterable[Project]) -> Environment:
-    """Return the environment of the interpreter `python` with the packages of `projects`. Raises Problem as `ask`."""
-    packages = dict.fromkeys(project.package for project in projects)
-    return interpreters.ask(python, list(packages), f"--python {python}")
-
-
 def discover(
     projects: Sequence[Project],
     *,
     paths: Sequence[Path] = (),
     python: str | None = None,
     git: bool = True,
-    environment: Environment | None = None,
 ) -> Discovery:
     """Return the installed ones of `projects`, and every root with a store, in the folders `paths` or in `python`.
 
@@ -114,7 +106,7 @@ def discover(
     problems: list[Problem] = []
     searched: list[str] = []
     folders: list[Path] = []
-    for place in _places(projects, paths, python, environment, searched, git=git):
+    for place in _places(projects, paths, python, searched, git=git):
         searched.append(place.name)
         folders += _possible_roots(projects, place.folders)
         there = set() if paths else {target.project for target in targets}
@@ -141,7 +133,6 @@ def _places(
     projects: Sequence[Project],
     paths: Sequence[Path],
     python: str | None,
-    environment: Environment | None,
     searched: list[str],
     *,
     git: bool = True,
@@ -155,16 +146,23 @@ def _places(
         raise usage(cause, Text("leave out --path or --python"))
     for path in paths:
         folder = _folder(path)
-        yield _Place(f"--path {path}", (folder,), partial(_target_in, path=path, folder=folder, git=git))
+        yield _Place(f"--path {path}", (folder,), functools.partial(_target_in, path=path, folder=folder, git=git))
     if paths:
         return
+    packages = tuple(sorted({project.package for project in projects}))
     if python is not None:
-        environments = iter([environment or environment_of(python, projects)])
+        environments = iter([_environment_of(python, packages)])
     else:
-        environments = interpreters.environments([project.package for project in projects], searched)
+        environments = interpreters.environments(packages, searched)
     for interpreter in environments:
-        search = partial(_imported_target, environment=interpreter, git=git)
+        search = functools.partial(_imported_target, environment=interpreter, git=git)
         yield _Place(interpreter.name, tuple(map(Path, interpreter.path)), search)
+
+
+@functools.lru_cache(maxsize=None)
+def _environment_of(python: str, packages: tuple[str, ...]) -> Environment:
+    """Return the environment of an interpreter, which is asked once: to start it takes longer than all the rest."""
+    return interpreters.ask(python, packages, f"--python {python}")
 
 
 def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:

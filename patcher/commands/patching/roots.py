@@ -69,7 +69,7 @@ def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discover
     elsewhere = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
     if not everywhere:
         return _Roots(local, elsewhere)
-    searches = [search.replace(path=(other.path,), python=None, environment=None) for other in elsewhere]
+    searches = [search.replace(path=(other.path,), python=None) for other in elsewhere]
     return _Roots(local + [(other, root) for other in searches for root in patched_roots(names, other)[0]], ())
 
 
