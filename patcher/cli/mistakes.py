@@ -95,19 +95,22 @@ def correct(report: CommandResult, typed: Words) -> None:
     at = typed.index("--") if "--" in typed else len(typed)
     parts = {False: [*typed[:at]], True: [*typed[at + 1 :]]}
     for rule in RULES if problems else ():
-        words = parts[rule.behind]
-        if rule.commands and words[:1] and words[0] not in rule.commands:
-            continue
-        meant = [*rule.rewrite(words)]
-        replaced = [word for word, new in zip_longest(words, meant) if word and word != new]
-        if replaced and (rule.certain or any(word in said for word in replaced)):
-            parts[rule.behind] = meant
+        parts[rule.behind] = _rewritten(parts[rule.behind], rule, said)
     again = [*parts[False], *typed[at : at + 1], *parts[True]]
     if again != typed:
         hint = CommandLine(*again)
         report.problems[:] = [
             problem.replace(hint=hint) if problem in problems else problem for problem in report.problems
         ]
+
+
+def _rewritten(words: list[str], rule: Rule, said: str) -> list[str]:
+    """Return the words as `rule` rewrites them, unchanged if it does not apply; `said` has the problems' causes."""
+    if rule.commands and words[:1] and words[0] not in rule.commands:
+        return words
+    meant = [*rule.rewrite(words)]
+    replaced = [word for word, new in zip_longest(words, meant) if word and word != new]
+    return meant if replaced and (rule.certain or any(word in said for word in replaced)) else words
 
 
 def _is_target(word: str) -> bool:

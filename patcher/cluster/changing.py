@@ -83,8 +83,8 @@ def _one_node_per_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[N
     shares: dict[str, str] = {}
     for node, names in values(answers).items():
         marked_here = {root for root, name in names.items() if name == f"{node}:{root}"}
-        if mine := [node_edit for node_edit in work[node] if str(node_edit.edit.root) in marked_here]:
-            edits_of_node[node] = mine
+        if edits := [node_edit for node_edit in work[node] if str(node_edit.edit.root) in marked_here]:
+            edits_of_node[node] = edits
         other_nodes = dict.fromkeys(name for root, name in names.items() if root not in marked_here)
         if other_nodes:
             shares[node] = ", ".join(other_nodes)

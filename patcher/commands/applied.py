@@ -160,10 +160,10 @@ class Removal(NamedTuple):
                 yield Text("{patch} in {folder}", patch=patch, folder=self.root.path)
             previous = patch
             if other_patches is None:
-                gone = Text(
+                line = Text(
                     "  nothing to revert in {file}: it has been replaced or removed, and no longer has the patch"
                 )
-                yield gone.filled(file)
+                yield line.filled(file)
                 continue
             remains = Text("no rlpatch lines left")
             if other_patches:

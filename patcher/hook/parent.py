@@ -145,12 +145,8 @@ def _follow(pid: int, companion: Companion | None) -> int:
         info = signal.sigtimedwait(_OURS, 1)  # for another thread of a caller may have got SIGCHLD
         if info is None or info.si_signo == signal.SIGCHLD or info.si_pid == pid:
             continue  # none, or from the command to its caller
-        of_terminal = info.si_code > 0
-        if companion is None and (of_terminal or os.getpgid(pid) != os.getpgrp()):
-            if not of_terminal:
-                os.kill(pid, info.si_signo)
-            continue
-        of_group = of_terminal or witness.group_received(info.si_signo)
+        apart = companion is None and os.getpgid(pid) != os.getpgrp()
+        of_group = info.si_code > 0 or (not apart and witness.group_received(info.si_signo))  # the terminal's, or other
         if companion and info.si_signo == signal.SIGINT and not interrupted:
             interrupted = True
             companion.interrupted()

@@ -296,9 +296,9 @@ def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Proble
     import difflib  # noqa: PLC0415  (1 ms, only where a name is wrong)
 
     names = {
-        versions.normalise(each): project.name
+        versions.normalise(alias): project.name
         for project in projects
-        for each in (*project.distributions, project.name)
+        for alias in (*project.distributions, project.name)
     }
     begin = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", text.strip())
     like = [names[near] for near in difflib.get_close_matches(versions.normalise(begin[0]), names, 1)] if begin else []

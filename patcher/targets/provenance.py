@@ -53,8 +53,8 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     shadowed = Text(
         "Python imports the package from this folder, but the metadata in {folder} are those of another installation"
     )
-    others = (claim.folder for claim in claims if claim not in (*beside, *editable))
-    notes += tuple(Note(_SHADOWS, shadowed.filled(folder)) for folder in others) + ambiguous + tree.notes + doubts
+    elsewhere = (claim.folder for claim in claims if claim not in (*beside, *editable))
+    notes += tuple(Note(_SHADOWS, shadowed.filled(folder)) for folder in elsewhere) + ambiguous + tree.notes + doubts
     folders = tuple(map(Path, search))
     return Target(project, believed.version, root, installed_as, believed.says, found_by, notes, folders)
 

@@ -80,14 +80,16 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
     for an unknown target, VERSION for a release that no recipe covers.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
-    unknown = [(each.project.name, version) for each, version in chosen if version not in (None, *each.releases)]
-    if unknown:
+    without_recipe = [
+        (upstream.project.name, version) for upstream, version in chosen if version not in (None, *upstream.releases)
+    ]
+    if without_recipe:
         cause = Text(
             "rlpatch has no recipe for the release {targets}, so it looks for the insertion points by the structure of"
             " the code",
-            ", ".join(f"{name}=={version}" for name, version in unknown),
+            ", ".join(f"{name}=={version}" for name, version in without_recipe),
         )
-        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *dict(unknown)))
+        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *dict(without_recipe)))
     rows = [
         KnownStructure(
             upstream.project.name, recipe.stage, recipe.name, structure.name, structure.file, structure.releases,

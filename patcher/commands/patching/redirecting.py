@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from patcher.commands.finding import Search, parse_target
@@ -29,10 +29,8 @@ def redirect_problem(words: Sequence[str], search: Search, request: ProfileReque
     if part.stage in (BUILTIN, TIMELINE) or len(upstreams) < len(set(words)):
         return None
     requests = [ProfileRequest((window,)) for window in part.windows] or [part]
-    missing = [item for item in requests if not any(supports_any(item, upstream) for upstream in upstreams.values())]
-    unsuited = [
-        word for word, upstream in upstreams.items() if not any(supports_any(item, upstream) for item in requests)
-    ]
+    missing = [request for request in requests if not _supporting([request], upstreams)]
+    unsuited = [word for word in upstreams if word not in _supporting(requests, upstreams)]
     if part is not request:  # each of them keeps a timeline
         unsuited = []
     partners = _partners(missing[0], upstreams.values()) if missing else []
@@ -42,14 +40,18 @@ def redirect_problem(words: Sequence[str], search: Search, request: ProfileReque
     likely = [name for name in partners if name in installed]
     names = dict.fromkeys(upstreams[word].project.name for word in unsuited or upstreams)
     cause = _cause(requests if unsuited else missing, joined(AND, names), likely or partners)
-    commands = (
-        _redirected_command(search, [*upstreams], unsuited, name, part) for name in likely[:1] or partners or [""]
-    )
+    chosen = likely[:1] or partners or [""]
+    hint = joined(OR, (_redirected_command(search, [*upstreams], unsuited, name, part) for name in chosen))
     absent = Text(
         "not installed here: {packages}; type --python EXE or --path DIR to say where to find them", ", ".join(partners)
     )
     notes = (absent,) if partners and not likely else ()
-    return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=joined(OR, commands), notes=notes)
+    return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
+
+
+def _supporting(requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]) -> list[str]:
+    """Return the target words whose project can record any of `requests`."""
+    return [word for word in upstreams if any(supports_any(request, upstreams[word]) for request in requests)]
 
 
 def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
