@@ -33,24 +33,29 @@ def redirect_problem(words: Sequence[str], search: Search, request: ProfileReque
     unsuited = [word for word in upstreams if word not in _supporting(requests, upstreams)]
     if part is not request:  # each of them keeps a timeline
         unsuited = []
-    partners = _partners(missing[0], upstreams.values()) if missing else []
+    partners = _partners(missing[:1], upstreams.values())
     if len(missing) != bool(partners) or not (missing or unsuited):
         return None
-    installed = {target.project.name for target in search.discover().targets}
-    likely = [name for name in partners if name in installed]
-    names = dict.fromkeys(upstreams[word].project.name for word in unsuited or upstreams)
-    cause = _cause(requests if unsuited else missing, joined(AND, names), likely or partners)
-    chosen = likely[:1] or partners or [""]
-    hint = joined(OR, (_redirected_command(search, [*upstreams], unsuited, name, part) for name in chosen))
-    absent = Text(
-        "not installed here: {packages}; type --python EXE or --path DIR to say where to find them", ", ".join(partners)
-    )
-    notes = (absent,) if partners and not likely else ()
+    names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in unsuited or upstreams))
+    hint, likely = _hint(search, [*upstreams], unsuited, partners, part)
+    absent = Text("not installed here: {packages}; type --python EXE or --path DIR to say where to find them")
+    notes = (absent.filled(", ".join(partners)),) if partners and not likely else ()
+    cause = _cause(requests if unsuited else missing, names, likely or partners)
     return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
 
 
+def _hint(
+    search: Search, words: Sequence[str], unsuited: Sequence[str], partners: Sequence[str], request: ProfileRequest
+) -> tuple[str, list[str]]:
+    """Return the command line with an installed one of `partners`, else those with each; and the installed ones."""
+    installed = {target.project.name for target in search.discover().targets}
+    likely = [name for name in partners if name in installed]
+    chosen = likely[:1] or partners or [""]
+    return joined(OR, (_redirected_command(search, words, unsuited, name, request) for name in chosen)), likely
+
+
 def _supporting(requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]) -> list[str]:
-    """Return the target words whose project can record any of `requests`."""
+    """Return the keys of `upstreams` whose project can record any of `requests`."""
     return [word for word in upstreams if any(supports_any(request, upstreams[word]) for request in requests)]
 
 
@@ -61,12 +66,13 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
             yield word, parse_target(word)[0]
 
 
-def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
-    """Return the names of the engines or trainers of `upstreams` that can record `request`."""
+def _partners(requests: Sequence[ProfileRequest], upstreams: Iterable[Upstream]) -> list[str]:
+    """Return the names of the engines or trainers of `upstreams` that can record any of `requests`."""
     names = {upstream.project.name for upstream in upstreams}
     engines = [projects.upstream(name) for upstream in upstreams for name in upstream.engines]
     trainers = [trainer for trainer in projects.upstreams() if not names.isdisjoint(trainer.engines)]
-    return [*dict.fromkeys(other.project.name for other in (*engines, *trainers) if supports_any(request, other))]
+    partners = {other.project.name: other for other in (*engines, *trainers)}
+    return _supporting(requests, partners)
 
 
 def _cause(requests: Sequence[ProfileRequest], names: str, partners: Sequence[str]) -> str:
