@@ -68,6 +68,8 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
 
 def _partners(requests: Sequence[ProfileRequest], upstreams: Iterable[Upstream]) -> list[str]:
     """Return the names of the engines or trainers of `upstreams` that can record any of `requests`."""
+    if not requests:
+        return []  # to look at all projects imports their recipes
     names = {upstream.project.name for upstream in upstreams}
     engines = [projects.upstream(name) for upstream in upstreams for name in upstream.engines]
     trainers = [trainer for trainer in projects.upstreams() if not names.isdisjoint(trainer.engines)]
