@@ -83,19 +83,12 @@ def _cause(requests: Sequence[ProfileRequest], names: str, partners: Sequence[st
     if not partners:
         return Text("{option} is not available for {targets}", option=what, targets=names)
     (unit,) = [window.unit for window in requests[0].windows] or [""]
+    values = {"option": what, "targets": names}
     if kind_of(unit) is TrainingStage or requests[0].stage in TrainingStage.NAMES:
-        return Text(
-            "{option} is not available for {targets}: the training runs in {trainers}",
-            option=what,
-            targets=names,
-            trainers=joined(OR, partners),
-        )
-    return Text(
-        "{option} is not available for {targets}: the rollout runs in {engines}",
-        option=what,
-        targets=names,
-        engines=joined(OR, partners),
-    )
+        text = Text("{option} is not available for {targets}: the training runs in {trainers}")
+        return text.filled(**values, trainers=joined(OR, partners))
+    text = Text("{option} is not available for {targets}: the rollout runs in {engines}")
+    return text.filled(**values, engines=joined(OR, partners))
 
 
 def _redirected_command(
