@@ -151,7 +151,7 @@ def _places(
         return
     packages = tuple(sorted({project.package for project in projects}))
     if python is not None:
-        environments = iter([_environment_of(python, packages)])
+        environments = iter([_environment_of(interpreters.executable(python), packages, f"--python {python}")])
     else:
         environments = interpreters.environments(packages, searched)
     for interpreter in environments:
@@ -160,9 +160,9 @@ def _places(
 
 
 @functools.lru_cache(maxsize=None)
-def _environment_of(python: str, packages: tuple[str, ...]) -> Environment:
+def _environment_of(program: str, packages: tuple[str, ...], name: str) -> Environment:
     """Return the environment of an interpreter, which is asked once: to start it takes longer than all the rest."""
-    return interpreters.ask(python, packages, f"--python {python}")
+    return interpreters.ask(program, packages, name)
 
 
 def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:

@@ -97,7 +97,7 @@ def _packages(specs: dict[str, dict[str, Any]]) -> dict[str, Package]:
 
 
 def executable(exe: str) -> str:
-    """Return the path of an interpreter given by its path, its environment's folder or its name on PATH."""
+    """Return the path of an interpreter given by path, environment folder or name. Raises Problem (USAGE)."""
     from shutil import which  # noqa: PLC0415
 
     program = Path(os.path.expanduser(exe))  # noqa: PTH111  (which keeps the name of a user that is not there)
