@@ -102,7 +102,7 @@ def make_plan(upstream: Upstream, target: Target, config: ProfileConfig[Stage], 
 
 
 def builtin_profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
-    """Return the framework's own profiler that the stage sets up, "" if rlpatch's recorder records instead."""
+    """Return the framework's own profiler that the stage sets up, or "". Raises Problem (NO_RECIPE)."""
     return next((recipe.profiler for recipe in recipes_of(upstream, config.stage.name)), "")
 
 

@@ -227,7 +227,7 @@ def _state(machine: Machine, target: Target) -> tuple[str, str]:
 
 
 def diff(machine: Machine, *, planned: bool) -> CommandResult:
-    """Return the unified diff from unpatched to patched files: of applied patches, or with `planned` of the plans."""
+    """Return the diff of applied patches, or with `planned` of the plans. Raises Problem (USAGE, FOREIGN_EDIT)."""
     discovery = machine.discover()
     files: Files = {}
     problems: tuple[Problem, ...] = ()

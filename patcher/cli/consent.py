@@ -56,7 +56,7 @@ def require(source: ConfigurationFile, interpreter: str) -> None:
 
 
 def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
-    """Record that this user trusts exactly the interpreters `names` in a configuration, instead of earlier ones."""
+    """Record that this user trusts exactly these interpreters in a configuration. Raises Problem (ENVIRONMENT)."""
     try:
         seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in names)
         folder = _folder()
@@ -70,7 +70,7 @@ def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
 
 
 def distrust(file: Path) -> bool:
-    """Remove the record of trust in a configuration file, and tell whether there was one."""
+    """Remove the record of trust in a file, and tell whether there was one. Raises Problem (ENVIRONMENT)."""
     try:
         path = _folder() / _name(file)
         there = os.path.lexists(path)

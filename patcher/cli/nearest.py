@@ -48,7 +48,7 @@ class ConfigurationFile(NamedTuple):
         return self.content.decode(errors="replace")
 
     def table(self) -> Mapping[str, Any]:
-        """Return the options for rlpatch: all of rlpatch.toml, or [tool.rlpatch] of another file ({} without it)."""
+        """Return the options in rlpatch.toml or in [tool.rlpatch] ({} without it). Raises Problem (USAGE)."""
         if self.refused is not None:
             raise self.refused
         document = self._document()

@@ -66,7 +66,7 @@ class SearchOptions(Options):
         return projects.upstream(target.project.name), target
 
     def find_target(self, word: str, command: str) -> Target:
-        """Return the installed target that `word` names, as NAME or NAME==VERSION, without importing recipes."""
+        """Return the installed target that `word` names, without importing recipes. Raises Problem as `find`."""
         known_projects = projects.projects()
         name, version = targets.parse(word, known_projects)
         return targets.find(
@@ -96,7 +96,7 @@ class SearchOptions(Options):
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:
-    """Return the project and the version (None: any) that `word` names, which is `TARGET` or `TARGET==VERSION`."""
+    """Return the project and the version (None: any) of `TARGET` or `TARGET==VERSION`. Raises Problem."""
     name, version = targets.parse(word, projects.projects())
     return projects.upstream(name), version
 

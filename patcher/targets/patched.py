@@ -49,7 +49,7 @@ class PatchedRoot(NamedTuple):
             raise problem_of(error) from None
 
     def backup(self, path: PurePosixPath) -> bytes | None:
-        """Return the bytes of a file from before the first patch; None if the file is missing or has no good backup."""
+        """Return the bytes of a file from before the first patch, None without a good backup. Raises Problem."""
         data = self.read(path)
         return None if data is None else StoreFolder(self.folder).compare(path, data)[0]
 
@@ -58,7 +58,7 @@ class PatchedRoot(NamedTuple):
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b"rlpatch" in data}
 
     def states(self, record: Record) -> list[FileState]:
-        """Return whether each file that `record` lists is intact, edited, tampered, lost or missing, and why."""
+        """Return whether each file of `record` is intact, edited, tampered, lost or missing. Raises Problem."""
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
@@ -68,7 +68,7 @@ class PatchedRoot(NamedTuple):
 
 
 def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRoot]:
-    """Return the roots with patches, interrupted commands or broken marks of the targets `names` (empty: any)."""
+    """Return the roots with patches, interrupted commands or broken marks of `names` (empty: any). Raises Problem."""
     paths = dict.fromkeys([*discovery.stores, *(target.root for target in discovery.targets)])
     roots = (_root(path, discovery, names) for path in paths)
     return [root for root in roots if root.records or root.pending or root.broken]

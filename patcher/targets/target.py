@@ -66,7 +66,7 @@ class Target(NamedTuple):
         return sources.module_exists(self.folder / path)
 
     def read(self, path: PurePosixPath) -> bytes:
-        """Return the bytes of the module `path`, relative to the root, as earlier plans of this command leave it."""
+        """Return the bytes of the module `path` as earlier plans leave it. Raises Problem as `sources.read`."""
         planned = self.ahead.get(path) if self.ahead else None
         return sources.read(self.folder / path) if planned is None else planned
 

@@ -121,7 +121,7 @@ class StateFolder:
         return self.path / f"{stage}{requests.SUFFIX}"
 
     def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
-        """Store ``request`` atomically, in place of an earlier one for ``stage``; return it with its time."""
+        """Store ``request`` atomically, in place of an earlier one for ``stage``. Raises OSError."""
         self._refuse_link()
         self.path.mkdir(parents=True, exist_ok=True)
         file = self.file(stage)

@@ -245,7 +245,7 @@ def start(follower: Follower) -> Callable[[], None]:
 
 
 def wait(follower: Follower) -> None:
-    """Follow a run in this thread until it is over, no live worker records on demand, or Ctrl-C is pressed."""
+    """Follow a run until it is over, no live worker records on demand, or Ctrl-C is pressed. Raises OSError."""
 
     def ended(seconds: float) -> bool:
         time.sleep(seconds)

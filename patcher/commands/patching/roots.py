@@ -127,7 +127,7 @@ def elsewhere_line(root: PatchedRoot) -> str:
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
-    """Return the roots with patches of the targets `names` (none: of any), and all that was discovered."""
+    """Return the roots with patches of `names` (none: of any), and all that was discovered. Raises Problem."""
     names_of_projects = named_projects(names, search)
     discovery = search.discover()
     return patched(discovery, names_of_projects), discovery
