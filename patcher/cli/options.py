@@ -192,6 +192,12 @@ def print_and_exit(report: CommandResult, output: OutputOptions) -> NoReturn:
     sys.exit(report.then(show) if report.then and not report.problems else code)
 
 
+def save_path(about: str) -> Option:
+    """Return the option for the folder of traces."""
+    kind = click.Path(path_type=Path)
+    return Option(["--save-path"], heading=OUTPUT, type=kind, default="rlpatch_traces", metavar="DIR", help=about)
+
+
 DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry-run")
 
 

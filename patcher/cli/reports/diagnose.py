@@ -13,7 +13,7 @@ import click
 from patcher.cli import options, terminal
 from patcher.cli.launch import LAUNCH
 from patcher.cli.options import Group, Option, switch
-from patcher.cli.reports.report import CSV, page_option
+from patcher.cli.reports.report import CSV, page_option, run_option
 from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
@@ -22,7 +22,7 @@ from patcher.config.profilers import TorchNpuSettings, TorchSettings
 from patcher.guards.result import Launch
 from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
 from patcher.messages.language import translate
-from patcher.options.headings import OUTPUT, PROFILERS, READ
+from patcher.options.headings import PROFILERS, READ
 from patcher.request import ProfileRequest
 from patches import projects
 
@@ -49,13 +49,7 @@ class DiagnoseOptions(NamedTuple):
 OPTIONS = Group(
     "chosen",
     lambda values: DiagnoseOptions(**values),
-    Option(
-        ["--run"],
-        heading=READ,
-        type=click.IntRange(1),
-        metavar="N",
-        help="Which run to read, if the folder has several. Default: the newest.",
-    ),
+    run_option("Which run to read, if the folder has several. Default: the newest."),
     Option(
         ["--rounds"],
         heading=READ,
@@ -81,14 +75,7 @@ OPTIONS = Group(
             " torch_npu, otherwise torch.profiler."
         ),
     ),
-    Option(
-        ["--save-path"],
-        heading=OUTPUT,
-        type=click.Path(path_type=Path),
-        default="rlpatch_traces",
-        metavar="DIR",
-        help="Write the timeline and the traces of the command to this folder. Default: rlpatch_traces.",
-    ),
+    options.save_path("Write the timeline and the traces of the command to this folder. Default: rlpatch_traces."),
     page_option("Write a self-contained HTML page."),
     CSV,
 )

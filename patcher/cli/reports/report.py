@@ -47,6 +47,11 @@ CSV = Option(
 )
 
 
+def run_option(about: str) -> Option:
+    """Return the option for the number of a run."""
+    return Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help=about)
+
+
 def page_option(about: str) -> Option:
     """Return the option for the HTML page."""
     kind = click.Path(dir_okay=False, path_type=Path)

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from patcher.cli import options
-from patcher.cli.options import Group, Option, click_option, typed_values
+from patcher.cli.options import Group, click_option, typed_values
 from patcher.cli.profile import WINDOWS, selecting_option, typed_windows
 from patcher.cli.workers import waiting
 from patcher.commands.workers import triggering
@@ -17,7 +15,7 @@ from patcher.commands.workers.triggering import TriggerOptions
 from patcher.commands.workers.watching import WatchOptions
 from patcher.messages import CommandResult, Text, usage
 from patcher.options import OptionSpec
-from patcher.options.headings import OUTPUT, WAITED, WHOSE
+from patcher.options.headings import WAITED, WHOSE
 from patcher.options.notations import Number
 from patcher.request import OPTIONS
 
@@ -56,14 +54,7 @@ TRIGGER = Group(
 )
 
 
-SAVE_PATH = Option(
-    ["--save-path"],
-    heading=OUTPUT,
-    type=click.Path(path_type=Path),
-    default="rlpatch_traces",
-    metavar="DIR",
-    help="Folder for the traces of the run. Default: rlpatch_traces in the working directory.",
-)
+SAVE_PATH = options.save_path("Folder for the traces of the run. Default: rlpatch_traces in the working directory.")
 WAIT = options.switch(WAITED, "Wait until the workers have saved the traces, as `rlpatch watch` does.", "--wait")
 
 
