@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from patcher import plan as planning
 from patcher.changes import edits
@@ -16,7 +16,6 @@ from patcher.commands.applied import restore_hint
 from patcher.commands.finding import Search
 from patcher.commands.guarding import guard
 from patcher.commands.patching.redirecting import redirect_problem
-from patcher.commands.where import NodeCommands
 from patcher.config import ProfileConfig, Stage, TimelineStage
 from patcher.guards.result import Launch
 from patcher.messages import AND, OR, Kind, Note, Problem, StepResult, Text, joined, permission_problem, usage
@@ -27,6 +26,9 @@ from patcher.store import STORE
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
 from patches import projects
+
+if TYPE_CHECKING:
+    from patcher.commands.where import NodeCommands
 
 T = TypeVar("T")
 U = TypeVar("U")
