@@ -36,8 +36,8 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
     if diagnosis.actions:
         lines.append(Text("upper bounds of the savings (they overlap: do not add them up)"))
         for number, action in enumerate(diagnosis.actions, 1):
-            values = {"action": action.what, "seconds": action.bound_seconds, "reason": action.because}
-            text = Text("{number}. {action}: {seconds:.1f} s; {reason}", number=number, **values)
+            text = Text("{number}. {action}: {seconds:.1f} s; {reason}")
+            text = text.filled(number=number, action=action.what, seconds=action.bound_seconds, reason=action.because)
             lines += wrapped(text, "  ", "     ")
     return lines + list(_support_lines(diagnosis, next_command))
 
