@@ -102,10 +102,7 @@ def make_plan(upstream: Upstream, target: Target, config: ProfileConfig[Stage], 
 
 
 def builtin_profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
-    """Return the framework's own profiler that the stage sets up, "" if rlpatch's recorder records instead.
-
-    Raises Problem (NO_RECIPE) if the project lacks the stage.
-    """
+    """Return the framework's own profiler that the stage sets up, or "". Raises Problem (NO_RECIPE)."""
     return next((recipe.profiler for recipe in recipes_of(upstream, config.stage.name)), "")
 
 
@@ -130,20 +127,14 @@ class _Planning(NamedTuple):
     config: ProfileConfig[Stage]
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes with the stage, the kind of window, the role and the strategy of the configuration.
-
-        With `--markers`, recipes that only mark this kind of step are among them.
-        Raises Problem: NO_RECIPE if the project lacks the stage, USAGE if no recipe has the window, role or strategy.
-        """
+        """Return the recipes with the stage, the kind of window, the role and the strategy of the configuration."""
         stage, unit = self.config.stage, self.config.stage.window.unit
         staged = recipes_of(self.upstream, stage.name)
         counting = [r for r in staged if unit in r.windows or (self.config.ranges.markers and unit in r.marks)]
         if not counting:
             offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
-            raise usage(
-                Text("the stage {stage} does not support --{unit} windows", stage=stage.name, unit=unit),
-                ", ".join(offered),
-            )
+            cause = Text("the stage {stage} does not support --{unit} windows", stage=stage.name, unit=unit)
+            raise usage(cause, ", ".join(offered))
         roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
         if stage.role and stage.role not in roles:
             raise self.role_problem(stage.role, tuple(roles))
@@ -154,43 +145,25 @@ class _Planning(NamedTuple):
         return chosen
 
     def role_problem(self, role: str, roles: Sequence[str]) -> Problem:
-        """Return the problem that the stage does not run for `role`; `roles` are those that it runs for.
-
-        Its hint names the first of `roles`, and the other stages that run for `role`.
-        """
+        """Return the problem that the stage runs only for `roles`, with the other stages that run for `role`."""
         stage = self.config.stage.name
-        cause = Text(
-            "--role {role}: the stage {stage} runs only for {roles}", role=role, stage=stage, roles=joined(AND, roles)
-        )
+        cause = Text("--role {role}: the stage {stage} runs only for {roles}")
         hint = Text("use --role {role}, or leave --role out", roles[0])
         others = (recipe.stage for recipe in self.upstream.recipes if role in recipe.roles)
         if stages := dict.fromkeys(f"--stage {other}" for other in others if other != stage):
-            hint = Text(
-                "{hint}; or record another stage of the {role}: {stages}",
-                hint=hint,
-                role=role,
-                stages=joined(OR, stages),
-            )
-        return usage(cause, hint)
+            more = Text("{hint}; or record another stage of the {role}: {stages}")
+            hint = more.filled(hint=hint, role=role, stages=joined(OR, stages))
+        return usage(cause.filled(role=role, stage=stage, roles=joined(AND, roles)), hint)
 
     def strategy_problem(self, staged: Sequence[Recipe], of_role: Sequence[Recipe]) -> Problem:
-        """Return the problem that the stage does not support the chosen window with the chosen strategy.
-
-        Its hint names the windows that the stage supports with this strategy. If there are none, it names the
-        strategies that support the window. `staged` are the recipes of the stage, `of_role` those of them that support
-        the window and the role.
-        """
+        """Return the problem that the stage lacks the window with this strategy, and what there is instead."""
         stage, unit = self.config.stage, self.config.stage.window.unit
         units = {
             typed_as(other) for recipe in staged for other in recipe.windows if stage.strategy in recipe.strategies
         }
         strategies = dict.fromkeys(f"--strategy {strategy}" for recipe in of_role for strategy in recipe.strategies)
-        cause = Text(
-            "with --strategy {strategy}, the stage {stage} does not support --{unit} windows",
-            strategy=stage.strategy,
-            stage=stage.name,
-            unit=unit,
-        )
+        cause = Text("with --strategy {strategy}, the stage {stage} does not support --{unit} windows")
+        cause = cause.filled(strategy=stage.strategy, stage=stage.name, unit=unit)
         reasons = (gap.reason for gap in self.gaps() if gap.strategy == stage.strategy)
         notes = tuple(line for reason in reasons for line in reason.lines)
         return usage(cause, ", ".join(sorted(units) or strategies), notes=notes)
@@ -198,20 +171,18 @@ class _Planning(NamedTuple):
     def places(self, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
         """Return the files in which the recipes may apply, and warnings.
 
-        For a published release these are the files of its structures; a recipe without a structure for it is left out.
-        For an unknown release they are all files of the recipes' structures that the target has, and a warning says so.
+        For a published release these are the files of its structures; for an unknown one all files of the recipes that
+        the target has, and a warning says so.
         """
         release = published(self.upstream, self.target.version)
         if release:
             structures = [(recipe, structure) for recipe in recipes if (structure := recipe.structure(release))]
             return [Place(recipe, structure, structure.file, release) for recipe, structure in structures], []
         version = self.target.version or Text("an unknown version")
-        warning = Note(
-            Text("rlpatch was not tested with {version}: read the diff", version),
-            Text(
-                "rlpatch chose where to insert lines by the structure of the code; check the places with `rlpatch diff`"
-            ),
+        detail = Text(
+            "rlpatch chose where to insert lines by the structure of the code; check the places with `rlpatch diff`"
         )
+        warning = Note(Text("rlpatch was not tested with {version}: read the diff", version), detail)
         files = {(r.name, structure.file): r for r in recipes for structure in r.structures}
         there = {file for _, file in files if self.target.exists(PurePosixPath(file))}
         return [Place(recipe, None, file) for (_, file), recipe in files.items() if file in there], [warning]
@@ -219,8 +190,8 @@ class _Planning(NamedTuple):
     def fit(self, places: Sequence[Place], patch: PatchId) -> tuple[list[_Fitting], list[Failure]]:
         """Return the places whose code matches their recipe, with their changes, and the other places with a problem.
 
-        The other places are always of an unknown release, in which every recipe is tried. In a published release, code
-        that does not match raises its Problem (STRUCTURE). Any other Problem is raised, too.
+        The others are always of an unknown release, in which every recipe is tried; in a published one they are an
+        error.
         """
         fitting: list[_Fitting] = []
         failures: list[Failure] = []
@@ -238,11 +209,7 @@ class _Planning(NamedTuple):
         return fitting, failures
 
     def change(self, place: Place, patch: PatchId) -> _Fitting:
-        """Return the change that a recipe makes to a file, with notes, and warnings of code unlike the release's.
-
-        Raises Problem: STRUCTURE if the file does not fit the recipe, USAGE for options without effect. FOREIGN_EDIT if
-        somebody edited lines of a patch in it, ENVIRONMENT if it cannot be read.
-        """
+        """Return the change that a recipe makes to a file, with notes, and warnings of code unlike the release's."""
         from patcher import editing
 
         recipe, path, target = place.recipe, PurePosixPath(place.file), self.target
@@ -273,12 +240,9 @@ class _Planning(NamedTuple):
         fingerprint = editing.fingerprint(pristine, recipe.class_name, recipe.method)
         if place.structure and place.structure.fingerprints and fingerprint not in place.structure.fingerprints:
             function = ".".join(filter(None, (recipe.class_name, recipe.method)))
-            seen_as = Text(
-                "{function} differs from the code that was released as {version}",
-                function=function,
-                version=target.version,
-            )
-            warnings.append(Note(seen_as, Text("this function is in {path}", path)))
+            text = Text("{function} differs from the code that was released as {version}")
+            text = text.filled(function=function, version=target.version)
+            warnings.append(Note(text, Text("this function is in {path}", path)))
         return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
     def require_match(
@@ -291,10 +255,7 @@ class _Planning(NamedTuple):
     ) -> None:
         """Raise Problem unless a place in `recording` records the window, and all `together` recipes are in `fitting`.
 
-        Recipes with `together` record only with all of them. The kind is STRUCTURE if code does not match or a file is
-        missing, else NO_RECIPE. `fitting` are the places whose code matches. `recording` are those of them whose needed
-        recipes match, too; `lone_notes` are notes on the other ones. `failures` are the places whose code does not
-        match, with their problems.
+        The kind is STRUCTURE if code does not match or a file is missing, else NO_RECIPE.
         """
         stage, name, target = self.config.stage, self.target.project.name, self.target
         fits = {fit.place.recipe.name for fit in fitting}
@@ -311,11 +272,8 @@ class _Planning(NamedTuple):
         if fitting and not problems:
             problems = [_no_file(target, recipe) for recipe in lacking]
         if not problems:
-            cause = Text(
-                "no place to record {window} was found in {target}",
-                window=_recording_words(stage),
-                target=f"{name} {target.version}".rstrip(),
-            )
+            cause = Text("no place to record {window} was found in {target}")
+            cause = cause.filled(window=_recording_words(stage), target=f"{name} {target.version}".rstrip())
             raise Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(notes))
         releases = [release for release in self.upstream.releases if any(r.structure(release) for r in recipes)]
         version = target.version or Text("(unknown version)")
@@ -331,10 +289,7 @@ class _Planning(NamedTuple):
         raise Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_mismatch_lines(problems), *notes))
 
     def lone_place_notes(self, fitting: Sequence[_Fitting], recording: Sequence[_Fitting]) -> list[Note]:
-        """Return notes on the places that are skipped although their code matches: no recipe that they need matches.
-
-        `fitting` are all places whose code matches, `recording` those that are not skipped.
-        """
+        """Return notes on the places that are skipped although their code matches: no recipe that they need matches."""
         names_by_needed: dict[Text, list[str]] = {}
         for recipe in (fit.place.recipe for fit in fitting if fit not in recording):
             needed = dict.fromkeys(_class_words(other) for other in self.upstream.recipes if other.name in recipe.needs)
@@ -342,23 +297,15 @@ class _Planning(NamedTuple):
             if len(needed) > 3:
                 classes = Text("{classes} or another class", classes)
             names_by_needed.setdefault(classes, []).append(_class_words(recipe))
+        text = Text(
+            "skipped {classes}: to record in these classes, rlpatch also needs {needed}, and did not find its code"
+        )
         return [
-            Note(
-                Text(
-                    "skipped {classes}: to record in these classes, rlpatch also needs {needed}, and did not find its"
-                    " code",
-                    classes=joined(COMMA, names),
-                    needed=needed,
-                )
-            )
-            for needed, names in names_by_needed.items()
+            Note(text.filled(classes=joined(COMMA, names), needed=needed)) for needed, names in names_by_needed.items()
         ]
 
     def unmatched_file_notes(self, recording: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
-        """Return a note on each file whose code matches no recipe, although one patches it in a neighbouring release.
-
-        `recording` are the places that are patched, `failures` those whose code matches no recipe.
-        """
+        """Return a note on each file whose code matches no recipe, although one patches it in a near release."""
         if not failures:
             return []
         near, patched = _nearest(self.upstream, self.target.version), {fit.place.file for fit in recording}
@@ -367,12 +314,10 @@ class _Planning(NamedTuple):
             for place, problem in failures
             if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
         }
+        text = Text("skipped {file}: the file matches no known release")
         return [
-            Note(
-                Text("skipped {file}: the file matches no known release", file),
-                Text("found {code}", found),
-            )
-            for file, found in expected.items()
+            Note(text.filled(file), Text("found {code}", code))
+            for file, code in expected.items()
             if file not in patched
         ]
 
@@ -382,31 +327,21 @@ class _Planning(NamedTuple):
         return [gap for gap in self.upstream.gaps if unit == gap.unit and stage in gap.stages]
 
     def skipped_strategy_notes(self) -> list[Note]:
-        """Return a note for each reason why parallel strategies are not patched, with the names of these strategies.
-
-        Returns [] if the user chose a strategy.
-        """
+        """Return a note for each reason why parallel strategies are not patched; [] if the user chose a strategy."""
         strategies: dict[Note, list[str]] = {}
         for gap in [] if self.config.stage.strategy else self.gaps():
             if gap.applies_to(self.target.version):
                 strategies.setdefault(gap.reason, []).append(gap.strategy)
+        text = Text("the classes for --strategy {strategies} stay unpatched ({reason})")
         return [
-            Note(
-                Text(
-                    "the classes for --strategy {strategies} stay unpatched ({reason})",
-                    strategies=", ".join(names),
-                    reason=reason.text,
-                ),
-                reason.detail,
-            )
+            Note(text.filled(strategies=", ".join(names), reason=reason.text), reason.detail)
             for reason, names in strategies.items()
         ]
 
     def edit(self, patch: PatchId, recording: Sequence[_Fitting], before: Record | None) -> Edit:
         """Return the edit that makes the changes of all places in `recording`, and writes the record of the patch.
 
-        If the patch is applied already, `before` is its record, else None. Files in that record which no longer need
-        the patch lose it. No record is written if nothing changes. If no file gets lines, the edit removes the record.
+        Files of the record `before` which no longer need the patch lose it. No record is written if nothing changes.
         """
         target = self.target
         changes = tuple(fit.change for fit in recording)
@@ -424,11 +359,7 @@ class _Planning(NamedTuple):
 
 
 def _drop_lone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
-    """Return the places of `fitting`, but drop each whose recipe needs another recipe that no place has.
-
-    If a recipe names several in `needs`, one is enough. A dropped recipe may be needed itself, so dropping is repeated
-    until nothing changes.
-    """
+    """Return `fitting` without places whose recipe needs others, none of which fits; repeated until nothing changes."""
     names = {fit.place.recipe.name for fit in fitting}
     usable = [fit for fit in fitting if not fit.place.recipe.needs or not names.isdisjoint(fit.place.recipe.needs)]
     return usable if len(usable) == len(fitting) else _drop_lone(usable)
@@ -439,9 +370,9 @@ def _recording_words(stage: Stage) -> str:
     typed = stage.name
     if stage.window.unit != WHOLE:
         typed = Text("--{unit} windows of {stage}", unit=stage.window.unit, stage=typed)
-    return (
-        Text("{window} with --strategy {strategy}", window=typed, strategy=stage.strategy) if stage.strategy else typed
-    )
+    if stage.strategy:
+        typed = Text("{window} with --strategy {strategy}", window=typed, strategy=stage.strategy)
+    return typed
 
 
 def _class_words(recipe: Recipe) -> str:
@@ -449,10 +380,7 @@ def _class_words(recipe: Recipe) -> str:
 
 
 def _mismatch_lines(problems: Sequence[Problem]) -> Iterator[str]:
-    """Yield a line on each code that was expected, followed by a line for each file with the code found there.
-
-    The cause of a problem stands for its expected code if that is unknown.
-    """
+    """Yield a line on each code that was expected, or a cause, followed by a line for each file with what is there."""
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
         looked_for = Text("expected {code}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
@@ -471,22 +399,12 @@ def _cut(text: str) -> str:
 def _no_file(target: Target, recipe: Recipe) -> Problem:
     """Return the Problem (STRUCTURE) that the target has none of the files into which `recipe` inserts code."""
     files = ", ".join(dict.fromkeys(structure.file for structure in recipe.structures))
-    return Problem(
-        Kind.STRUCTURE,
-        Text(
-            "the recipe “{recipe}” inserts code into these files, but none of them exists: {files}",
-            recipe=recipe.name,
-            files=files,
-        ),
-        str(target.root),
-    )
+    cause = Text("the recipe “{recipe}” inserts code into these files, but none of them exists: {files}")
+    return Problem(Kind.STRUCTURE, cause.filled(recipe=recipe.name, files=files), str(target.root))
 
 
 def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
-    """Return the published releases just before and after `version`, or twice that release if it is published.
-
-    Before the first and after the last there is only one. Return all if `version` does not parse.
-    """
+    """Return the published releases just before and after `version`; all if it does not parse."""
     parsed_version = versions.parse_version(version)
     if parsed_version is None:
         return upstream.releases
@@ -507,8 +425,7 @@ def published(upstream: Upstream, version: str) -> str:
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
     """Return the blocks to insert into a file, as (patch, lines): the shared block if the file lacks it, and its own.
 
-    `without` is the file's content without this patch, `version` the installed release. A shared block that differs or
-    was edited is left alone, and a new one with another number is inserted.
+    A shared block that differs or was edited is left alone, and a new one with another number is inserted.
     """
     from patcher.editing import render
 

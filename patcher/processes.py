@@ -47,10 +47,9 @@ def running(
 ) -> tuple[RunningProcess, ...]:
     """Return the other processes that match `declared` or have loaded code from `packages`, as far as /proc tells.
 
-    They are sorted by their lines. `packages` are the folders whose code changed; () skips the check of loaded code. An
-    interpreter with a file of `packages` in its memory is always included. A process that matches `declared` is left
-    out if its PYTHONPATH, working directory or site-packages lead to other copies of all `packages`. If a process of
-    another user hides what it has loaded, its `line` says so.
+    Without `packages` loaded code is not looked at. A process that matches `declared` is left out if its PYTHONPATH,
+    working directory or site-packages lead to other copies of all `packages`. If a process of another user hides what
+    it has loaded, its `line` says so.
     """
     declared_processes, folders = tuple(declared), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
@@ -59,11 +58,7 @@ def running(
 
 
 def _matching_process(process: Path, declared: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
-    """Return the process if it has loaded code from `packages`, or if it matches `declared` and may have; else None.
-
-    `process` is its folder below /proc. `declared` are the command lines to match. `packages` are the folders whose
-    code changed; with () a match is enough.
-    """
+    """Return the process if it has loaded code from `packages`, or if it matches `declared` and may have; else None."""
     command = (_read_proc_file(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")
     python = _is_python(process, argv[0])
@@ -86,17 +81,13 @@ def _matching_process(process: Path, declared: Sequence[Processes], packages: Se
         return None
     described = described._replace(here=True in finds)
     if None in (maps, search):
-        return described._replace(
-            line=Text("{process} (rlpatch cannot see which code the process loaded)", described.line)
-        )
+        hidden = Text("{process} (rlpatch cannot see which code the process loaded)", described.line)
+        described = described._replace(line=hidden)
     return described
 
 
 def _describe(process: Path, command: str) -> RunningProcess:
-    """Return a process with a line of its id and `command`, and with user and start time if it is another user's.
-
-    `process` is its folder below /proc.
-    """
+    """Return a process with a line of its id and `command`, and with user and start time if it is another user's."""
     line: str = f"{process.name} {command}"
     user = ""
     with contextlib.suppress(OSError):
@@ -106,20 +97,16 @@ def _describe(process: Path, command: str) -> RunningProcess:
                 user = process.owner()
             except KeyError:
                 user = Text("user {uid}", owner)
-            if began := _start_time(process):
+            began, values = _start_time(process), {"process": line, "user": user}
+            line = Text("{process} (of {user})", **values)
+            if began:
                 since = time.strftime("%Y-%m-%d %H:%M", time.localtime(began))
-                line = Text("{process} (of {user}, running since {time})", process=line, user=user, time=since)
-            else:
-                line = Text("{process} (of {user})", process=line, user=user)
+                line = Text("{process} (of {user}, running since {time})", **values, time=since)
     return RunningProcess(line, user)
 
 
 def _matching_script(command: str, *, python: bool, declared: Sequence[Processes]) -> str | None:
-    """Return the script that a process runs, if its command line matches `declared`, else None.
-
-    Returns "" if the command line matches by a module or a title. `command` is the content of /proc/PID/cmdline;
-    `python` tells that the process is an interpreter.
-    """
+    """Return the script of a process whose command line matches `declared` ("" for a module or title), else None."""
     if command.startswith(tuple(title for processes in declared for title in processes.titles)):
         return ""
     started = re.match(_STARTED, command) if python else None
@@ -146,10 +133,7 @@ def _is_python(process: Path, name: str) -> bool:
 
 
 def _search_path(process: Path) -> list[Path] | None:
-    """Return a process's working directory, then the folders of its PYTHONPATH; None if these cannot be read.
-
-    `process` is its folder below /proc.
-    """
+    """Return a process's working directory, then the folders of its PYTHONPATH; None if these cannot be read."""
     try:
         here = (process / "cwd").resolve(strict=True)
         environ = (process / "environ").read_bytes().decode("utf-8", "surrogateescape")
@@ -160,20 +144,14 @@ def _search_path(process: Path) -> list[Path] | None:
 
 
 def _site_packages(programs: Iterable[str], maps: bytes) -> set[Path]:
-    """Return the site-packages folders of a process: those of its `programs`, and those of the files in its memory.
-
-    `programs` are the paths of its interpreter and script, `maps` is the content of its /proc/PID/maps.
-    """
+    """Return the site-packages folders of a process: those of its `programs`, and those of the files in its memory."""
     prefixes = {Path(word).parent.parent for word in programs if word.startswith("/")}
     mapped = re.findall(r" (/.*?/(?:site|dist)-packages)/", maps.decode("utf-8", "surrogateescape"))
     return {site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")} | set(map(Path, mapped))
 
 
 def _imports(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool | None:
-    """Tell whether a process imports `package` from this very folder; None if it finds no copy of the package.
-
-    `search` is its working directory, then its PYTHONPATH folders; `sites` are its site-packages folders.
-    """
+    """Tell whether a process imports `package` from this very folder; None if it finds no copy of the package."""
     here, *paths = search
     if here == package.parent:
         return True
@@ -185,19 +163,13 @@ def _imports(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bo
 
 
 def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
-    """Tell whether the process `pid` runs, and is the one that ran at `since` (seconds since 1970).
-
-    False if a later process has got the same number.
-    """
+    """Tell whether the process `pid` runs, and is the one that ran at `since` (seconds since 1970), not a later one."""
     began = _start_time(proc / str(pid))
     return began is not None and began <= since + 2
 
 
 def _start_time(process: Path) -> float | None:
-    """Return when a process began, in seconds since 1970; None if it has ended or /proc does not tell.
-
-    A zombie has ended. `process` is its folder below /proc.
-    """
+    """Return when a process began, in seconds since 1970; None if it has ended, as a zombie has, or is unknown."""
     try:
         fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         booted = re.search(r"^btime (\d+)", (process.parent / "stat").read_text(encoding="utf-8"), re.MULTILINE)

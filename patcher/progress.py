@@ -24,14 +24,10 @@ def silent(_what: str, _total: int) -> Iterator[Progress]:
 
 @contextmanager
 def fixed_total(progress: Progress, total: int) -> Iterator[Progress]:
-    """Yield a progress function that reports to `progress` as `total` bytes in all, however many are read.
-
-    Bytes beyond `total` are not reported; bytes that were never read are reported when the block ends.
-    """
+    """Yield a progress function that reports to `progress` as `total` bytes in all, however many are read."""
     remaining = total
 
     def counted(count: int) -> None:
-        """Pass on the bytes read, as long as their sum stays within the total."""
         nonlocal remaining
         remaining -= (part := min(count, remaining))
         progress(part)

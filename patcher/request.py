@@ -12,7 +12,6 @@ from patcher.config import (
     PROFILERS,
     STAGES,
     TOOLS,
-    UNITS,
     WHOLE,
     BuiltinStage,
     NoProfiler,
@@ -101,10 +100,7 @@ class ProfileRequest(NamedTuple):
         return bool(self.windows or {"stage", "builtin", "timeline", "on_demand"} & self.choices.keys())
 
     def parts(self) -> list[ProfileRequest]:
-        """Return a request for the window and one for the timeline, or [self] if only one of the two is requested.
-
-        Of two requests, neither has `beside`.
-        """
+        """Return a request for the window and one for the timeline, or [self] if only one of the two is requested."""
         if "timeline" not in self.choices or self.stage == TIMELINE:
             return [self]
         timeline_names = {"timeline", *options_of(TimelineStage)}
@@ -126,8 +122,8 @@ class ProfileRequest(NamedTuple):
             self._check_timeline()
         elif not (self.windows or self.stage or self.choices.get("on_demand")):
             example = Text(
-                "choose a window: --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1 or"
-                " --micro-batch 0:4"
+                "choose a window: --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1 or --micro-batch"
+                " 0:4"
             )
             raise usage(Text("no recording window was given"), example)
         return self
@@ -137,18 +133,15 @@ class ProfileRequest(NamedTuple):
         stage = self.choices.get("stage", BUILTIN)
         if stage != BUILTIN:
             cause = Text(
-                "--builtin cannot be combined with --stage {stage}: --builtin configures the framework's own profiler",
-                stage,
+                "--builtin cannot be combined with --stage {stage}: --builtin configures the framework's own profiler"
             )
-            raise usage(cause, Text("leave out --builtin or --stage"))
+            raise usage(cause.filled(stage), Text("leave out --builtin or --stage"))
         if foreign := self._foreign({*options_of(BuiltinStage.PROFILER), "stage", "builtin"}):
             cause = Text(
-                "{options} cannot be combined with --builtin: the framework's own profiler has no such setting",
-                joined(AND, foreign),
+                "{options} cannot be combined with --builtin: the framework's own profiler has no such setting"
             )
-            raise usage(
-                cause, Text("leave out --builtin, or the options that the framework's profiler does not support")
-            )
+            hint = Text("leave out --builtin, or the options that the framework's profiler does not support")
+            raise usage(cause.filled(joined(AND, foreign)), hint)
 
     def _check_timeline(self) -> None:
         """Raise Problem (USAGE) if a timeline alone is combined with options of a profiler or a window."""
@@ -168,8 +161,7 @@ class ProfileRequest(NamedTuple):
     def config(self, stage: str, unit: str, tool: str) -> ProfileConfig[Stage]:
         """Return the configuration of `stage` in the window that counts `unit`; `tool` is the default tool.
 
-        A built-in profiler and a timeline have no window and no tool. Raises Problem (USAGE) for an option that does
-        not fit the stage or the tool.
+        Raises Problem (USAGE) for an option that does not fit the stage or the tool.
         """
         if stage == BUILTIN:
             settings = self._chosen(BuiltinStage.PROFILER)
@@ -187,25 +179,16 @@ class ProfileRequest(NamedTuple):
         return ProfileConfig(stage=part, profiler=tool_settings, beside_timeline=self.beside_timeline, **folder)
 
     def _stage(self, name: str, unit: str) -> Stage:
-        """Return the stage `name`, in the window that counts `unit`, with the options chosen for it.
-
-        Raises Problem (USAGE) for a chosen option that this kind of stage lacks. In a request with two windows it is
-        left to the other stage instead.
-        """
+        """Return the stage `name`, in the window that counts `unit`, with the options chosen for it."""
         kind = kind_of(unit, name)
         foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
         if foreign and len(self.windows) < 2:
             owners = joined(AND, (other.KIND for other in KINDS if foreign[0] in _options_of(other)))
-            where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
-            option = flag(foreign[0])
-            cause = Text(
-                "{option} works only with {kinds} stages, but {selection} selects another kind of stage",
-                option=option,
-                kinds=owners,
-                selection=where,
-            )
-            raise usage(cause, Text("leave out {option}", flag(foreign[0])))
+            where, option = f"--stage {name}" if unit == WHOLE else f"--{unit}", flag(foreign[0])
+            cause = Text("{option} works only with {kinds} stages, but {selection} selects another kind of stage")
+            cause = cause.filled(option=option, kinds=owners, selection=where)
+            raise usage(cause, Text("leave out {option}", option))
         if not issubclass(kind, WindowedStage):
             return kind(name=name, **self._chosen(kind))
         window = next((window for window in self.windows if window.unit == unit), Window(unit, 0, 0, none=True))
@@ -225,26 +208,6 @@ class ProfileRequest(NamedTuple):
         return joined(AND, (f"--{window.unit}" for window in self.windows))
 
 
-def request_of_record(words: Sequence[str]) -> ProfileRequest:
-    """Return the request that a patch was applied with; `words` are the options that its record stores.
-
-    Raises Problem for an unreadable value, LookupError for an unknown option or a missing value.
-    """
-    windows, choices, unread = list[Window](), dict[str, Any](), list(words)
-    while unread:
-        word, _, value = unread.pop(0).partition("=")
-        name = word[2:].replace("-", "_")
-        if word[2:] in UNITS:
-            windows.append(Window.parse(word[2:], value or unread.pop(0)))
-        elif name.startswith("no_"):
-            choices[name[3:]] = False
-        elif isinstance(OPTIONS[name].notation, Flag):
-            choices[name] = True
-        else:
-            choices[name] = OPTIONS[name].notation.read(word, value or unread.pop(0))
-    return ProfileRequest(tuple(windows), choices)
-
-
 def _options_of(kind: type[Stage]) -> dict[str, OptionSpec]:
     """Return the options of a kind of stage, with those of ranges if the stage has a window."""
     return options_of(kind, RangeOptions) if issubclass(kind, WindowedStage) else options_of(kind)
@@ -257,8 +220,7 @@ def resolve(
 
     Of several windows, the first that the target supports counts. The stage is the chosen one, else the default for the
     kind of window, else the first stage that has this kind. The tool follows from the packages in the target's
-    environment, unless one is chosen. Raises Problem: USAGE for options that do not fit, NO_RECIPE for a stage that the
-    project lacks. The latter names the projects of `all_upstreams` that have the stage.
+    environment. Raises Problem: USAGE for options that do not fit, NO_RECIPE for a stage that the project lacks.
     """
     on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
     recipes: Sequence[Recipe] = upstream.recipes
@@ -279,17 +241,12 @@ def _check_device(request: ProfileRequest, upstream: Upstream, target: Target) -
     """Raise Problem (USAGE) for `--tool nsys` if the target runs on NPUs, by its project or its environment."""
     on_npus = target.beside("torch_npu") or "torch" not in {upstream.tool, *upstream.runs_on.values()}
     if request.choices.get("tool") == NsysSettings.TOOL and on_npus:
-        cause = Text(
-            "--tool nsys: {target} runs on Ascend NPUs here, and nsys records only NVIDIA GPUs", upstream.project.name
-        )
-        raise usage(cause, "--tool npu")
+        cause = Text("--tool nsys: {target} runs on Ascend NPUs here, and nsys records only NVIDIA GPUs")
+        raise usage(cause.filled(upstream.project.name), "--tool npu")
 
 
 def supports_any(request: ProfileRequest, upstream: Upstream) -> bool:
-    """Tell whether `upstream` supports the stage of the request or at least one of its windows.
-
-    For `--on-demand` without a window, the default window of any kind of stage counts.
-    """
+    """Tell whether `upstream` supports the stage of the request or at least one of its windows."""
     units = {window.unit for window in request.windows}
     if request.choices.get("on_demand") and not units:
         units |= {kind.UNITS[0].name for kind in KINDS if kind.UNITS}
@@ -305,11 +262,7 @@ def has_stage(request: ProfileRequest, upstream: Upstream) -> bool:
 def _window_problem(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], all_upstreams: AllUpstreams
 ) -> Problem:
-    """Return the problem that `recipes` support none of the request's windows, or need a window that it does not have.
-
-    Its hint lists the supported windows. If no recipe has the stage, the problem says so instead, and names those
-    projects of `all_upstreams` that have it.
-    """
+    """Return the problem that `recipes` support none of the request's windows, or need one that it lacks."""
     where: str = upstream.project.name
     if request.stage:
         if request.stage not in {recipe.stage for recipe in recipes}:
@@ -327,10 +280,7 @@ def _window_problem(
 
 
 def recipes_of(upstream: Upstream, stage: str, all_upstreams: AllUpstreams = tuple) -> list[Recipe]:
-    """Return the recipes of a stage in a project.
-
-    Raises Problem (NO_RECIPE) if there are none; it names the projects of `all_upstreams` that have some.
-    """
+    """Return the recipes of a stage in a project. Raises Problem (NO_RECIPE) if there are none."""
     recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
     if not recipes:
         raise stage_problem(stage, [upstream], all_upstreams)
@@ -338,11 +288,7 @@ def recipes_of(upstream: Upstream, stage: str, all_upstreams: AllUpstreams = tup
 
 
 def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllUpstreams) -> Problem:
-    """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage.
-
-    It names the projects of `all_upstreams` that do, and hints at the stage of `upstreams` with a similar name, else at
-    all their stages. For the stage "builtin" it hints to leave the target out.
-    """
+    """Return the Problem (NO_RECIPE) that no project of `upstreams` has the stage, and which others do."""
     names = joined(AND, dict.fromkeys(upstream.project.name for upstream in upstreams))
     if stage == BUILTIN:
         cause = Text("--builtin is not available for {targets}", names)
@@ -356,12 +302,8 @@ def stage_problem(stage: str, upstreams: Sequence[Upstream], all_upstreams: AllU
     owners = [other.project.name for other in offering if stage in {recipe.stage for recipe in other.recipes}]
     cause = Text("{targets}: the stage {stage} is not available", targets=names, stage=stage)
     if owners:
-        cause = Text(
-            "{targets}: the stage {stage} is not available; targets with this stage: {others}",
-            targets=names,
-            stage=stage,
-            others=", ".join(owners),
-        )
+        cause = Text("{targets}: the stage {stage} is not available; targets with this stage: {others}")
+        cause = cause.filled(targets=names, stage=stage, others=", ".join(owners))
     elif offering:
         cause = Text("no target has the stage {stage}", stage)
     import difflib  # noqa: PLC0415  (1 ms, only where a stage is wrong)

@@ -74,8 +74,7 @@ class Switch(NamedTuple):
     def state(self, value: str | None) -> State:
         """Return the state of the profiler when the switch has this value: that in `values`, else `otherwise`.
 
-        Upper and lower case are the same, and blanks around the value do not count. None stands for a value that only
-        the run knows: the state is UNKNOWN, unless the release ignores the variable.
+        None stands for a value that only the run knows: the state is UNKNOWN, unless the release ignores the variable.
         """
         if value is None and self.otherwise is not State.OFF:
             return State.UNKNOWN
@@ -153,9 +152,8 @@ class Release(NamedTuple):
     def has(self, switch: Switch | ConfigSwitch) -> bool:
         """Tell whether this version has a switch; True if neither the version nor the code tells.
 
-        For a published version, the switch's range of releases decides. The version of a development tree lags behind
-        its code, by months in verl and vllm-ascend. There, the previous minor release or a later one must have the
-        switch, and the installed code must read it.
+        The version of a development tree lags behind its code, by months in verl and vllm-ascend. There, the previous
+        minor release or a later one must have the switch, and the installed code must read it.
         """
         from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
         from packaging.version import InvalidVersion, Version
@@ -175,10 +173,7 @@ class Release(NamedTuple):
         return there and self._code_knows(switch)
 
     def _code_knows(self, switch: Switch | ConfigSwitch) -> bool:
-        """Tell whether the installed code has the texts in `switch.code`, and lacks those with a leading "!".
-
-        True if there is nothing to look for, or no code to look at.
-        """
+        """Tell whether the installed code has the texts in `switch.code`, and lacks those with a leading "!"."""
         if self.package is None or not switch.code:
             return True
         code = _code(self.package)

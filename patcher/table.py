@@ -81,10 +81,7 @@ class Table:
     hues: Sequence[str] = ()
 
     def columns_in(self, place: Shown) -> Iterator[tuple[Column, list[Any]]]:
-        """Yield each column that is shown in a place, with its values of all rows, in the order of the columns.
-
-        An optional column is left out if all its values are 0, empty or None.
-        """
+        """Yield each column that is shown in a place, with its values of all rows, in the order of the columns."""
         for at, column in enumerate(self.columns):
             values = [row[at] for row in self.rows]
             if column.shown >= place and (any(values) or not column.optional):

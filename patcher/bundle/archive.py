@@ -68,6 +68,5 @@ def write(path: Path, content: bytes) -> None:
         put(resolved(path.parent) / path.name, PathState("", None, 0o755, -1, -1), content)
     except OSError as error:
         cause = Text("the bundle cannot be written: {strerror}", error.strerror)
-        raise Problem(
-            Kind.ENVIRONMENT, cause, str(path), Text("choose a file in a folder that you can write to: -o FILE")
-        ) from None
+        hint = Text("choose a file in a folder that you can write to: -o FILE")
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), hint) from None

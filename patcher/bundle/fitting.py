@@ -33,8 +33,6 @@ class FittedPlan(NamedTuple):
 def fit(bundle: Bundle, target: Target) -> FittedPlan:
     """Return the plan of `bundle` that was made for the files of `target`, with its edit.
 
-    Lines that this patch inserted are ignored. Plans for the target's release come first.
-
     Raises Problem: VERSION for a release without a plan, FOREIGN_EDIT if a file was changed or has another patch, and
     those of reading files and the store.
     """
@@ -53,11 +51,7 @@ def _public(version: str) -> str:
 
 
 def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
-    """Return the change of a file; None if it is missing or differs from the file that was planned for.
-
-    Lines of `patch` that are already in the file do not count as a difference. Raises Problem if the file cannot be
-    read, or if somebody edited lines of rlpatch; ValueError if the plan does not give the planned bytes.
-    """
+    """Return the change of a file; None if it is missing or differs from the file that was planned for."""
     path = PurePosixPath(file.path)
     before = target.read_existing(path)
     if before is None:
@@ -71,8 +65,7 @@ def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
 def _fitted_plan(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> FittedPlan:
     """Return ``plan`` with the edit that makes ``changes`` and registers the patch.
 
-    `tool` is the version of rlpatch that made the bundle. The edit also takes the lines of the same patch, applied
-    earlier with other options, out of files that the plan lacks.
+    The edit also takes lines of this patch, applied earlier with other options, out of files that the plan lacks.
     """
     files = tuple(file.path for file in plan.files)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -89,11 +82,7 @@ def _fitted_plan(plan: BundledPlan, target: Target, changes: Sequence[Change], t
 
 
 def _no_fit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
-    """Return the problem that explains why none of ``plans`` fits.
-
-    Causes are another patch, another release, or a file that differs or is missing. ``same`` are the plans for the
-    release of the target. Raises Problem if a file cannot be read, or if somebody edited lines of rlpatch.
-    """
+    """Return the problem that explains why none of ``plans`` fits: another patch, release, or content of a file."""
     name, made_for = target.project.name, " and ".join(plan.version for plan in plans)
     unfit = [(plan, file) for plan in same or plans for file in plan.files if not _change(file, plan.patch, target)]
     for plan, file in unfit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,10 +48,7 @@ class Machine(NamedTuple):
         return patched(discovery, {project.name for project in self.bundle.projects})
 
     def plan(self, discovery: Discovery) -> tuple[list[FittedPlan], tuple[Problem, ...]]:
-        """Return the plan for each target, and the problems: of the discovery, and of projects that do not fit.
-
-        A missing project is a problem only if the discovery met no problem.
-        """
+        """Return the plan for each target, and the problems: of the discovery, and of projects that do not fit."""
         plans: list[FittedPlan] = []
         problems = [*discovery.problems]
         for project in self.bundle.projects:
@@ -94,16 +92,27 @@ class AppliedBundle:
     targets: tuple[PlannedTarget, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
+def _retried(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:
+    """Call `command` again while it raises FOREIGN_EDIT, `_TRIES` times in all: another machine may see the folder."""
+
+    @functools.wraps(command)
+    def retried(machine: Machine, *, dry_run: bool) -> CommandResult:
+        for _ in range(_TRIES - 1):
+            try:
+                return command(machine, dry_run=dry_run)
+            except Problem as problem:
+                if problem.kind is not Kind.FOREIGN_EDIT:
+                    raise
+        return command(machine, dry_run=dry_run)
+
+    return retried
+
+
+@_retried
 def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
-    """Patch all targets or none; try again if another machine with the same folder changes files meanwhile."""
-    return _retry(lambda: _apply_once(machine, dry_run))
-
-
-def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
     """Complete or roll back interrupted commands, then patch all targets or, if one has a problem, none.
 
-    Raises Problem (FOREIGN_EDIT if a file changes meanwhile) if the change itself fails; earlier problems are in the
-    result. With `dry_run` nothing is written.
+    Raises Problem if the change itself fails; earlier problems are in the result. With `dry_run` nothing is written.
     """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
@@ -117,20 +126,11 @@ def _apply_once(machine: Machine, dry_run: bool) -> CommandResult:
     return CommandResult("apply", step + StepResult(tuple(lines)), data=AppliedBundle(dry_run, _payload(plans)))
 
 
+@_retried
 def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
-    """Remove the bundle's patches from every root, all or nothing; other patches stay.
-
-    With `dry_run` only check whether that is possible. If a file was changed meanwhile, try again, up to four times;
-    then raise Problem (FOREIGN_EDIT).
-    """
-    return _retry(lambda: _revert_once(machine, dry_run))
-
-
-def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
     """Complete or roll back interrupted commands, then remove all the bundle's patches or, if there is a problem, none.
 
-    Raises Problem (FOREIGN_EDIT if a file changes meanwhile) if the change itself fails; earlier problems are in the
-    result. With `dry_run` nothing is written.
+    Raises Problem if the change itself fails; earlier problems are in the result. With `dry_run` nothing is written.
     """
     discovery = machine.discover()
     step = StepResult() if dry_run else applied.end_interrupted(discovery, machine.on_wait)
@@ -149,10 +149,7 @@ def _revert_once(machine: Machine, dry_run: bool) -> CommandResult:
 
 
 def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], StepResult]:
-    """Return the removals of the bundle's patches, one for each root that has any.
-
-    The second value has a line for each patch that stays because the bundle does not know it, and the problems.
-    """
+    """Return the removals of the bundle's patches by root, and a line for each patch that the bundle does not know."""
     carried = {plan.patch for plan in machine.bundle.plans}
     removals, step = [], StepResult()
     for root in machine.patched(discovery):
@@ -165,20 +162,6 @@ def _removals(machine: Machine, discovery: Discovery) -> tuple[list[Removal], St
         except Problem as problem:
             step += StepResult(problems=(problem,))
     return removals, step
-
-
-def _retry(attempt: Callable[[], CommandResult]) -> CommandResult:
-    """Return the result of `attempt`, called again while it raises Problem (FOREIGN_EDIT), `_TRIES` times in all.
-
-    Another machine may have changed a file meanwhile. The Problem of the last call is raised, any other one at once.
-    """
-    for _ in range(_TRIES - 1):
-        try:
-            return attempt()
-        except Problem as problem:
-            if problem.kind is not Kind.FOREIGN_EDIT:
-                raise
-    return attempt()
 
 
 def _carry_out(machine: Machine, planned_edits: Sequence[Edit], verb: str, *, dry_run: bool) -> StepResult:
@@ -231,11 +214,7 @@ def status(machine: Machine) -> CommandResult:
 
 
 def _state(machine: Machine, target: Target) -> tuple[str, str]:
-    """Return the state of a target and its detail.
-
-    States are "interrupted" (detail: the command line to run), "other" (the cause), "patched" (""), "patched otherwise"
-    (the options) and "as released" ("").
-    """
+    """Return the state of a target, and the command line to type, cause or options that belong to it."""
     if StoreFolder(target.root).journal() is not None:
         return "interrupted", CommandLine("recover", *machine.words)
     try:
@@ -248,11 +227,7 @@ def _state(machine: Machine, target: Target) -> tuple[str, str]:
 
 
 def diff(machine: Machine, *, planned: bool) -> CommandResult:
-    """Return the unified diff from unpatched to patched files: of applied patches, or with `planned` of the plans.
-
-    Problems of planning are in the result. Raises Problem: USAGE if the files are below several roots, FOREIGN_EDIT if
-    somebody edited lines of an applied patch.
-    """
+    """Return the diff of applied patches, or with `planned` of the plans. Raises Problem (USAGE, FOREIGN_EDIT)."""
     discovery = machine.discover()
     files: Files = {}
     problems: tuple[Problem, ...] = ()
@@ -275,10 +250,7 @@ def recover(machine: Machine) -> CommandResult:
 
 
 def _plan_lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
-    """Yield the lines on each plan: target, files with `verb` or "unchanged", replaced patch, window, folder of traces.
-
-    The last is left out if the framework decides it.
-    """
+    """Yield the lines on each plan: target, files, replaced patch, window, folder of traces."""
     for plan, target, edit, replaces in plans:
         yield f"{target.project.name} {target.version or plan.version}: {target.installed_as} in {target.root}"
         for change in edit.changes:
@@ -291,7 +263,6 @@ def _plan_lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:
 
 
 def _payload(plans: Iterable[FittedPlan]) -> tuple[PlannedTarget, ...]:
-    """Return the plans for JSON: target, patch, options, folder of traces, and whether each file changes."""
     return tuple(
         PlannedTarget(
             target.project.name, target.version, str(target.root), target.installed_as, plan.patch.stage,

@@ -10,11 +10,7 @@ SHARED = "recorder"
 
 
 class PatchId(NamedTuple):
-    """Identifier of a patch: applying the same id again replaces the patch, another id adds a patch.
-
-    The stage ``recorder`` identifies a block that patches share: inserted with the first and removed with the last
-    patch.
-    """
+    """Identifier of a patch: applying the same id again replaces the patch, another id adds a patch."""
 
     target: str
     stage: str
@@ -30,22 +26,14 @@ class PatchId(NamedTuple):
         return " ".join(part for part in self if part)
 
     def rename(self, code: str) -> str:
-        """Return ``code`` with names of this patch for the placeholders ``_rlpatch_stage`` and ``_RlpatchStage``.
-
-        Stage and role form the names, such as ``_rlpatch_weight_sync`` and ``_RlpatchWeightSync``. Several patches may
-        stand in one class, so their names differ.
-        """
+        """Return ``code`` with the patch's own names in place of ``_rlpatch_stage`` and ``_RlpatchStage``."""
         words = [word for part in (self.stage, self.role) for word in part.split("-") if word]
         code = code.replace("_rlpatch_stage", f"_rlpatch_{'_'.join(words)}")
         return code.replace("_RlpatchStage", f"_Rlpatch{''.join(map(str.capitalize, words))}")
 
 
 class Change(NamedTuple):
-    """One file of a transaction; ``path`` is relative to the root.
-
-    ``before`` are the bytes that planning read, ``after`` the bytes to write, ``pristine`` the bytes without rlpatch
-    lines.
-    """
+    """One file of a transaction: ``path`` below the root, ``before`` and ``after``, ``pristine`` without rlpatch."""
 
     path: PurePosixPath
     before: bytes

@@ -22,10 +22,9 @@ def revert(
 ) -> Edit:
     """Plan the removal of ``patches`` from every file that ``records`` list for them; write nothing.
 
-    Patches without a record are ignored. ``read`` returns a file's bytes, or None for a missing file, which is skipped.
-    A file with an entry in ``backups`` is restored to these bytes. A file without lines of the patches is planned
-    unchanged: somebody may patch it before the commit. Raises :class:`Problem` (FOREIGN_EDIT) if somebody edited
-    rlpatch's lines.
+    ``read`` returns a file's bytes; a file for which it returns None is skipped. A file with an entry in ``backups`` is
+    restored to these bytes. A file without lines of the patches is planned unchanged: somebody may patch it before the
+    commit. Raises :class:`Problem` (FOREIGN_EDIT) if somebody edited rlpatch's lines.
     """
     chosen = set(patches)
     reverted = [record for record in records if record.patch in chosen]
@@ -41,11 +40,7 @@ def revert(
 
 
 def merge_by_root(edits: Iterable[Edit]) -> list[Edit]:
-    """Merge ``edits`` into one per root, and changes of one file into one.
-
-    The merged change has the first ``before`` and the last ``after``: each later edit must be planned on the result of
-    the earlier edits.
-    """
+    """Merge ``edits``, each planned on the result of the earlier ones, into one per root and one change per file."""
     by_root: dict[Path, Edit] = {}
     for edit in edits:
         before = by_root.get(edit.root, Edit(edit.root, ()))
@@ -59,10 +54,7 @@ def merge_by_root(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def diff(path: str, pristine: bytes, after: bytes) -> bytes:
-    """Return a unified diff of the file ``path`` that ``git apply`` accepts; empty bytes if nothing changed.
-
-    The diff has the file's encoding.
-    """
+    """Return a unified diff, in the file's encoding, that ``git apply`` accepts; empty bytes if nothing changed."""
     if pristine == after:
         return b""
     import difflib  # noqa: PLC0415  (1 ms, and most commands show no diff)
@@ -74,13 +66,9 @@ def diff(path: str, pristine: bytes, after: bytes) -> bytes:
 
 
 def fold_blocks(diff: bytes) -> bytes:
-    """Shorten a unified diff: keep only the first line of each inserted block and the number of folded lines.
-
-    Blocks without an end, and all other lines, stay as they are. ``git apply`` rejects the result.
-    """
+    """Keep only the first line of each inserted block of a diff, and the number of lines; ``git apply`` rejects it."""
 
     def first_line(block: re.Match[bytes]) -> bytes:
-        """Return the opening line of a block, and a comment with the number of lines that it stands for."""
         indent, opening, folded = block.groups()
         return b"%s%s%s# ... %d lines folded ...\n" % (indent, opening, indent, folded.count(b"\n"))
 

@@ -50,8 +50,7 @@ def tag(patch: PatchId) -> str:
 def as_was_comment(line: bytes, patch: PatchId) -> bytes:
     """Return ``line`` as a ``# was:`` comment, which ``strip`` turns back into the line.
 
-    Raises ``ValueError`` if the line already carries a mark: of two patches on one line, neither could be reverted
-    first.
+    Raises ``ValueError`` if the line carries a mark: of two patches on one line, neither could be reverted first.
     """
     if _LINE.fullmatch(line):
         raise ValueError(line)
@@ -62,11 +61,7 @@ def as_was_comment(line: bytes, patch: PatchId) -> bytes:
 
 
 def _digest(block: Iterable[bytes], lines: Iterable[bytes], replaced: Iterable[bytes]) -> str:
-    """Return 16 hexadecimal digits over all lines of one patch.
-
-    ``block`` are the lines below the opening mark, ``lines`` those outside of the block in any order, ``replaced`` the
-    ``# was:`` comments. White space around a line does not count, because editors convert line ends.
-    """
+    """Return 16 hexadecimal digits over all lines of one patch; blanks around a line do not count."""
     inserted = [*(line.strip() for line in block), *sorted(line.strip() for line in lines)]
     return sha256(b"\n".join([*inserted, *(line.strip() for line in replaced)])).hexdigest()[:16]
 
@@ -109,8 +104,8 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
     """Return every patch and shared block whose marks (rlpatch's comments) are in ``data``, in the order of the file.
 
     ``expected`` are the patches that the store has for the file. A mark outside of a block whose patch has no block is
-    ignored as somebody else's comment. But if that patch is expected, or code of it is still in ``data``, it is an
-    error. Raises :class:`Problem` (FOREIGN_EDIT, at the line number) if the marks do not pair.
+    somebody else's comment, unless the patch is expected or code of it is in ``data``. Raises :class:`Problem`
+    (FOREIGN_EDIT, at the line number) if the marks do not pair.
     """
     if b"rlpatch" not in data:
         return ()
@@ -119,13 +114,11 @@ def marked(data: bytes, expected: Collection[PatchId] = ()) -> tuple[Marked, ...
     for patch, indices in calls.items():
         is_mark = patch in expected or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
         if is_mark and patch not in blocks:
-            raise _unpaired(
-                indices[0],
-                Text(
-                    "an rlpatch marker comment names a block of inserted lines that is not in the file: was the file"
-                    " edited by hand?"
-                ),
+            cause = Text(
+                "an rlpatch marker comment names a block of inserted lines that is not in the file: was the file edited"
+                " by hand?"
             )
+            raise _unpaired(indices[0], cause)
     shared = [patch for patch in blocks if patch.shared]
     return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
 
@@ -135,10 +128,8 @@ def _paired(
 ) -> tuple[dict[PatchId, _Block], dict[PatchId, list[int]]]:
     """Return each patch's block, and each patch's indices of marked lines outside of blocks.
 
-    ``lines`` are the lines of ``data`` that contain ``rlpatch``, with their indices. Raises :class:`Problem`
-    (FOREIGN_EDIT) for a block that is nested, repeated or not closed, and for an opening mark in the middle of a line.
-    A closing mark that no block has is an error inside blocks; outside, only if its patch is ``expected`` in the file
-    or code of it is in ``data``.
+    ``lines`` are the lines of ``data`` that contain ``rlpatch``, with their indices. A closing mark that no block has
+    is an error inside blocks; outside, only if its patch is ``expected`` in the file or code of it is in ``data``.
     """
     blocks: dict[PatchId, _Block] = {}
     calls: dict[PatchId, list[int]] = {}
@@ -146,13 +137,11 @@ def _paired(
     for index, line in lines:
         if start := _BEGIN.fullmatch(line):
             if opened or _name(start) in blocks:
-                raise _unpaired(
-                    index,
-                    Text(
-                        "a start marker of rlpatch lies inside another block of inserted lines, or a block has two"
-                        " start markers"
-                    ),
+                cause = Text(
+                    "a start marker of rlpatch lies inside another block of inserted lines, or a block has two start"
+                    " markers"
                 )
+                raise _unpaired(index, cause)
             opened = _Block(_name(start), index, index, start["digest"].decode())
         elif stop := _END.fullmatch(line):
             patch = _name(stop)
@@ -163,23 +152,16 @@ def _paired(
         elif not opened and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
-            raise _unpaired(
-                index,
-                Text("an rlpatch marker comment is in the middle of a line: were the line endings converted?"),
-            )
+            cause = Text("an rlpatch marker comment is in the middle of a line: were the line endings converted?")
+            raise _unpaired(index, cause)
     if opened:
-        raise _unpaired(
-            opened.first, Text("an rlpatch marker comment begins a block of inserted lines, but no comment ends it")
-        )
+        cause = Text("an rlpatch marker comment begins a block of inserted lines, but no comment ends it")
+        raise _unpaired(opened.first, cause)
     return blocks, calls
 
 
 def _marked(block: _Block, lines: Sequence[bytes], outside: Sequence[int], shared: Iterable[PatchId]) -> Marked:
-    """Return where in a file the lines of one patch are, whether they are unchanged, and which shared blocks they use.
-
-    ``lines`` are all lines of the file. The patch has the ``block``, and marked lines outside of it with the indices
-    ``outside``. ``shared`` are all shared blocks of the file.
-    """
+    """Return where in a file the lines of one patch are, whether they are unchanged, and the shared blocks they use."""
     patch, first, last, digest = block
     replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
     added = [lines[index] for index in outside if index not in replaced]
@@ -211,10 +193,7 @@ def note(patch: PatchId) -> str:
 
 
 def seal(data: bytes, patch: PatchId) -> bytes:
-    """Return ``data`` with the digest of the lines of ``patch`` written into the patch's opening mark.
-
-    The mark must be there, with the placeholder that ``begin`` writes.
-    """
+    """Return ``data`` with the digest of the lines of ``patch`` in place of the placeholder that ``begin`` writes."""
     actual = next(mark.actual for mark in marked(data) if mark.patch == patch)
     mark = begin(patch, "").rstrip(_UNSEALED).encode()
     start = data.index(_UNSEALED.encode(), data.index(mark.rstrip()))
@@ -224,11 +203,8 @@ def seal(data: bytes, patch: PatchId) -> bytes:
 def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str = "") -> bytes:
     """Return ``data`` without the lines of ``patches`` (None: of all), and with the lines that they replaced.
 
-    A shared block is removed with the last patch that uses it. Patches without lines in ``data`` are ignored, and edits
-    of other people stay.
-
-    Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if the marks do not pair, or if somebody edited a
-    line to remove.
+    A shared block goes with the last patch that uses it; edits of other people stay. Raises :class:`Problem`
+    (FOREIGN_EDIT, at ``where`` and the line) if the marks do not pair, or if somebody edited a line to remove.
     """
     chosen = None if patches is None else set(patches)
     try:
@@ -239,20 +215,13 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     for mark in to_remove:
         if not mark.intact:
             cause = Text("somebody changed the lines of the patch “{patch}”", mark.patch)
-            raise Problem(
-                Kind.FOREIGN_EDIT,
-                cause,
-                f"{where}:{mark.lines[0] + 1}",
-                Text("undo the edit, or {reinstall}", REINSTALL),
-            )
+            hint = Text("undo the edit, or {reinstall}", REINSTALL)
+            raise Problem(Kind.FOREIGN_EDIT, cause, f"{where}:{mark.lines[0] + 1}", hint)
     return _without(data, to_remove) if to_remove else data
 
 
 def unmarked(data: bytes) -> bytes:
-    """Return ``data`` without any marked line, even edited lines, and with the lines that these replaced.
-
-    Return it unchanged if the marks do not pair.
-    """
+    """Return ``data`` without any marked line, even edited lines; unchanged if the marks do not pair."""
     try:
         return _without(data, marked(data))
     except Problem:
@@ -269,10 +238,7 @@ def _marks_to_remove(marks: Sequence[Marked], patches: Collection[PatchId] | Non
 
 
 def _without(data: bytes, marks: Sequence[Marked]) -> bytes:
-    """Return ``data`` without the lines of ``marks``; each ``# was:`` comment of them becomes the original line again.
-
-    A block at the end of a file without a final newline brought a newline along, which is removed with the block.
-    """
+    """Return ``data`` without the lines of ``marks``, and with the original lines of their ``# was:`` comments."""
     lines, back = lines_of.split(data), {index for mark in marks for index in mark.replaced}
     removed = {index for mark in marks for index in mark.lines} - back
     before = {index: _WAS.sub(rb"\g<indent>\g<line>\g<end>", lines[index]) for index in back}

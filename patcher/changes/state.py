@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from patcher.changes import markers
@@ -32,61 +33,41 @@ def file_state(
 ) -> FileState:
     """Return the state of ``path``, a file of ``patch`` whose bytes are ``data`` (None: no such file).
 
-    ``pristine`` is the store's backup, None if unreadable or absent. ``rights`` describes changes of mode, owner and
-    attributes by others ("": none); they alone leave a file intact. ``in_place`` tells whether the bytes are the ones
-    rlpatch wrote; None if the store does not know.
+    ``pristine`` is the store's backup, None without a readable one. ``rights`` says what others changed of mode, owner
+    and attributes, which leaves a file intact. ``in_place`` tells whether the bytes are the ones rlpatch wrote (None:
+    unknown).
     """
-    revert = CommandLine("revert")
+    state, revert = partial(FileState, path), CommandLine("revert")
     if data is None:
-        return FileState(path, Text("missing"), Text("the file no longer exists: was the package uninstalled?"))
+        return state(Text("missing"), Text("the file no longer exists: was the package uninstalled?"))
     try:
         marks = {marked.patch: marked for marked in markers.marked(data, (patch,))}
     except Problem as problem:
-        return FileState(path, Text("tampered"), Text("line {line}: {cause}", line=problem.where, cause=problem.cause))
+        return state(Text("tampered"), Text("line {line}: {cause}", line=problem.where, cause=problem.cause))
     if patch not in marks:
-        return FileState(
-            path,
-            Text("lost"),
-            Text(
-                "the file was replaced and no longer has this patch (to make rlpatch forget the patch: {command})",
-                revert,
-            ),
-        )
+        why = Text("the file was replaced and no longer has this patch (to make rlpatch forget the patch: {command})")
+        return state(Text("lost"), why.filled(revert))
     # An edit of another patch in the file prevents the revert of this one, too.
     if edited := [mark for mark in (marks[patch], *marks.values()) if not mark.intact]:
-        why = Text(
-            "the lines of patch {patch} were edited: undo the edit, then run {command}",
-            patch=edited[0].patch,
-            command=revert,
-        )
-        return FileState(path, Text("tampered"), why)
+        why = Text("the lines of patch {patch} were edited: undo the edit, then run {command}")
+        return state(Text("tampered"), why.filled(patch=edited[0].patch, command=revert))
     if pristine is not None and markers.strip(data, marks) != pristine:
         changed = joined(SEMICOLON, (Text("the file has other edits, too"), rights))
-        return FileState(path, Text("edited"), Text("{edits}; revert keeps these edits", changed))
+        return state(Text("edited"), Text("{edits}; revert keeps these edits", changed))
+    if in_place is False and pristine is None:
+        why = Text(
+            "the file was changed after rlpatch wrote it. Its backup is missing or cannot be read, so rlpatch cannot"
+            " tell what was changed"
+        )
+        return state(Text("edited"), why)
     if in_place is False:
-        if pristine is None:
-            return FileState(
-                path,
-                Text("edited"),
-                Text(
-                    "the file was changed after rlpatch wrote it. Its backup is missing or cannot be read, so rlpatch"
-                    " cannot tell what was changed"
-                ),
-            )
-        moved = Text(
-            "rlpatch's lines were moved: remove them with {command}, then insert them again with `rlpatch apply`",
-            revert,
+        why = Text(
+            "rlpatch's lines were moved: remove them with {command}, then insert them again with `rlpatch apply`"
         )
-        return FileState(path, Text("tampered"), moved)
+        return state(Text("tampered"), why.filled(revert))
     if in_place is None:
-        return FileState(
-            path,
-            Text("intact"),
-            Text(
-                "only the marker comments were checked: the folder .rlpatch, which stores the inserted lines, is"
-                " missing"
-            ),
+        why = Text(
+            "only the marker comments were checked: the folder .rlpatch, which stores the inserted lines, is missing"
         )
-    return FileState(
-        path, Text("intact"), rights and Text("{rights}; `rlpatch revert` does not undo this change", rights)
-    )
+        return state(Text("intact"), why)
+    return state(Text("intact"), rights and Text("{rights}; `rlpatch revert` does not undo this change", rights))

@@ -49,10 +49,7 @@ LAUNCHING = ("apply", "run", "check", "diagnose")
 
 @contextmanager
 def reported(ctx: click.Context, command: str = "") -> Iterator[None]:
-    """Report a usage error, Problem or Ctrl-C of the body in rlpatch's form and end the process; re-raise other errors.
-
-    `command` is the name of the command for the report.
-    """
+    """Report a usage error, Problem or Ctrl-C of the body and end the process; re-raise other errors."""
     try:
         yield
     except click.exceptions.Exit:  # behind the help
@@ -75,8 +72,7 @@ class _Root(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words, and keep them as typed in `ctx.meta["typed"]`.
 
-        For the commands of LAUNCHING, only the words before a `--` are parsed; those after it are kept in
-        `ctx.meta["launch"]`, which is unset without a `--`.
+        For the commands of LAUNCHING, the words after a `--` are kept in `ctx.meta["launch"]`.
         """
         ctx.meta["typed"] = tuple(args)
         name = next((arg for arg in args if not arg.startswith("-")), "")

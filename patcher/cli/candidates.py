@@ -9,10 +9,7 @@ OWN, SHARED = "rlpatch.toml", "pyproject.toml"
 
 
 def candidates() -> list[Path]:
-    """Return existing `rlpatch.toml` and `pyproject.toml` files in the working directory and above, nearest first.
-
-    Broken links are among them. The list is empty, too, if the working directory no longer exists.
-    """
+    """Return existing `rlpatch.toml` and `pyproject.toml` files in the working directory and above, nearest first."""
     try:
         folder = Path.cwd()
     except OSError:  # the command itself says so

@@ -57,11 +57,7 @@ _KEY, _LONGEST = 40, 4096
 
 @dataclass(frozen=True)
 class Configuration:
-    """Content of a configuration file.
-
-    `options` maps an option to its words as typed, such as "--decode" to ("--decode", "30:60"). `presets` maps a name
-    to such options.
-    """
+    """Content of a configuration file; `options` and those of `presets` map an option to its words as typed."""
 
     file: Path
     targets: tuple[str, ...] = ()
@@ -71,18 +67,15 @@ class Configuration:
     def with_preset(self, preset: str | None) -> Mapping[str, tuple[str, ...]]:
         """Return option → its words in the file, overridden by those in the preset `preset` (None: no preset).
 
-        A preset that chooses what to record, such as a window, stage or timeline, replaces all options of windows in
-        the file. Raises Problem (USAGE) if the preset does not exist.
+        A preset that chooses what to record replaces all options of windows. Raises Problem (USAGE) for an unknown
+        preset.
         """
         if preset is None:
             return self.options
         if preset not in self.presets:
-            preset_names = ", ".join(self.presets) or "none"
-            cause = Text(
-                "the configuration has no preset {preset!r}; available presets: {presets}",
-                preset=preset,
-                presets=preset_names,
-            )
+            names = ", ".join(self.presets) or "none"
+            cause = Text("the configuration has no preset {preset!r}; available presets: {presets}")
+            cause = cause.filled(preset=preset, presets=names)
             raise usage(cause, _suggestion(preset, self.presets, "--preset "), str(self.file))
         return {**_without_windows(self.options, self.presets[preset]), **self.presets[preset]}
 
@@ -97,10 +90,9 @@ class Configuration:
     ) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
         """Return the options, each with its words, and the targets that the configuration adds to a command line.
 
-        A `command` that patches gets all options, any other gets only `path` and `python`, unless a preset is typed.
-        `typed` has the names of typed options, and "targets" if a target is typed: these are not added. No option of
-        windows is added if a typed option chooses what to record, such as a window or stage. If `--path` or `--python`
-        is typed, neither of these is added. Raises Problem (USAGE) for an unknown preset.
+        A `command` that patches gets all options, any other only `path` and `python`, unless a preset is typed. What is
+        `typed` is not added: a window replaces all windows, and `--path` or `--python` both of these. Raises Problem
+        (USAGE) for an unknown preset.
         """
         chosen = _without_windows(self.with_preset(preset), typed)
         patching = command in PATCHING or preset is not None
@@ -120,8 +112,8 @@ def _without_windows(options: Mapping[str, tuple[str, ...]], winning: Collection
 def may_ignore(source: ConfigurationFile, command: str, typed: Collection[str]) -> bool:
     """Tell whether a command ignores a configuration file that cannot be used, instead of failing.
 
-    True for commands that only look or remove, such as `status`. For other commands, True only if the file was refused
-    unread, and another user owns it or `typed` has `--path` or `--python`.
+    Commands that only look or remove do. Others do if the file was refused unread, and another user owns it or `typed`
+    has `--path` or `--python`.
     """
     elsewhere = source.refused is not None and (source.foreign or not _SEARCH.isdisjoint(typed))
     return elsewhere or command in WITHOUT
@@ -138,19 +130,13 @@ class _Reader(NamedTuple):
     source: ConfigurationFile
 
     def read(self) -> Configuration:
-        """Return the configuration: the file's targets and options, and its presets by name.
-
-        Raises Problem (USAGE) if a part of it is not valid, such as a target that begins with a dash.
-        """
+        """Return the configuration: the file's targets and options, and its presets by name."""
         table = dict(self.source.table())
         targets = self._texts(TARGETS, table.pop(TARGETS, []))
         if wrong := [target for target in targets if target.startswith("-")]:
-            cause = Text(
-                "{target} is an option, not a target: do not list it in `targets` in the configuration", wrong[0]
-            )
-            raise self._wrong(
-                cause, TARGETS, Text('list nothing but targets, for example: targets = ["vllm-ascend"]'), wrong[0]
-            )
+            cause = Text("{target} is an option, not a target: do not list it in `targets` in the configuration")
+            hint = Text('list nothing but targets, for example: targets = ["vllm-ascend"]')
+            raise self._wrong(cause.filled(wrong[0]), TARGETS, hint, wrong[0])
         tables = self._table(table.pop(PRESETS, {}), PRESETS).items()
         options = dict(self._options(table))
         presets = {self._text(PRESETS, name): dict(self._options(self._table(preset, name))) for name, preset in tables}
@@ -166,22 +152,17 @@ class _Reader(NamedTuple):
     def _options(self, table: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield each option in a table as (option, words), such as ("--decode", ("--decode", "30:60")).
 
-        The items of a list are joined by commas. A switch that is false is left out if it has no ``--no-`` form. Raises
-        Problem (USAGE) for an unknown key or an unfit value.
+        A switch that is false is left out if it has no ``--no-`` form.
         """
         for key, value in table.items():
             name = flag(key)
             if name not in _KNOWN:
-                hint = _suggestion(name[2:_KEY], [option[2:] for option in _KNOWN])
-                raise self._wrong(
-                    Text("{key} in the configuration is not the name of an option", _shown(key)), key, hint
-                )
+                cause = Text("{key} in the configuration is not the name of an option", _shown(key))
+                raise self._wrong(cause, key, _suggestion(name[2:_KEY], [option[2:] for option in _KNOWN]))
             if isinstance(value, bool) != (name in _SWITCHES):  # a text would be a word of its own
-                cause = (
-                    Text("{key} in the configuration must be true or false", key)
-                    if name in _SWITCHES
-                    else Text("{key} in the configuration needs a value", key)
-                )
+                cause = Text("{key} in the configuration needs a value", key)
+                if name in _SWITCHES:
+                    cause = Text("{key} in the configuration must be true or false", key)
                 raise self._wrong(cause, key, Text("`rlpatch apply --help` lists the options"))
             if isinstance(value, bool):
                 if value or _SWITCHES[name]:
@@ -193,15 +174,13 @@ class _Reader(NamedTuple):
     def _path(self, key: str, name: str, text: str) -> str:
         """Return the path `text` below the configuration's folder, unless it is absolute, and with ~ expanded.
 
-        `key` is its key in the file, `name` its option. A bare name of an interpreter stays unchanged: it is on PATH.
-        Raises Problem (USAGE) if ~ names a user who does not exist.
+        A bare name of an interpreter stays unchanged: it is on PATH.
         """
         try:
             path = Path(text).expanduser()
         except RuntimeError:
-            raise self._wrong(
-                Text("{key} in the configuration starts with ~USER, but this user does not exist", key), key
-            ) from None
+            cause = Text("{key} in the configuration starts with ~USER, but this user does not exist", key)
+            raise self._wrong(cause, key) from None
         return text if name == PYTHON and "/" not in text else str(self.source.file.parent / path)
 
     def _texts(self, key: str, value: object) -> Sequence[str]:
@@ -209,28 +188,19 @@ class _Reader(NamedTuple):
         return [self._text(key, item) for item in (value if isinstance(value, list) else [value])]
 
     def _text(self, key: str, value: object) -> str:
-        """Return a string or number of the file as text. Raises Problem (USAGE) for other types and unusable text.
-
-        That is text with more than `_LONGEST` characters or with unprintable ones, and a number of more than 64 bits.
-        """
+        """Return a string or number of the file as text. Raises Problem (USAGE) for other types and unusable text."""
         if not isinstance(value, (str, int, float)):
-            raise self._wrong(
-                Text("{key} in the configuration must be a string, a number, or a list of these", key), key
-            )
+            cause = Text("{key} in the configuration must be a string, a number, or a list of these", key)
+            raise self._wrong(cause, key)
         if isinstance(value, int) and value.bit_length() > 64:
             raise self._wrong(Text("the value of {key} in the configuration is too large", key), key, f"{key} = 1")
         text = str(value)
         if len(text) > _LONGEST:
-            raise self._wrong(
-                Text(
-                    "the text of {key} in the configuration is longer than {limit} characters", key=key, limit=_LONGEST
-                ),
-                key,
-            )
+            cause = Text("the text of {key} in the configuration is longer than {limit} characters")
+            raise self._wrong(cause.filled(key=key, limit=_LONGEST), key)
         if not text.isprintable():  # a terminal would obey it, and the system takes no NUL
-            raise self._wrong(
-                Text("{key} in the configuration has an unprintable character: {text!a}", key=key, text=text), key
-            )
+            cause = Text("{key} in the configuration has an unprintable character: {text!a}", key=key, text=text)
+            raise self._wrong(cause, key)
         return text
 
     def _wrong(self, cause: str, key: str, hint: str = "", value: str | None = None) -> Problem:
@@ -286,9 +256,8 @@ def add_configuration(
     added = [word for option in options.values() for word in option]
     if added or targets:
         said = shlex.join((*targets, *added))
-        notes.append(
-            Message("note", Text("options from {file}: {words}", file=source.file.name, words=said), str(source.file))
-        )
+        text = Text("options from {file}: {words}", file=source.file.name, words=said)
+        notes.append(Message("note", text, str(source.file)))
     return [*added, *targets, *args]
 
 

@@ -34,10 +34,7 @@ def program(interpreter: str) -> Path | None:
 
 
 def trusted(source: ConfigurationFile, interpreter: str) -> bool:
-    """Tell whether this user has trusted ``interpreter`` in this configuration, and neither has changed since then.
-
-    False, too, if the record of trust cannot be read, or if other users could have written it.
-    """
+    """Tell whether this user has trusted ``interpreter`` in this configuration, and neither has changed since then."""
     try:
         with opened.opened(_folder()) as folder:
             _require_own(folder.status(), folder.path)
@@ -59,10 +56,7 @@ def require(source: ConfigurationFile, interpreter: str) -> None:
 
 
 def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
-    """Record that this user trusts exactly the interpreters `names` in a configuration, instead of earlier ones.
-
-    Raises Problem (ENVIRONMENT) if that cannot be recorded.
-    """
+    """Record that this user trusts exactly these interpreters in a configuration. Raises Problem (ENVIRONMENT)."""
     try:
         seals = "".join(f"{_seal(source, interpreter)}\n" for interpreter in names)
         folder = _folder()
@@ -76,10 +70,7 @@ def trust(source: ConfigurationFile, names: Iterable[str]) -> None:
 
 
 def distrust(file: Path) -> bool:
-    """Remove the record of trust in a configuration file, and tell whether there was one.
-
-    Raises Problem (ENVIRONMENT) if it cannot be removed.
-    """
+    """Remove the record of trust in a file, and tell whether there was one. Raises Problem (ENVIRONMENT)."""
     try:
         path = _folder() / _name(file)
         there = os.path.lexists(path)

@@ -45,10 +45,7 @@ def _launch(values: Mapping[str, Any]) -> Launch:
 
 
 def _check_separator(command: click.Command, typed: Sequence[str]) -> None:
-    """Raise Problem (USAGE) if the command of the run is typed without `--` in front of it.
-
-    That is so if a word which is neither an option nor its value names a program, and no `--` is typed.
-    """
+    """Raise Problem (USAGE) if the command of the run is typed without `--` in front of it."""
     if "--" in typed:
         return
     options = (param for param in command.params if isinstance(param, click.Option) and not param.is_flag)

@@ -48,10 +48,7 @@ class ConfigurationFile(NamedTuple):
         return self.content.decode(errors="replace")
 
     def table(self) -> Mapping[str, Any]:
-        """Return the options for rlpatch: all of rlpatch.toml, or [tool.rlpatch] of another file ({} without it).
-
-        Raises Problem (USAGE) if the file is refused or not valid TOML.
-        """
+        """Return the options in rlpatch.toml or in [tool.rlpatch] ({} without it). Raises Problem (USAGE)."""
         if self.refused is not None:
             raise self.refused
         document = self._document()
@@ -60,9 +57,8 @@ class ConfigurationFile(NamedTuple):
         tools = document.get("tool")
         table = tools.get("rlpatch", {}) if isinstance(tools, dict) else {}
         if not isinstance(table, dict):
-            raise self._unread(
-                Text("tool.rlpatch must be a TOML table ([tool.rlpatch])"), line_of(self.text, "rlpatch")
-            )
+            cause = Text("tool.rlpatch must be a TOML table ([tool.rlpatch])")
+            raise self._unread(cause, line_of(self.text, "rlpatch"))
         return table
 
     def _document(self) -> Mapping[str, Any]:
@@ -74,9 +70,8 @@ class ConfigurationFile(NamedTuple):
             import tomli as tomllib  # noqa: PLC0415
         for number, line in enumerate(self.content.splitlines(), 1):
             if re.sub(rb"\"[^\"]*\"|'[^']*'", b"", line).count(b".") > _MOST_DOTS:
-                raise self._unread(
-                    Text("a line of the file has more than {limit} dots outside of quotes", _MOST_DOTS), number
-                )
+                cause = Text("a line of the file has more than {limit} dots outside of quotes", _MOST_DOTS)
+                raise self._unread(cause, number)
         try:
             return tomllib.loads(self.content.decode())
         except UnicodeDecodeError as error:
@@ -105,8 +100,8 @@ def nearest() -> ConfigurationFile | None:
 def load(file: Path) -> ConfigurationFile:
     """Read the configuration file `file`; the caller has resolved links in the path of its folder.
 
-    If the file is not read, `refused` of the result is the Problem to raise. That is so for anything but a regular
-    file, such as a link, a file above `MOST_BYTES`, one that other users could have written, and after an OSError.
+    If it is anything but a regular file, above `MOST_BYTES`, or others could have written it, `refused` has the
+    Problem.
     """
     refused, change, foreign, content = "", "", False, b""
     try:
@@ -114,10 +109,8 @@ def load(file: Path) -> ConfigurationFile:
             link = folder.status(file.name)
             foreign = not (_trusted(link) and _trusted(folder.status()))
             if stat.S_ISLNK(link.st_mode):
-                refused, change = (
-                    Text("the file is a link"),
-                    Text("replace the link with a copy of the file that it points to"),
-                )
+                refused = Text("the file is a link")
+                change = Text("replace the link with a copy of the file that it points to")
             elif not stat.S_ISREG(link.st_mode):
                 refused, change = Text("not a regular file"), Text("replace the configuration file with a regular file")
             else:
@@ -125,10 +118,8 @@ def load(file: Path) -> ConfigurationFile:
                     refused, change = _refusal(file, stream.fileno(), folder.descriptor)
                     content = b"" if refused else stream.read(MOST_BYTES + 1)
     except OSError as error:
-        refused, change = (
-            error.strerror or "",
-            Text("check the file's owner and permissions: ls -l {file}", quoted([str(file)])),
-        )
+        refused = error.strerror or ""
+        change = Text("check the file's owner and permissions: ls -l {file}", quoted([str(file)]))
     if len(content) > MOST_BYTES:
         refused, change = Text("the file is larger than {limit} KiB", MOST_BYTES >> 10), Text("make the file smaller")
     if not refused:
@@ -148,11 +139,7 @@ def _has_table(file: Path) -> bool:
 
 
 def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
-    """Return (why other users could write to `file` or its folder, remedy); ("", "") if no other user could.
-
-    `descriptor` is that of the open file, `folder` that of its open folder. The remedy is a command or a phrase; it is
-    "" if another user owns the file or the folder.
-    """
+    """Return (why other users could write to `file` or its folder, remedy); ("", "") if no other user could."""
     for path, number, foreign, writable in (
         (file, descriptor, Text("another user owns the file"), Text("other users can write to the file")),
         (
@@ -167,12 +154,9 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
             return foreign, ""
         if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status, number)):
             shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
-            change = (
-                Text("move the file to a folder that only you can write to")
-                if shared
-                else f"chmod g-w,o-w {quoted([str(path)])}"
-            )
-            return writable, change
+            if shared:
+                return writable, Text("move the file to a folder that only you can write to")
+            return writable, f"chmod g-w,o-w {quoted([str(path)])}"
     return "", ""
 
 
@@ -184,8 +168,7 @@ def _trusted(status: os.stat_result) -> bool:
 def _is_private_group(status: os.stat_result, descriptor: int) -> bool:
     """Tell whether only the owner of an open file can use the permissions of its group.
 
-    False if the group is not the owner's own, has other members, or has no name. False, too, if the file has an access
-    control list, which may give others the group's permissions.
+    An access control list may give others the group's permissions.
     """
     import grp  # noqa: PLC0415
     import pwd  # noqa: PLC0415

@@ -58,8 +58,7 @@ def switch(heading: str, about: str, *names: str) -> Option:
 class Group(Generic[T]):
     """Options that several commands share and receive as a single value, the parameter `name`.
 
-    `made` builds that value from the options' values, by name. `check` gets the command and the typed words before
-    these are parsed, and may raise Problem.
+    `made` builds that value from the options' values, by name. `check` may raise Problem for the typed words.
     """
 
     def __init__(
@@ -102,10 +101,7 @@ OUTPUT_OPTIONS = Group(
 
 
 class Command(click.Command):
-    """Click command whose function takes the value of each of its `groups` and returns a CommandResult.
-
-    The result is printed and decides the exit code. Any failure is reported as a result, too.
-    """
+    """Click command whose function takes the value of each of its `groups` and returns a CommandResult."""
 
     def __init__(self, *arguments: Any, groups: Sequence[Group[Any]] = (), **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
@@ -113,10 +109,7 @@ class Command(click.Command):
         self.params += [option for group in (*groups, OUTPUT_OPTIONS) for option in group.options]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words, with those of the configuration in front; on an error, report it and end the process.
-
-        While a shell completes the command line, only the typed words are parsed.
-        """
+        """Parse the words, with those of the configuration in front; on an error, report it and end the process."""
         with reported(ctx, str(self.name)):
             if ctx.resilient_parsing:
                 return super().parse_args(ctx, args)
@@ -126,10 +119,7 @@ class Command(click.Command):
             return super().parse_args(ctx, self._configured(ctx, args))
 
     def _refuse_repeated(self, ctx: click.Context, args: Sequence[str]) -> None:
-        """Raise Problem (USAGE) for an option whose second value would silently replace the first.
-
-        Flags, and options that may be repeated, are allowed.
-        """
+        """Raise Problem (USAGE) for an option whose second value would silently replace the first."""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in {param for param in order if order.count(param) > 1}:
             if isinstance(param, click.Option) and not (param.multiple or param.is_flag):
@@ -184,11 +174,7 @@ class Command(click.Command):
 
 
 def help_lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """Yield lines of help in two columns: each term, such as an option, beside its translated description.
-
-    `rows` are (term, description), at least one. A line is indented by two blanks, ends in a newline, and is at most
-    `width` columns wide, unless a term or a word is too long for that.
-    """
+    """Yield lines of help in two columns: each term, such as an option, beside its translated description."""
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
         texts = wrapped(Text(about), further="", width=width - 2 - first) or [""]
@@ -206,14 +192,17 @@ def print_and_exit(report: CommandResult, output: OutputOptions) -> NoReturn:
     sys.exit(report.then(show) if report.then and not report.problems else code)
 
 
+def save_path(about: str) -> Option:
+    """Return the option for the folder of traces."""
+    kind = click.Path(path_type=Path)
+    return Option(["--save-path"], heading=OUTPUT, type=kind, default="rlpatch_traces", metavar="DIR", help=about)
+
+
 DRY_RUN = switch(OUTPUT, "Show what would be done; write nothing.", "-n", "--dry-run")
 
 
 def click_option(spec: OptionSpec, **more: Any) -> Option:
-    """Return a click option for `spec`, with `more` attributes for click; a flag ignores these.
-
-    If the option is not typed, its value is None; False for a flag, () for one that may be repeated.
-    """
+    """Return a click option for `spec`, with `more` attributes for click; a flag ignores these."""
     notation, names = spec.notation, [spec.flag]
     if isinstance(notation, Flag):
         if notation.negated:
@@ -241,13 +230,9 @@ _OF_RECIPES: Mapping[str, Callable[[Recipe], Iterable[str]]] = {
 
 
 def value_completion(spec: OptionSpec) -> Complete:
-    """Return the shell completion of an option with comma-separated values: the words of its notation.
-
-    But the values for stages and strategies are those in the recipes of the typed targets.
-    """
+    """Return the shell completion of an option: the words of its notation, or those in recipes of the typed targets."""
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        """Return the values that complete the last of the comma-separated words, without repeating earlier ones."""
         before, comma, last = incomplete.rpartition(",")
         names = {versions.normalise(word.partition("==")[0]) for word in context.meta.get("typed", ())}
         chosen = [upstream(project.name) for project in projects() if project.name in names]
@@ -296,13 +281,9 @@ def command(
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:
-    """Return click's argument for targets, `nargs` of them (-1: any number).
-
-    `metavar` is its name in the help; if that has `==`, the shell completes releases after `==`, too.
-    """
+    """Return click's argument for targets; if `metavar` has `==`, the shell completes releases after `==`, too."""
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        """Return the targets that begin with the incomplete word; if that has `==`, their releases, where allowed."""
         known = projects()
         offered = [project.name for project in known]
         if "==" in metavar and "==" in incomplete:

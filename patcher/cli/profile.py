@@ -15,10 +15,7 @@ from patcher.request import OPTIONS, ProfileRequest
 
 
 def _window_option(unit: str) -> Option:
-    """Return click's option for a window that counts `unit`, `--UNIT A:B`.
-
-    The error for a wrong value takes the next word into account, for those who type `--decode 30 60`.
-    """
+    """Return click's option for a window that counts `unit`, `--UNIT A:B`."""
 
     def read(text: str) -> Window:
         typed = typed_words()
@@ -29,10 +26,7 @@ def _window_option(unit: str) -> Option:
 
 
 def _preset(name: str) -> str:
-    """Return the value of `--preset` unchanged. Raises Problem (USAGE) if no configuration applies in this folder.
-
-    While a shell completes the command line, nothing is checked.
-    """
+    """Return the value of `--preset`. Raises Problem (USAGE) if no configuration applies in this folder."""
     context = click.get_current_context()
     if not context.resilient_parsing and not context.meta.get("presets"):
         cause = Text("--preset {name}: no rlpatch configuration in this folder or above it", name)

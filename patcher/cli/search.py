@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from patcher.cli.options import Group, build, click_options, typed_words
 from patcher.commands.finding import SearchOptions
@@ -42,8 +42,7 @@ class ClusterOptions(Options):
     def connected(self, search: SearchOptions) -> Iterator[Nodes | None]:
         """Connect to the chosen nodes for the body of a ``with`` statement; yield None for this machine alone.
 
-        `search` says where targets are on each node. Raises Problem: USAGE for `--nodes` without `--ray` or a wrong
-        value, ENVIRONMENT without a connection.
+        Raises Problem: USAGE for `--nodes` without `--ray` or a wrong value, ENVIRONMENT without a connection.
         """
         if self.ray is None:
             for alone in changed(self):
@@ -61,10 +60,7 @@ class ClusterOptions(Options):
             nodes.close()
 
 
-def search_options(values: Mapping[str, Any]) -> SearchOptions:
-    """Return the search that the typed options choose."""
-    return build(SearchOptions, values, typed=typed_words())
-
-
-SEARCH = Group("search", search_options, *click_options(SearchOptions))
+SEARCH = Group(
+    "search", lambda values: build(SearchOptions, values, typed=typed_words()), *click_options(SearchOptions)
+)
 CLUSTER = Group("cluster", lambda values: build(ClusterOptions, values), *click_options(ClusterOptions))

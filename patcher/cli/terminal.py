@@ -29,11 +29,7 @@ def redraws() -> bool:
 
 @contextlib.contextmanager
 def reading(what: str, total: int) -> Iterator[Progress]:
-    """Context manager that shows a progress bar of `total` bytes, labelled `what`, once `DELAY_S` seconds have passed.
-
-    Its value is a function that takes the number of bytes read since its last call. Nothing is shown with `--json`, or
-    if stderr cannot be redrawn.
-    """
+    """Show a progress bar of `total` bytes, labelled `what`, once `DELAY_S` seconds have passed; yield its function."""
     if "--json" in options.typed_words() or not redraws():
         yield ignore
         return
@@ -60,10 +56,7 @@ def reading(what: str, total: int) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def working(what: str, total: int) -> Iterator[WorkDisplay]:
-    """Show a bar of `total` items, labelled `what`, or print a line for each finished item.
-
-    Lines are printed if stderr cannot be redrawn, and not with `-q`. Yield the functions that report progress.
-    """
+    """Show a bar of `total` items, labelled `what`, or print a line for each finished item unless `-q` is typed."""
     from rich.markup import escape
     from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
@@ -83,18 +76,9 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
         """Advance the bar by one item; if no bar is drawn, print the item's ``line`` to stderr, but not with `-q`."""
         bar.advance(task)
         if not silent:
-            click.echo(
-                translate(
-                    Text(
-                        "{action} {number:.0f} of {total}: {item}",
-                        action=what,
-                        number=bar.tasks[0].completed,
-                        total=total,
-                        item=line,
-                    )
-                ),
-                err=True,
-            )
+            text = Text("{action} {number:.0f} of {total}: {item}")
+            said = text.filled(action=what, number=bar.tasks[0].completed, total=total, item=line)
+            click.echo(translate(said), err=True)
 
     with bar if drawn else contextlib.nullcontext():
         yield WorkDisplay(at_work, done)

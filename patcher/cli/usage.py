@@ -14,9 +14,8 @@ from patcher.messages import CommandLine, CommandResult, Message, Problem, Text,
 
 
 def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> None:
-    """Report a usage error, a Problem or Ctrl-C and end the process.
+    """Report a usage error, a Problem or Ctrl-C and end the process; return for any other error.
 
-    Return for any other error, and if click only wants to show the help for a command without arguments.
     The report includes the warnings of the configuration, and names its file if a word from it is wrong.
     """
     typed: Sequence[str] = ctx.meta.get("typed", ())
@@ -40,10 +39,7 @@ def report_and_exit(error: BaseException, ctx: click.Context, command: str) -> N
 
 
 def _color(typed: Sequence[str]) -> bool | None:
-    """Return the colour choice of `--color` in an unparsable command line; None if it is absent or "auto".
-
-    The last choice counts, and an invalid one is None. Words after `--` do not count.
-    """
+    """Return the colour choice of `--color` in an unparsable command line; None if it is absent or "auto"."""
     before_separator = "\n".join(typed).partition("\n--\n")[0]
     colors = re.findall(r"^--color[=\n](.*)$", before_separator, re.MULTILINE)
     return COLORS.get(colors[-1]) if colors else None
@@ -67,10 +63,7 @@ def _command_word(typed: Sequence[str]) -> str:
 
 
 def _hint(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
-    """Return the command line that was probably meant, or a sentence with it, else the one that shows the help.
-
-    `typed` are the words of the whole command line; `command` is the part of them that names the command.
-    """
+    """Return the command line that was probably meant, or a sentence with it, else the one that shows the help."""
     if error.ctx and isinstance(error.ctx.command, click.Group):
         word = _command_word(typed)
         near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
@@ -86,10 +79,7 @@ def _hint(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
 
 
 def _replace_word(typed: Sequence[str], word: str, instead: str) -> CommandLine:
-    """Return the typed command line with each `word`, perhaps an option with a value, replaced by `instead`.
-
-    The value of an option stays.
-    """
+    """Return the typed command line with each `word`, perhaps an option with a value, replaced by `instead`."""
     return CommandLine(
         *(instead + part[len(word) :] if part == word or part.startswith(f"{word}=") else part for part in typed)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from patcher import interrupts
@@ -37,11 +37,8 @@ class ClusterChange(NamedTuple):
 
 
 def check(group: NodeGroup, work: Work) -> StepResult:
-    """Check the edits of each node in `work` without writing; return the problems and notes.
-
-    Equal ones are returned once. A node that does not answer is a problem, too.
-    """
-    answers = group.call("preflight", {node: (_edits(edits),) for node, edits in work.items()})
+    """Check the edits of each node in `work` without writing; return each distinct problem and note once."""
+    answers = group.call("preflight", _arguments(work))
     notes = [note for node_notes in values(answers).values() for note in node_notes]
     return StepResult.noted(dict.fromkeys(notes)) + StepResult(problems=tuple(problems(answers)))
 
@@ -49,10 +46,10 @@ def check(group: NodeGroup, work: Work) -> StepResult:
 def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
     """Commit `work`, the edits of each node of `group`, on all nodes or on none, and return what was changed.
 
-    All nodes check their edits first. A folder that several nodes share is written once. `status` is the command line
-    that shows the state of the nodes. Ctrl-C is ignored from the answers of the nodes on, until the process ends.
-    Raises Problem with every file as before: a node's own problem, ROLLED_BACK if a node was lost, or INTERRUPTED.
-    Raises Problem (ROLLBACK_INCOMPLETE) if a node may be left changed.
+    All nodes check first, and a folder that several nodes share is written once. `status` is the command line that
+    shows the state of the nodes. Ctrl-C is ignored from the answers on, until the process ends. Raises Problem with
+    every file as before: a node's own, ROLLED_BACK if a node was lost, or INTERRUPTED. Raises Problem
+    (ROLLBACK_INCOMPLETE) if a node may be left changed.
     """
     try:
         with interrupts.deferred():
@@ -60,7 +57,7 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
                 raise combine_problems(hindrances)
             edits_of_node, shares = _one_node_per_folder(group, work)
             interrupts.raise_pending()
-            answers = group.call("commit", {node: (_edits(edits),) for node, edits in edits_of_node.items()})
+            answers = group.call("commit", _arguments(edits_of_node))
             interrupts.ignore()
             if failed(answers):
                 raise _undo_all(group, edits_of_node, answers, status)
@@ -76,53 +73,50 @@ def change(group: NodeGroup, work: Work, status: str) -> ClusterChange:
 def _one_node_per_folder(group: NodeGroup, work: Work) -> tuple[dict[str, list[NodeEdit]], dict[str, str]]:
     """Return the edits that each node makes, with one writer per shared folder, and who writes for the others.
 
-    Nodes without edits are left out of the first map. The second one maps a node to "node:root" of the writer, several
-    joined by commas. A marker in each store tells which nodes see the same folder: the first to set it makes the edits.
-    The markers are removed again. Raises Problem if a node cannot write its marker.
+    A marker in each store tells which nodes see the same folder: the first to set it makes the edits. The second map
+    has "node:root" of the writers for a node. Raises Problem if a node cannot write its marker.
     """
     run = os.urandom(8).hex()
-    answers = group.call("mark", {node: (run, node, _roots(edits)) for node, edits in work.items()})
+    roots = {node: [str(edit.root) for edit, _ in edits] for node, edits in work.items()}
+    answers = group.call("mark", {node: (run, node, roots[node]) for node in work})
     edits_of_node: dict[str, list[NodeEdit]] = {}
     shares: dict[str, str] = {}
     for node, names in values(answers).items():
         marked_here = {root for root, name in names.items() if name == f"{node}:{root}"}
-        edits_of_node[node] = [node_edit for node_edit in work[node] if str(node_edit.edit.root) in marked_here]
+        if edits := [node_edit for node_edit in work[node] if str(node_edit.edit.root) in marked_here]:
+            edits_of_node[node] = edits
         other_nodes = dict.fromkeys(name for root, name in names.items() if root not in marked_here)
         if other_nodes:
             shares[node] = ", ".join(other_nodes)
-    edits_of_node = {node: edits for node, edits in edits_of_node.items() if edits}
-    group.call("unmark", {node: (run, _roots(edits)) for node, edits in edits_of_node.items()})
+    group.call("unmark", {node: (run, [str(edit.root) for edit, _ in edits]) for node, edits in edits_of_node.items()})
     if failed(answers):
         raise combine_problems(problems(answers))
     return edits_of_node, shares
 
 
-def _roots(edits: Iterable[NodeEdit]) -> list[str]:
-    return [str(edit.root) for edit, _ in edits]
-
-
-def _edits(edits: Iterable[NodeEdit]) -> list[Edit]:
-    return [edit for edit, _ in edits]
+def _arguments(work: Work) -> dict[str, tuple[list[Edit]]]:
+    return {node: ([edit for edit, _ in edits],) for node, edits in work.items()}
 
 
 def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], status: str) -> Problem:
-    """Undo the edits on all nodes that did or may have done them, and return the problem to raise.
-
-    Its kind is ROLLBACK_INCOMPLETE if a node may have stayed changed, else that of the first failed commit. `work` has
-    the edits that were asked for, by node, and `answers` those to the commit. `status` is the command line that shows
-    the state of the nodes.
-    """
-    causes = failed(answers)
-    changed = [node for node, answer in answers.items() if not answer.problem or _is_incomplete(answer.problem)]
+    """Undo the edits on all nodes that did or may have done them, and return the problem to raise."""
+    causes, incomplete = failed(answers), Kind.ROLLBACK_INCOMPLETE
+    changed = [node for node, answer in answers.items() if not answer.problem or answer.problem.kind is incomplete]
     still_changed = failed(group.call("undo", {node: (work[node],) for node in changed}))
     problem = combine_problems(problems(causes, _rolled_back))
     if not still_changed:
         return problem
-    unclear = problems(
-        still_changed, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, Text("no answer from the node: {reason}", why))
-    )
-    first = combine_problems([problem.replace(kind=Kind.ROLLBACK_INCOMPLETE) for problem in unclear])
+    unclear = problems(still_changed, lambda why: Problem(incomplete, Text("no answer from the node: {reason}", why)))
+    first = combine_problems([problem.replace(kind=incomplete) for problem in unclear])
     other_problems = problems({node: answer for node, answer in causes.items() if node not in still_changed})
+    undone = (
+        Text(
+            "{place} failed, so rlpatch undid the changes on the other nodes. Cause: {reason}",
+            place=other.place,
+            reason=other.cause,
+        )
+        for other in other_problems
+    )
     return first.replace(
         cause=Text(
             "changed files might remain on {nodes}; on all other nodes, rlpatch undid the changes. Cause: {reason}",
@@ -133,7 +127,7 @@ def _undo_all(group: NodeGroup, work: Work, answers: Mapping[str, Answer], statu
             "when the node answers again, check it with `{command}`. Then repeat your command, or run `rlpatch revert`",
             status,
         ),
-        notes=(*first.notes, *map(_why_undone, other_problems)),
+        notes=(*first.notes, *undone),
     )
 
 
@@ -147,24 +141,8 @@ def _rolled_back(reason: str) -> Problem:
     return Problem(Kind.ROLLED_BACK, cause, hint=Text("repeat your command, or leave this node out of --nodes"))
 
 
-def _why_undone(problem: Problem) -> Text:
-    return Text(
-        "{place} failed, so rlpatch undid the changes on the other nodes. Cause: {reason}",
-        place=problem.place,
-        reason=problem.cause,
-    )
-
-
-def _is_incomplete(problem: Problem) -> bool:
-    return problem.kind is Kind.ROLLBACK_INCOMPLETE
-
-
 def _nodes_with_old_bytes(group: NodeGroup, work: Work) -> tuple[str, ...]:
-    """Return the nodes that do not see the new bytes of `work` in a shared folder; () if all do.
-
-    They are asked up to five times, with pauses of 0.4, 0.8, 1.6 … s, which end early if a node no longer answers. Such
-    a node is returned, too.
-    """
+    """Return the nodes that do not see the new bytes of `work` in a shared folder, after five looks; () if all do."""
     unseen = {
         node: {str(edit.root / change.path): digest(change.after) for edit, _ in edits for change in edit.changes}
         for node, edits in work.items()

@@ -18,41 +18,30 @@ HAS_TARGET = "has-target"
 def connect(address: str, nodes: str | None, search: SearchOptions) -> Nodes:
     """Connect to the nodes of the Ray cluster at `address` ("auto": RAY_ADDRESS if it is set, else this machine's).
 
-    `nodes` is the text of `--nodes`: words, separated by commas, that select some of them (None: all). Its word
-    `has-target` takes effect later, in `Nodes.searches`. `search` says where targets are. Raises Problem (USAGE,
-    ENVIRONMENT).
+    `nodes` is the text of `--nodes` (None: all). Its word `has-target` takes effect later, in `Nodes.searches`. Raises
+    Problem (USAGE, ENVIRONMENT).
     """
-    words = _listed(nodes)
+    words = [word.strip() for word in (nodes or "").split(",") if word.strip()]
     ray, there = connect_ray(address)
     chosen = choose_nodes([word for word in words if word != HAS_TARGET], there)
     cluster = ("--ray", *(() if address == "auto" else (address,)))
     origin = (*cluster, *search.words, *(("--nodes", nodes) if nodes else ()))
     names = [node.name for node in there if node not in chosen]
-    left_out = (
-        Text(
-            "--nodes excludes {count} of {total} nodes: {nodes}",
-            count=len(names),
-            total=len(there),
-            nodes=", ".join(names),
-        )
-        if names
-        else ""
-    )
+    left_out = Text("--nodes excludes {count} of {total} nodes: {nodes}")
     return Nodes(
-        RayNodeGroup(ray, chosen, search, origin), search, origin, with_target=HAS_TARGET in words, left_out=left_out
+        RayNodeGroup(ray, chosen, search, origin),
+        search,
+        origin,
+        with_target=HAS_TARGET in words,
+        left_out=left_out.filled(count=len(names), total=len(there), nodes=", ".join(names)) if names else "",
     )
-
-
-def _listed(text: str | None) -> list[str]:
-    """Return the non-empty words of a comma-separated list; [] for None."""
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
     """Return those of `nodes` that match any of `words` (none: all), in the order of `nodes`.
 
-    A word is a pattern of a name or address, six or more characters that begin a node's id, or a resource with
-    a number that the node must exceed, `NPU>0`. Raises Problem (USAGE) if a word matches none.
+    A word is a pattern of a name or address, six or more characters that begin a node's id, or a resource with a number
+    that the node must exceed, `NPU>0`. Raises Problem (USAGE) if a word matches none.
     """
     if not words:
         return list(nodes)
@@ -75,11 +64,7 @@ def choose_nodes(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode
 
 
 def _matches(word: str, node: RayNode) -> bool:
-    """Tell whether a word matches a node: by a shell pattern of its name, host or address, where case counts.
-
-    `RESOURCE>NUMBER` matches nodes with more of that resource; there is no other comparison. A prefix of the node's
-    identity matches from six characters on.
-    """
+    """Tell whether a word matches a node."""
     if resource := re.fullmatch(r"([^<>=]+)>(\d+(?:\.\d+)?)", word):
         return node.resources.get(resource[1], 0) > float(resource[2])
     names = (node.name, node.host, node.address)

@@ -50,10 +50,7 @@ class Mirror:
         return self.typed.again(instead)
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:  # noqa: ARG002
-        """Return the project and the copy of the target that the typed `word` names; `command` is not used.
-
-        Raises the node's Problem if the word names no target of the node.
-        """
+        """Return the project and the copy of the target that the typed `word` names, or raise the node's Problem."""
         answer = self._survey.requested[word]
         if isinstance(answer, NodeTarget):
             return projects.upstream(answer.target.project.name), self._mirrored(answer)
@@ -75,10 +72,9 @@ class Mirror:
         return tuple(self._survey.files)
 
     def fill(self, contents: Mapping[str, bytes]) -> None:
-        """Create the folders of all targets and stores in the local copy of a node, and write `contents` into it.
+        """Create the folders of all targets and stores in the local copy, and write `contents`, by path, into it.
 
-        `contents` maps paths on the first node to bytes. Planning needs the folders even if they are empty, and trusts
-        only private stores (mode 0700).
+        Planning needs the folders even if they are empty, and trusts only private stores (mode 0700).
         """
         packages = [target.root / package for target, beside in self._survey.targets for package in ("", *beside)]
         for folder in (*packages, *self._survey.stores):
@@ -96,10 +92,7 @@ class Mirror:
 
 
 def group_identical(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
-    """Return groups of nodes with identical installations, each as a map from node to survey.
-
-    One plan serves a group. Paths of the roots and times of patching may differ. Groups and nodes keep their order.
-    """
+    """Return groups of nodes with identical installations, each as a map from node to survey: one plan serves it."""
     kinds: dict[str, dict[str, NodeSurvey]] = {}
     for node, survey in surveys.items():
         kinds.setdefault(_install_key(survey), {})[node] = survey

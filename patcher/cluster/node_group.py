@@ -31,9 +31,9 @@ class NodeTarget(NamedTuple):
 class NodeSurvey(NamedTuple):
     """Targets and patches of a node.
 
-    `requested` maps each word of the command to its target or problem; `discovered` are all targets. `roots` are the
-    roots of all targets and stores, in the same order on identical nodes. `files` maps each file that planning reads to
-    its digest, `records` each root to its applied patches. `unfinished` are roots with an interrupted command.
+    `requested` maps each word of the command to its target or problem. `roots` are those of all targets and stores, in
+    the same order on identical nodes. `files` maps each file that planning reads to its digest, `unfinished` are roots
+    with an interrupted command.
     """
 
     requested: Mapping[str, NodeTarget | Problem]
@@ -99,10 +99,7 @@ class NodeGroup(Protocol):
         """Names of all nodes, always in the same order."""
 
     def call(self, method: str, arguments: Mapping[str, Sequence[Any]]) -> dict[str, Answer]:
-        """Call `method` of `NodeWorker` in parallel on each node in `arguments`, and return an answer for each.
-
-        A node that does not answer in time has an answer with `lost` set.
-        """
+        """Call `method` of `NodeWorker` in parallel on each node in `arguments`; a missing answer is `lost`."""
 
     def close(self) -> None:
         """Disconnect from the nodes."""
@@ -148,28 +145,18 @@ def merge_problems(node_problems: Iterable[tuple[str, Problem]]) -> list[Problem
 def listed(names: Collection[str], most: int = 8) -> str:
     """Return the sorted names, separated by commas; beyond `most`, the first names and the total."""
     first_names = ", ".join(sorted(names, key=natural)[:most])
-    return (
-        first_names
-        if len(names) <= most
-        else Text("{names}, … ({count} nodes in total)", names=first_names, count=len(names))
-    )
+    if len(names) <= most:
+        return first_names
+    return Text("{names}, … ({count} nodes in total)", names=first_names, count=len(names))
 
 
 def combine_problems(several: Sequence[Problem]) -> Problem:
-    """Return the first problem, which decides the exit code, with the others in its notes.
-
-    Each of the others has two notes: its cause with its place, and its hint. There must be one problem at least.
-    """
+    """Return the first problem, which decides the exit code, with causes and hints of the others in its notes."""
     first, *other_problems = several
-    lines = tuple(
-        line
-        for other in other_problems
-        for line in (
-            Text("{cause} ({place})", cause=other.cause, place=other.place),
-            Text("  next: {hint}", other.hint),
-        )
-    )
-    return first.replace(notes=(*first.notes, *lines))
+    notes = [*first.notes]
+    for other in other_problems:
+        notes += [Text("{cause} ({place})", cause=other.cause, place=other.place), Text("  next: {hint}", other.hint)]
+    return first.replace(notes=tuple(notes))
 
 
 def natural(name: str) -> list[str | int]:

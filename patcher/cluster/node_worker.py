@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,27 +28,16 @@ if TYPE_CHECKING:
 
 
 class NodeWorker:
-    """Methods that a `patcher.cluster.node_group.NodeGroup` calls on a node.
-
-    `search` says where to look for targets, `origin` holds the options typed for it, `wait` is the limit in seconds for
-    a lock.
-    """
+    """Methods that a `patcher.cluster.node_group.NodeGroup` calls on a node; `wait` is the limit for a lock in s."""
 
     def __init__(self, search: SearchOptions, origin: tuple[str, ...] = (), wait: float = 20) -> None:
-        self._options = search.replace(origin=origin)
+        self._search = search.replace(origin=origin)
         self._wait = wait
-
-    @cached_property
-    def _search(self) -> SearchOptions:
-        """Search of this node; the interpreter is started once, because nothing else on a node takes as long."""
-        return self._options.with_environment()
 
     def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
         """Return the targets and patches of this node, and for each of `words` its target or the Problem of finding it.
 
-        Nothing is written. The survey also has the sha256 of each file that planning reads, and the folders in which a
-        command was interrupted. `command` is the command typed, `packages` maps a project to the packages to look for
-        in its environment.
+        `packages` maps a project to the packages to look for in its environment.
         """
         requested = {word: self._find_requested(word, command, packages) for word in words}
         discovery = self._search.discover()
@@ -80,10 +68,7 @@ class NodeWorker:
         return {name: read_resolved(path) for name, path in paths.items() if path.stat().st_size > have.get(name, 0)}
 
     def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
-        """Report the patches of this node, with a `NodeStatus` as data.
-
-        `words` are the targets to report (none: all). `engines` maps a project to the processes that run its code.
-        """
+        """Report the patches of this node for the targets `words` (none: all), with a `NodeStatus` as data."""
         from patcher.commands.patching import status
 
         report = status.status(words, self._search)
@@ -105,22 +90,14 @@ class NodeWorker:
         return report
 
     def check(self, words: Sequence[str]) -> CommandResult:
-        """Report other profilers that this node's environment or the files of targets switch on.
-
-        `words` are the targets (none: all).
-        """
+        """Report other profilers that the environment or the files of the targets `words` (none: all) switch on."""
         from patcher.commands.guarding import check
         from patcher.guards.result import Launch
 
         return check(words, self._search, Launch(environ=os.environ))
 
     def guard(self, word: str, profiler: str, force: bool, recorder: str) -> StepResult:
-        """Return a problem for each other profiler that is on for the target `word` on this node.
-
-        It is a warning with `force`, with a `profiler`, or if the other one is only perhaps on. `profiler` is the
-        framework's own one that the patch sets up, `recorder` the one that records for rlpatch; "" for none. Raises
-        Problem if the target is not found.
-        """
+        """Return a problem or warning for each other profiler that is on for the target `word`; see `guarding`."""
         from patcher.commands.guarding import guard
         from patcher.guards.result import Launch
 
@@ -147,15 +124,12 @@ class NodeWorker:
 
     def undo(self, edits: Sequence[NodeEdit]) -> None:
         """Restore the roots to their state before `edits`, done or not. Raises Problem as the store does."""
-        self._recover([edit.root for edit, _ in edits])
+        store.recover([edit.root for edit, _ in edits], wait=self._wait)
         store.commit([_inverse_edit(edit, records) for edit, records in edits], wait=self._wait)
 
     def recover(self) -> list[Recovered]:
         """Complete or roll back the interrupted commands of all roots on this node."""
-        return self._recover(self._search.discover().stores)
-
-    def _recover(self, roots: Sequence[Path]) -> list[Recovered]:
-        return store.recover(roots, wait=self._wait)
+        return store.recover(self._search.discover().stores, wait=self._wait)
 
     def verify(self, files: Mapping[str, str]) -> list[str]:
         """Return the paths in `files` (path to digest) that have another digest or are missing."""
@@ -163,29 +137,19 @@ class NodeWorker:
         return [path for path, expected in files.items() if present.get(path) != expected]
 
     def running(self, engines: Sequence[Processes], packages: Sequence[str]) -> tuple[RunningProcess, ...]:
-        """Return the processes of this node that match `engines` or have loaded code from the folders `packages`.
-
-        See `patcher.processes.running`.
-        """
+        """Return the processes of this node that match `engines` or have loaded code from the folders `packages`."""
         from patcher import processes
 
         return processes.running(engines, map(Path, packages))
 
     def _find_requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
-        """Return the target that `word` names on this node, or the Problem of the search.
-
-        `command` is the command typed, `packages` maps each project to packages to look for in its environment.
-        """
         try:
             return self._described(self._search.find_target(word, command), packages)
         except Problem as problem:
             return problem
 
     def _described(self, target: Target, packages: Mapping[str, Collection[str]]) -> NodeTarget:
-        """Return the target, without import paths (they mean nothing on the driver), and the packages beside it.
-
-        `packages` maps a project to the packages to look for in the environment of its target.
-        """
+        """Return the target, without import paths (they mean nothing on the driver), and the packages beside it."""
         beside = tuple(package for package in packages.get(target.project.name, ()) if target.beside(package))
         if self._search.python and "--python" not in self._search.words:
             target = target._replace(found_by=Text("the Python of Ray's workers, {python}", self._search.python))
@@ -193,11 +157,7 @@ class NodeWorker:
 
 
 def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
-    """Return the worker for the `search` that `patcher.cluster.rays` sends; `typed` is the whole command line.
-
-    `search` has "path" (of `--path`), "python" and "origin" (the words that choose cluster and nodes). Without path and
-    python, look in this interpreter.
-    """
+    """Return the worker for the `search` that `patcher.cluster.rays` sends; `typed` is the whole command line."""
     path = tuple(map(Path, search["path"]))
     # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
     python = search["python"] or (None if path else sys.executable)
@@ -219,10 +179,7 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
 
 
 def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
-    """Return the state of a node for a table: no target, as released, patched, or the states of changed files.
-
-    The states of changed files leave out the intact ones, and are each named once, separated by commas.
-    """
+    """Return the state of a node for a table: no target, as released, patched, or the states of changed files."""
     if not patches:
         return Text("as released") if targets else Text("no target installed")
     states = dict.fromkeys(file.state for patch in patches for file in patch.files)
@@ -232,10 +189,7 @@ def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
 
 
 def _inverse_edit(edit: Edit, records: tuple[Record, ...]) -> Edit:
-    """Return the edit that undoes `edit`, and replaces the records of patches by `records`, those from before it.
-
-    Files that are already as before are left out.
-    """
+    """Return the edit that undoes `edit`, and replaces the records of patches by those from before it."""
     changes = tuple(
         Change(change.path, change.after, change.before, change.pristine)
         for change in edit.changes

@@ -66,10 +66,8 @@ class Nodes:
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
         """Return a search for each group of identical nodes, and a report; with a problem there is no search.
 
-        A node that does not answer is a problem; if `command` is "apply" or "diff", also one with another release of a
-        target. `words` are the targets. If the command `writes` files, interrupted commands on the nodes are first
-        completed or rolled back. The report has a note on nodes that `--nodes` leaves out. Raises the Problem of a node
-        whose files cannot be read.
+        A node that does not answer is a problem; for "apply" and "diff" also another release. If the command `writes`,
+        interrupted commands on the nodes are ended first. Raises the Problem of a node whose files cannot be read.
         """
         surveys, step = self._surveyed(words, command)
         if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
@@ -91,10 +89,9 @@ class Nodes:
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: Launch, *, force: bool,
         recorder: str,
     ) -> StepResult:  # fmt: skip
-        """Return a problem for each other profiler that is on; a warning with `force` or `profiler`, or if it might be.
+        """Return a problem or warning for each other profiler that is on; see `patcher.commands.guarding.guard`.
 
-        The launch is read on this machine, environment and files of the target on each node of `search`. `profiler` is
-        the framework's own one that the patch sets up, `recorder` the one that records for rlpatch; "" for none.
+        The launch is read on this machine, environment and files of the target on each node of `search`.
         """
         step = guard(upstream, target.version, launch, force=force, profiler=profiler, recorder=recorder)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force, recorder))
@@ -103,8 +100,8 @@ class Nodes:
     def carry_out(self, work: Work, verb: str, *, dry_run: bool) -> Committed:
         """Commit `work`, pairs of search and edit, on all nodes or none; with `dry_run` only check it.
 
-        Nodes without a change take no part. `verb` says in the report what was done to the files, such as "patched".
-        Raises Problem if a node cannot change its files; with `dry_run` the report has the problems instead.
+        Nodes without a change take no part. Raises Problem if a node cannot change its files; with `dry_run` the report
+        has it.
         """
         edits = self._edits(work)
         if dry_run:
@@ -118,49 +115,35 @@ class Nodes:
         return Committed(self._change_report(changed, len(edits), verb), nodes)
 
     def _change_report(self, changed: ClusterChange, count: int, verb: str) -> StepResult:
-        """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet.
-
-        The last is a warning. ``count`` is the number of nodes with a change, ``verb`` says what was done to the files.
-        """
-        lines = [
-            Text(
-                "{node} sees the same folder as {other_nodes}, so the files were written only once",
-                node=node,
-                other_nodes=other_nodes,
-            )
-            for node, other_nodes in changed.shares.items()
-        ]
-        if lines:
-            trees = count - len(lines)
-            several = Text(
-                "files were changed on {nodes} nodes, in {folders} different folders", nodes=count, folders=trees
-            )
-            lines.append(
-                several if trees > 1 else Text("the folder with the changed files is shared by {nodes} nodes", count)
-            )
+        """Return the report on a change: shared folders, files with their nodes, and nodes that do not see it yet."""
+        same = Text("{node} sees the same folder as {other_nodes}, so the files were written only once")
+        lines = [same.filled(node=node, other_nodes=other_nodes) for node, other_nodes in changed.shares.items()]
+        trees = count - len(lines)
+        if lines and trees > 1:
+            several = Text("files were changed on {nodes} nodes, in {folders} different folders")
+            lines.append(several.filled(nodes=count, folders=trees))
+        elif lines:
+            lines.append(Text("the folder with the changed files is shared by {nodes} nodes", count))
         files = sorted({path for paths in changed.written.values() for path in paths})
+        done = Text("{action} {path} on {nodes}")
+        nodes = listed(changed.written)
         step = changed.step + StepResult(
-            tuple(lines),
-            done=tuple(
-                Text("{action} {path} on {nodes}", action=verb, path=path, nodes=listed(changed.written))
-                for path in files
-            ),
+            tuple(lines), done=tuple(done.filled(action=verb, path=path, nodes=nodes) for path in files)
         )
         if changed.late:
             status = CommandLine("status", *self._words)
             late = Text(
                 "a shared file system might show the change late: check with `{command}` before the run starts", status
             )
-            step += StepResult.noted(
-                [Note(Text("{nodes} cannot see the changed files yet", listed(changed.late)), late)], "warning"
-            )
+            note = Note(Text("{nodes} cannot see the changed files yet", listed(changed.late)), late)
+            step += StepResult.noted([note], "warning")
         return step
 
     def gather(self, folder: Path, into: Path) -> StepResult:
         """Copy timeline files from `folder` on each node into the subfolder `timeline` of `into`; report how many.
 
-        A file that is already here is only replaced if the node has more bytes of it. The report names nodes that
-        failed, and counts nothing if no file was copied. Raises OSError if files cannot be written here.
+        A file that is already here is only replaced if the node has more bytes of it. Raises OSError if files cannot be
+        written here.
         """
         here = into / "timeline"
         have = {path.name: path.stat().st_size for path in here.glob("*.jsonl.gz*")}
@@ -177,11 +160,7 @@ class Nodes:
         return StepResult((line,) if contents else ()) + summary.failures(answers)
 
     def running(self, patched: PatchedTargets) -> Sequence[RunningProcess]:
-        """Return the processes that may still run the code from before a change, on the nodes that were changed.
-
-        `patched` are the changed targets. Each process's line begins with its node. A node that does not answer is left
-        out.
-        """
+        """Return the processes on the changed nodes that may still run the code from before, with their nodes."""
         arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
             for node in search.nodes:
@@ -196,10 +175,7 @@ class Nodes:
         ]
 
     def recover(self) -> CommandResult:
-        """Complete or roll back the interrupted commands of every node that answers; report a problem if none does.
-
-        A node that does not answer is only a warning if others do.
-        """
+        """Complete or roll back the interrupted commands of every node that answers; report a problem if none does."""
         step, roots, unreached = self._recover_all()
         step += self._left_out
         reached = [name for name in self.group.names if name not in unreached]
@@ -221,10 +197,7 @@ class Nodes:
         return report
 
     def check(self, words: Sequence[str], launch: Launch) -> CommandResult:
-        """Report other profilers: in the launch, read on this machine, and in each node's environment and targets.
-
-        `words` are the targets (none: all). The launch is left out if it names no script, command or configuration.
-        """
+        """Report other profilers: in the launch, read on this machine, and in each node's environment and targets."""
         report = CommandResult("check", self._left_out)
         if launch.script or launch.command or launch.config:
             report = check(words, self.search, launch)
@@ -237,19 +210,14 @@ class Nodes:
         return values(answers), summary.failures(answers)
 
     def _with_targets(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
-        """Return the surveys and an empty result; with `--nodes has-target`, leave out nodes that have no target.
-
-        The result then has a note on these nodes, or a problem if no node is left.
-        """
+        """Return the surveys; with `--nodes has-target` only those with a target, and a note on the others."""
         if not self._with_target:
             return surveys, StepResult()
         chosen = {node: survey for node, survey in surveys.items() if survey.found}
         other_nodes = surveys.keys() - chosen
         if not chosen:
-            problem = Problem(
-                Kind.NO_TARGET, Text("none of the nodes has the targets installed"), node=listed(other_nodes)
-            )
-            return chosen, StepResult(problems=(problem,))
+            cause = Text("none of the nodes has the targets installed")
+            return chosen, StepResult(problems=(Problem(Kind.NO_TARGET, cause, node=listed(other_nodes)),))
         text = Text(
             "skipped {count} of {total} nodes, because none of the targets is installed there: {nodes}",
             count=len(other_nodes),
@@ -259,10 +227,7 @@ class Nodes:
         return chosen, StepResult.noted([Note(text)] if other_nodes else [])
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
-        """Copy the files of the first of the identical nodes in `surveys` to this machine; return a search in the copy.
-
-        Raises the node's Problem if it cannot be read.
-        """
+        """Copy the files of the first of the identical nodes `surveys` to this machine; return a search there."""
         mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self.search, self._words)
         answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
         for problem in problems(answers):
@@ -271,11 +236,7 @@ class Nodes:
         return mirror
 
     def _edits(self, work: Work) -> dict[str, list[NodeEdit]]:
-        """Return the edits of each node with that node's paths, from pairs of search and edit.
-
-        Edits that change nothing are left out. Raises Problem: FOREIGN_EDIT if a file is not as planned, ENVIRONMENT if
-        one cannot be read.
-        """
+        """Return the edits of each node with that node's paths; edits that change nothing are left out."""
         edits: dict[str, list[NodeEdit]] = {}
         for search, edit in work:
             mirror = cast("Mirror", search)
@@ -288,10 +249,7 @@ class Nodes:
         return edits
 
     def _recover_all(self) -> tuple[StepResult, list[dict[str, Any]], list[str]]:
-        """Recover interrupted commands; return the report, the roots recovered, and the nodes that did not answer.
-
-        A root is a `Recovered` as a dict, with the name of its "node".
-        """
+        """Recover interrupted commands; return the report, the roots recovered, and the nodes that did not answer."""
         answers = self.group.call("recover", all_of(self.group.names))
         step = StepResult(
             problems=tuple(problems({node: answer for node, answer in answers.items() if answer.problem}))
@@ -310,10 +268,7 @@ class Nodes:
 
 
 def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return project → names of packages to look for in the environment of each target that `words` name.
-
-    A word that names no project is skipped.
-    """
+    """Return project → names of packages to look for in the environment of each target that `words` name."""
     packages = {}
     for word in words:
         with contextlib.suppress(Problem):  # the nodes report what is wrong with a word
@@ -323,10 +278,7 @@ def _packages_to_find(words: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[Problem]:
-    """Return a problem for each word whose target has different releases on different nodes.
-
-    Nodes without the target do not count; an unknown release is one of its own.
-    """
+    """Return a problem for each word whose target has different releases on different nodes."""
     several = []
     for word in words:
         versions: dict[str, list[str]] = {}
@@ -334,19 +286,12 @@ def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -
             if word in survey.found:
                 versions.setdefault(survey.found[word].target.version or Text("unknown"), []).append(node)
         if len(versions) > 1:
-            releases = joined(
-                SEMICOLON,
-                (
-                    Text("{version} on {nodes}", version=version, nodes=listed(nodes))
-                    for version, nodes in sorted(versions.items())
-                ),
+            place = Text("{version} on {nodes}")
+            of_nodes = (
+                place.filled(version=version, nodes=listed(nodes)) for version, nodes in sorted(versions.items())
             )
+            releases = joined(SEMICOLON, of_nodes)
+            cause = Text("the version of {target} differs between nodes: {releases}", target=word, releases=releases)
             hint = Text("install the same release everywhere, or patch each release separately with --nodes")
-            several.append(
-                Problem(
-                    Kind.VERSION,
-                    Text("the version of {target} differs between nodes: {releases}", target=word, releases=releases),
-                    hint=hint,
-                )
-            )
+            several.append(Problem(Kind.VERSION, cause, hint=hint))
     return several

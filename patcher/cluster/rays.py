@@ -77,10 +77,7 @@ class RayNodeGroup:
         return tuple(self.nodes)
 
     def call(self, method: str, arguments: Mapping[str, Sequence[Any]]) -> dict[str, Answer]:
-        """Return each node's answer to `method`, called with its `arguments`; `Answer.lost` says why none came in time.
-
-        If an actor died, call a new one, except for methods that must run only once, such as "commit".
-        """
+        """Return each node's answer to `method`, called with its `arguments`; `lost` says why none came in time."""
         answers = self._call_once(method, arguments, _LIMIT_S)
         died = [name for name, answer in answers.items() if answer.lost and method not in _CALLED_ONCE]
         for name in died:
@@ -90,10 +87,7 @@ class RayNodeGroup:
         return {name: answers.get(name, late) for name in arguments}
 
     def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
-        """Call `method` on each node in `arguments`; return the answers that come within `limit_s` seconds, by node.
-
-        Nodes that do not answer in time are left out; they may still do the work.
-        """
+        """Call `method` on each node in `arguments`; return the answers that come within `limit_s` seconds, by node."""
         references = {
             name: self._actor(name).answer.remote(pickle.dumps((method, node_arguments)))
             for name, node_arguments in arguments.items()
@@ -131,10 +125,8 @@ class RayNodeGroup:
 def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Connect to the Ray cluster at `address`; return the ray module and the living nodes.
 
-    "auto" stands for the variable RAY_ADDRESS if it is set, else for the cluster of this machine. stdout and stderr are
-    replaced by `_Quiet` streams until `RayNodeGroup.close`; Ray's logger is silenced, and so are its usage statistics
-    unless the environment sets them. Raises Problem: USAGE for a malformed address, ENVIRONMENT without Ray or a
-    connection.
+    stdout and stderr are `_Quiet` streams until `RayNodeGroup.close`; Ray's logger and usage statistics are silenced.
+    Raises Problem: USAGE for a malformed address, ENVIRONMENT without Ray or a connection.
     """
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
@@ -186,10 +178,7 @@ def living_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
 
 
 def _listens(node: Mapping[str, Any]) -> bool:
-    """Tell whether a node's raylet may be alive: False only if its port refuses the connection.
-
-    Waits for an answer for two seconds at most.
-    """
+    """Tell whether a node's raylet may be alive: False only if its port refuses the connection, within two seconds."""
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_S).close()
     except OSError as error:
@@ -199,10 +188,7 @@ def _listens(node: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _stderr_copy() -> Iterator[IO[str]]:
-    """Redirect file descriptor 2 into memory within a `with` block, and yield a stream with its text, C++ output too.
-
-    The stream stays empty if the process has no stderr. Ray 2.60 reports a wrong token only there.
-    """
+    """Redirect file descriptor 2 into memory, and yield a stream with its text: Ray 2.60 tells a wrong token there."""
     catching = os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace")
     with catching as copy, contextlib.ExitStack() as restoring:
         with contextlib.suppress(OSError):  # this process was started without one
@@ -229,17 +215,12 @@ def _import_ray() -> Any:
 
 
 def _not_connected(ray: Any, address: str, output: str) -> Problem:
-    """Return the problem that Ray at `address` cannot be reached, with the likely cause.
-
-    `output` is what `ray.init` printed and raised; the cause and the hint are found in it.
-    """
+    """Return the problem that Ray at `address` cannot be reached, with the likely cause in what `ray.init` said."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", output)
     where = Text("the cluster of this machine") if address == "auto" else address
     cause = Text("Ray cannot be reached: {first_line}", _first_line(text))
-    hint = Text(
-        "on the head node, check with `ray status` that Ray runs, and that `ray --version` prints {version}",
-        ray.__version__,
-    )
+    hint = Text("on the head node, check with `ray status` that Ray runs, and that `ray --version` prints {version}")
+    hint = hint.filled(ray.__version__)
     if "ersion mismatch" in text or "different versions" in text:
         versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
         cause = Text(
@@ -248,10 +229,8 @@ def _not_connected(ray: Any, address: str, output: str) -> Problem:
         )
         hint = Text("on a node of the cluster, run the rlpatch that is installed in the cluster's environment")
     elif "Could not find any running Ray instance" in text:
-        cause, hint = (
-            Text("no Ray cluster runs on this machine"),
-            Text("start Ray (ray start --head), or type its address: --ray HOST:6379"),
-        )
+        cause = Text("no Ray cluster runs on this machine")
+        hint = Text("start Ray (ray start --head), or type its address: --ray HOST:6379")
     elif refusal := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
         cause = Text("the cluster refused rlpatch's authentication: {reason}", refusal[0].strip())
         hint = Text(

@@ -20,10 +20,7 @@ _UNCHECKED = (0b01).to_bytes(4, "little")
 
 
 def archive() -> bytes:
-    """Return a zip, importable by Python, of the modules of `patcher` and `patches` that nodes need, with bytecode.
-
-    A Python of another version ignores the bytecode and compiles the sources.
-    """
+    """Return a zip, importable by Python, of the modules of `patcher` and `patches` that nodes need, with bytecode."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out:
         for name, path in _modules():

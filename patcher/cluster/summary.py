@@ -23,10 +23,7 @@ class ClusterStatus:
 
 
 def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> StepResult:
-    """Return the notes and problems of the nodes' `reports`, each distinct one only once; lines are left out.
-
-    With several nodes, each note and problem names the nodes that it comes from.
-    """
+    """Return each distinct note and problem of the nodes' `reports` once, with its nodes; lines are left out."""
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():
         for note in report.notes:
@@ -41,15 +38,13 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
 
 
 def status(answers: Mapping[str, Answer]) -> CommandResult:
-    """Return the report on all nodes: a table, then the patches, once for all nodes with the same report.
-
-    A node without an answer has its own row and a problem.
-    """
+    """Return the report on all nodes: a table, then the patches, once for all nodes with the same report."""
     reports = values(answers)
-    entries = tuple(
-        replace(reports[node].data, node=node) if node in reports else _lost(node, answer)
+    lost = {
+        node: NodeStatus(node, Text("no answer"), problem=answer.problem.cause if answer.problem else answer.lost)
         for node, answer in answers.items()
-    )
+    }
+    entries = tuple(replace(reports[node].data, node=node) if node in reports else lost[node] for node in answers)
     data = ClusterStatus(entries)
     patched = {entry.node: reports[entry.node] for entry in entries if entry.patches}
     step = StepResult((*table(json_of(data)), *_grouped_lines(patched))) + merge(reports) + failures(answers)
@@ -57,16 +52,10 @@ def status(answers: Mapping[str, Answer]) -> CommandResult:
     if busy and patched:
         text = Text(
             "engines are already running on {running} of {total} nodes; a patch has no effect on engines that started"
-            " before it was applied",
-            running=busy,
-            total=len(entries),
+            " before it was applied"
         )
-        step += StepResult.noted([Note(text)])
+        step += StepResult.noted([Note(text.filled(running=busy, total=len(entries)))])
     return CommandResult("status", step, data=data)
-
-
-def _lost(node: str, answer: Answer) -> NodeStatus:
-    return NodeStatus(node, Text("no answer"), problem=answer.problem.cause if answer.problem else answer.lost)
 
 
 def failures(answers: Mapping[str, Answer]) -> StepResult:
@@ -75,10 +64,7 @@ def failures(answers: Mapping[str, Answer]) -> StepResult:
 
 
 def _grouped_lines(reports: Mapping[str, CommandResult]) -> Iterator[str]:
-    """Yield the lines of each distinct report below the names of the nodes that have it.
-
-    The lines are indented; a report without lines is left out.
-    """
+    """Yield the lines of each distinct report, indented below the names of the nodes that have it."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, report in reports.items():
         alike.setdefault(tuple(report.lines), []).append(node)
@@ -90,10 +76,7 @@ def _grouped_lines(reports: Mapping[str, CommandResult]) -> Iterator[str]:
 
 
 def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult:
-    """Add the findings of the nodes to `report` and return it: each distinct text once, with the names of its nodes.
-
-    The data of each node goes into `report.data["nodes"]`.
-    """
+    """Add the findings of the nodes to `report` and return it: each distinct text once, with the names of its nodes."""
     reports = values(answers)
     report.data["nodes"] = {node: node_report.data for node, node_report in reports.items()}
     report.add(StepResult(tuple(_grouped_lines(reports))) + merge(reports) + failures(answers))
@@ -112,17 +95,10 @@ def shadowed_packages(surveys: Mapping[str, NodeSurvey]) -> Iterator[Note]:
         folder = next((at for at in folders if (at / project.package / "__init__.py").is_file()), None)
         there = sorted({root for name, root in places if name == project.name})
         if folder and there and Path(os.path.realpath(folder)) not in there:
-            yield Note(
-                Text(
-                    "with `--working-dir .`, a Ray job imports {package} from this folder, not from {installed}",
-                    package=project.package,
-                    installed=there[0],
-                ),
-                Text(
-                    "Ray copies {folder} to every node, and Python imports this copy first, so the patch in the"
-                    " installed package has no effect. Patch {folder} before you submit the job: rlpatch apply"
-                    " {target} --path .",
-                    folder=here,
-                    target=project.name,
-                ),
+            text = Text("with `--working-dir .`, a Ray job imports {package} from this folder, not from {installed}")
+            detail = Text(
+                "Ray copies {folder} to every node, and Python imports this copy first, so the patch in the installed"
+                " package has no effect. Patch {folder} before you submit the job: rlpatch apply {target} --path ."
             )
+            text = text.filled(package=project.package, installed=there[0])
+            yield Note(text, detail.filled(folder=here, target=project.name))

@@ -46,26 +46,19 @@ def status(
 ) -> tuple[StepResult, tuple[PatchPayload, ...]]:
     """Return the report and the payloads of all patches in a root, with the state of each patched file.
 
-    The report has a problem for each file whose marker comments are broken. `apply_command` returns the command line
-    that applies a record again, "" for none.
+    `apply_command` returns the command line that applies a record again, "" for none.
     """
     step, patches = StepResult(problems=root.broken), []
     for record in root.records:
         states, installed = tuple(root.states(record)), _installed(root, record)
         step += StepResult(tuple(_status_lines(root, record, states, installed, apply_command(record))))
-        patches.append(
-            PatchPayload(
-                *record.patch, str(root.path), record.version, installed, record.applied_at, record.options, states
-            )
-        )
+        patch, version, since = record.patch, record.version, record.applied_at
+        patches.append(PatchPayload(*patch, str(root.path), version, installed, since, record.options, states))
     return step, tuple(patches)
 
 
 def _installed(root: PatchedRoot, record: Record) -> str | None:
-    """Return the installed version of the record's target; None if it is unknown.
-
-    It is unknown in a checkout, where reading it is slow, and if the target is no longer found in the root.
-    """
+    """Return the installed version of the record's target; None if unknown, as in a checkout, where it takes long."""
     # What a checkout is costs git 0.1 s; there the state of the files has to tell.
     wheels = (target for target in root.targets if target.installed_as in ("wheel", "unpacked"))
     return next((target.version for target in wheels if target.project.name == record.patch.target), None)
@@ -74,28 +67,20 @@ def _installed(root: PatchedRoot, record: Record) -> str | None:
 def _status_lines(
     root: PatchedRoot, record: Record, states: Sequence[FileState], installed: str | None, apply_command: str
 ) -> Iterator[str]:
-    """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file.
-
-    `apply_command` is the command line, "" for none; `installed` is None if that version is unknown.
-    """
+    """Yield a header for a patch, its command line, a warning if another version is installed, and a line per file."""
     version = record.version or installed or Text("(unknown version)")
     since = Text("patch found only by the marker comments in the files (was the folder .rlpatch removed?)")
     if record.applied_at:
         since = Text("since {time}", record.applied_at)
-    yield Text(
-        "{patch} on {version} in {folder}, {applied_since}",
-        patch=record.patch,
-        version=version,
-        folder=root.path,
-        applied_since=since,
-    )
+    head = Text("{patch} on {version} in {folder}, {applied_since}")
+    yield head.filled(patch=record.patch, version=version, folder=root.path, applied_since=since)
     if apply_command:
         yield f"  {apply_command}"
     if installed is not None and record.version and installed != record.version:
-        yield Text(
-            "  warning: the version in this folder changed after the patch was applied, and is now {version}",
-            installed or Text("an unknown version"),
+        warning = Text(
+            "  warning: the version in this folder changed after the patch was applied, and is now {version}"
         )
+        yield warning.filled(installed or Text("an unknown version"))
     for file in states:
         line = Text("  {state} {path}", state=file.state, path=file.path)
         yield Text("{file}: {detail}", file=line, detail=file.detail) if file.detail else line
@@ -111,8 +96,7 @@ class Diff(NamedTuple):
 def patched_files(roots: Iterable[PatchedRoot]) -> Files:
     """Return root → (path, pristine bytes, patched bytes) of each registered file that has rlpatch's marker comments.
 
-    A root without such files has no key. Raises Problem (FOREIGN_EDIT) if marker comments do not pair, or if somebody
-    edited inserted lines.
+    Raises Problem (FOREIGN_EDIT) if marker comments do not pair, or if somebody edited inserted lines.
     """
     files: Files = {}
     for root in roots:
@@ -169,24 +153,22 @@ class Removal(NamedTuple):
     restored: Mapping[str, bytes] = MappingProxyType({})
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
-        """Yield the report: each removed patch, what happens to its files, and the edits lost by restoring backups.
-
-        With `dry_run`, it says what would happen.
-        """
+        """Yield the report: each removed patch, what happens to its files, and the edits lost by restoring backups."""
         verb, previous = Text("would revert") if dry_run else Text("reverted"), None
         for patch, file, other_patches in self._files():
             if patch != previous:
                 yield Text("{patch} in {folder}", patch=patch, folder=self.root.path)
             previous = patch
             if other_patches is None:
-                yield Text(
-                    "  nothing to revert in {file}: it has been replaced or removed, and no longer has the patch", file
+                line = Text(
+                    "  nothing to revert in {file}: it has been replaced or removed, and no longer has the patch"
                 )
-            else:
-                remains = (
-                    Text("lines of another patch stay in the file") if other_patches else Text("no rlpatch lines left")
-                )
-                yield Text("  {verb} {file}: {remainder}", verb=verb, file=file, remainder=remains)
+                yield line.filled(file)
+                continue
+            remains = Text("no rlpatch lines left")
+            if other_patches:
+                remains = Text("lines of another patch stay in the file")
+            yield Text("  {verb} {file}: {remainder}", verb=verb, file=file, remainder=remains)
         for file, lost in self.restored.items():
             what = Text("the backup lacks these edits of the file:") if lost else Text("no edits are lost")
             restored = Text("would restore {file} from its backup", file)
@@ -201,10 +183,7 @@ class Removal(NamedTuple):
             yield RevertedFile(str(self.root.path), file, other_patches is not None, nodes or None)
 
     def _files(self) -> Iterator[tuple[PatchId, str, bool | None]]:
-        """Yield (patch, file, flag) for each file of the removed patches.
-
-        The flag tells whether lines of another patch stay in the file; None if the file was replaced or removed since.
-        """
+        """Yield (patch, file, whether lines of another patch stay in it; None if it was replaced or removed since)."""
         changed = {str(change.path): change for change in self.edit.changes if change.before != change.after}
         for record in (record for record in self.root.records if record.patch in self.edit.remove):
             for file in record.files:
@@ -236,21 +215,17 @@ def removal(root: PatchedRoot, patches: Collection[PatchId], *, restore: bool = 
     return Removal(root, edits.revert(root.path, root.read, root.records, removed, readable), lost)
 
 
-def restore_hint(root: PatchedRoot) -> str:
+def restore_hint(root: Path) -> str:
     """Return a hint for edited rlpatch lines below `root`: undo the edit, see what a restore loses, or reinstall."""
-    preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root.path))
-    return Text(
-        "undo the edit; or run {command} to see which edits are lost when the backup is restored; or {reinstall}",
-        command=preview,
-        reinstall=markers.REINSTALL,
+    preview = CommandLine("revert", "--restore", "--dry-run", "--path", str(root))
+    hint = Text(
+        "undo the edit; or run {command} to see which edits are lost when the backup is restored; or {reinstall}"
     )
+    return hint.filled(command=preview, reinstall=markers.REINSTALL)
 
 
 def edited_files(root: PatchedRoot, patches: Collection[PatchId]) -> Iterator[str]:
-    """Yield those files of `patches` in which somebody has edited inserted lines, of these or of other patches.
-
-    Paths are relative to the root. A file whose marker comments do not pair counts, too.
-    """
+    """Yield those files of `patches` in which somebody has edited inserted lines, of these or other patches."""
     files = {file for record in root.records if record.patch in patches for file in record.files}
     for file, data in root.marked().items():
         try:
@@ -266,11 +241,10 @@ class RecoveredRoots(NamedTuple):
 
 
 def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
-    """Complete or roll back the interrupted command of each root in `discovery`, and report the outcome.
+    """Complete or roll back the interrupted command of each root in `discovery`, and report the outcome, if any.
 
-    The report is empty if no command was interrupted. `on_wait` gets a line for each owner of a lock that is waited
-    for. Raises Problem: INTERRUPTED after Ctrl-C, with what was done before in its notes; ENVIRONMENT (lock, damaged
-    store), ROLLBACK_INCOMPLETE.
+    `on_wait` gets a line for each owner of a lock that is waited for. Raises Problem: INTERRUPTED after Ctrl-C, with
+    what was done before in its notes; ENVIRONMENT (lock, damaged store), ROLLBACK_INCOMPLETE.
     """
     step = StepResult()
     try:
@@ -284,8 +258,7 @@ def end_interrupted(discovery: Discovery, on_wait: store.OnWait) -> StepResult:
 def recover(discovery: Discovery, on_wait: store.OnWait) -> CommandResult:
     """Complete or roll back the interrupted command of each root in `discovery`; return `rlpatch recover`'s result.
 
-    `on_wait` gets a line for each owner of a lock that is waited for. Ctrl-C is ignored once a root has been
-    recovered. Files whose marker comments do not pair are problems of the result.
+    Ctrl-C is ignored once a root has been recovered. Files whose marker comments do not pair are problems.
     """
     with interrupts.deferred():
         recovered = store.recover(discovery.stores, on_wait=on_wait)
@@ -309,10 +282,7 @@ def next_lines(*words: str) -> list[str]:
 
 
 def restart_lines(running: Sequence[RunningProcess] = ()) -> list[str]:
-    """Return lines that tell the user to restart the processes `running`, or the engine if none is known.
-
-    Processes that may use another environment come last, below a line that says so.
-    """
+    """Return lines that tell the user to restart the processes `running`, or the engine if none is known."""
     here = [process.line for process in running if process.here]
     elsewhere = [process.line for process in running if not process.here]
     if not here and not elsewhere:

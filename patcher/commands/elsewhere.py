@@ -31,9 +31,7 @@ class Remembered(NamedTuple):
 def remembered() -> Remembered:
     """Return the roots that this user has patched and that still hold a store, and the entries that cannot be read.
 
-    An entry whose root has no store any more is deleted: at once if the root exists, else after 30 days. Entries beyond
-    the first `MOST` count as unreadable; so does the folder of entries itself if it cannot be opened. Both results are
-    empty if there is no folder.
+    An entry whose root has no store any more is deleted: at once if the root exists, else after 30 days.
     """
     roots, unreadable = list[Path](), list[Path]()
     try:
@@ -58,10 +56,9 @@ def remembered() -> Remembered:
 
 
 def _read_entry(folder: Opened, name: str) -> Path | None:
-    """Return the path of the root that the file `name` in `folder` holds, None if that root has no store any more.
+    """Return the root that the file `name` in `folder` holds, None (and delete it) if that root has no store any more.
 
-    Then the file is deleted: at once if the root still exists, else `GONE_S` after the file was written. An empty file
-    is deleted, too. Raises OSError, and ValueError if the file holds no absolute path.
+    Raises OSError, and ValueError if the file holds no absolute path.
     """
     with folder.reading(name) as stream:
         data = stream.read(LONGEST + 1)

@@ -16,7 +16,6 @@ from patches import projects
 
 if TYPE_CHECKING:
     from patcher.recipe import Upstream
-    from patcher.targets.interpreters import Environment
     from patcher.targets.target import Discovery, Target
 
 
@@ -44,8 +43,7 @@ class Search(Protocol):
 class SearchOptions(Options):
     """Search of this machine, at `--path` or `--python` or by default; `typed` is the whole command line.
 
-    `environment` is the cached answer of the interpreter `python`. `origin` holds the options to print instead, such as
-    those of a cluster.
+    `origin` holds the options to print instead, such as those of a cluster.
     """
 
     nodes: ClassVar[tuple[str, ...]] = ()
@@ -60,17 +58,7 @@ class SearchOptions(Options):
         AnyText("EXE"), PLACE, "Look for targets in the environment of this interpreter.", default=None
     )
     typed: tuple[str, ...] = ()
-    environment: Environment | None = None
     origin: tuple[str, ...] | None = None
-
-    def with_environment(self) -> SearchOptions:
-        """Return this search with the environment of the interpreter `python` looked up once, for later searches.
-
-        Without `python` it is returned unchanged. Raises Problem if the interpreter gives no answer.
-        """
-        if self.python is None:
-            return self
-        return self.replace(environment=targets.environment_of(self.python, projects.projects()))
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """See `Search`."""
@@ -78,13 +66,9 @@ class SearchOptions(Options):
         return projects.upstream(target.project.name), target
 
     def find_target(self, word: str, command: str) -> Target:
-        """Return the installed target that `word` names, as NAME or NAME==VERSION, without importing recipes.
-
-        `command` is the rlpatch command that was typed, for messages. Raises Problem (NO_TARGET, VERSION, ENVIRONMENT,
-        USAGE).
-        """
-        name, version = _parsed(word)
+        """Return the installed target that `word` names, without importing recipes. Raises Problem as `find`."""
         known_projects = projects.projects()
+        name, version = targets.parse(word, known_projects)
         return targets.find(
             next(project for project in known_projects if project.name == name),
             paths=self.path,
@@ -93,18 +77,12 @@ class SearchOptions(Options):
             projects=known_projects,
             command=command,
             again=lambda text: self.again({word: [text]}),
-            environment=self.environment,
         )
 
     def discover(self) -> Discovery:
-        """Return all installed targets and every root with a store; the versions of checkouts are not read.
-
-        A store is the folder .rlpatch with the records and backups of patches.
-        """
+        """Return all installed targets and every root with a store; the versions of checkouts are not read."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
-        discovery = targets.discover(
-            projects.projects(), paths=self.path, python=self.python, git=False, environment=self.environment
-        )
+        discovery = targets.discover(projects.projects(), paths=self.path, python=self.python, git=False)
         return discovery if self.origin is None else discovery._replace(searched=(quoted(self.origin),))
 
     def again(self, instead: Mapping[str, Sequence[str]]) -> CommandLine:
@@ -118,54 +96,38 @@ class SearchOptions(Options):
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:
-    """Return the project and the version (None: any) that `word` names, which is `TARGET` or `TARGET==VERSION`.
-
-    Only the recipes of this project are imported. Raises Problem for any other word.
-    """
-    name, version = _parsed(word)
+    """Return the project and the version (None: any) of `TARGET` or `TARGET==VERSION`. Raises Problem."""
+    name, version = targets.parse(word, projects.projects())
     return projects.upstream(name), version
-
-
-def _parsed(word: str) -> tuple[str, str | None]:
-    return targets.parse(word, projects.projects())
 
 
 def named_projects(names: Sequence[str], search: Search) -> set[str]:
     """Return the names of the projects that the typed targets `names` mean, such as "vllm" for "VLLM".
 
-    Raises Problem: USAGE for a target with a version, NO_TARGET for an unknown one. `search` gives the corrected
-    command line for the hint.
+    Raises Problem: USAGE for a target with a version, NO_TARGET for an unknown one.
     """
     known_projects = projects.projects()
     chosen = set()
     for word in names:
         name, _ = targets.parse(word.partition("==")[0], known_projects)
         if "==" in word:
-            raise usage(
-                Text("{word}: this command takes a target without a version", word), search.again({word: [name]})
-            )
+            cause = Text("{word}: this command takes a target without a version", word)
+            raise usage(cause, search.again({word: [name]}))
         chosen.add(name)
     return chosen
 
 
 def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool) -> Note:
-    """Return a note that no patch of the targets `names` (none: of any) was found, with the places that were searched.
-
-    `is_elsewhere` tells that another place has such a patch; then the note says that none was found here.
-    """
-    targets = ", ".join(names)
-    if is_elsewhere:
-        what = Text("no patch of {targets} was found here", targets) if names else Text("no patch was found here")
-    else:
-        what = Text("no patch of {targets} was found", targets) if names else Text("no patch was found")
+    """Return a note that no patch of `names` (none: of any) was found, or none here if one `is_elsewhere`."""
+    what = Text("no patch was found here") if is_elsewhere else Text("no patch was found")
+    if names:
+        what = Text("no patch of {targets} was found here") if is_elsewhere else Text("no patch of {targets} was found")
+        what = what.filled(", ".join(names))
     return Note(what, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
 
 
 def report_nothing(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> StepResult:
-    """Return a report that no patch of `names` was found, with warnings of targets that cannot be patched.
-
-    `is_elsewhere` tells that another place has such a patch; then the report says that none was found here.
-    """
+    """Return a report that no patch of `names` was found, with warnings of targets that cannot be patched."""
     warnings = StepResult.noted((problem.note for problem in discovery.problems), "warning")
     text, detail = nothing_found(names, discovery, is_elsewhere=is_elsewhere)
     return StepResult((joined(SEMICOLON, (text, detail)),)) + warnings

@@ -40,9 +40,8 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
     """Return the result of `rlpatch check`: every profiler that is, or could be, on besides rlpatch's own.
 
     A profiler that is on is a problem. `words` are the targets (none: all installed ones, and all others, too, if
-    `launch` has a command or a script). A target that is not installed is checked by the switches of its releases. But
-    with a path or an interpreter in `search`, only targets there are checked; it is a problem if one of `words`, or
-    without `words` every target, is missing. Raises Problem for a word that is no target, or an unreadable script.
+    `launch` has a command or a script). A target that is not installed is checked by the switches of its releases,
+    unless `search` has a path or an interpreter: then it is a problem if one of `words` or every target is missing.
     """
     placed = bool(search.path) or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
@@ -69,22 +68,15 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
 
 
 def _absent_note(absent: Mapping[str, Problem], *, is_checked: bool) -> StepResult:
-    """Return a note that names the targets that are not installed; the result is empty without such targets.
-
-    `absent` has them by name. If `is_checked` is False, no target was checked, and a line says instead that none is
-    installed.
-    """
+    """Return a note that names the `absent` targets, or a line that none is installed if none was checked."""
     if not absent:
         return StepResult()
     if not is_checked:
-        return StepResult(
-            (
-                Text(
-                    "no target is installed here; to check a target without its installation, name it, as in: rlpatch"
-                    " check verl"
-                ),
-            )
+        line = Text(
+            "no target is installed here; to check a target without its installation, name it, as in: rlpatch check"
+            " verl"
         )
+        return StepResult((line,))
     return StepResult.noted([Note(Text("not installed here: {targets}", ", ".join(absent)), _UNSEEN)])
 
 
@@ -93,9 +85,7 @@ def _check_target(
 ) -> tuple[StepResult, TargetCheck]:
     """Look for profilers that would be on in a launch of a target; return the report and the data of `rlpatch check`.
 
-    Without an installed `target`, the switches known for the release `version` are looked up. A profiler that is on is
-    a problem, unless the applied patch records with it. If the applied patch needs a profiler, a launch that does not
-    start it is a problem, too.
+    A profiler that is on is a problem, unless the applied patch records with it; then it is one if it is not started.
     """
     version = target.version if target else version
     results, step = _detect_profilers(upstream, version, target, launch, with_off=True)
@@ -123,15 +113,14 @@ def guard(
 ) -> StepResult:
     """Return a problem for each other profiler that is on, and a warning for each that may be on.
 
-    Without `target`, the switches of the release `version` are looked for. `profiler` is the framework's own profiler
-    if the patch only sets that up, else ""; it gets a note unless it is off. With `force` or such a `profiler`, others
-    that are on get a warning instead of a problem. No warning is given if a state is unknown only because the target is
-    not installed. `recorder` is the program that records for rlpatch, "" for none: a launch that does not start it gets
-    a warning.
+    `profiler` is the framework's own profiler if the patch only sets that up, else ""; it gets a note unless it is off.
+    With `force` or such a `profiler`, others that are on get a warning instead of a problem. `recorder` is the program
+    that records for rlpatch, "" for none: a launch that does not start it gets a warning.
     """
     results, step = _detect_profilers(upstream, version, target, launch, with_off=False)
     if recorder and _is_missing(recorder, results, launch):
-        step += StepResult.noted([Note(_recorder_problem(recorder).cause, _recorder_problem(recorder).hint)], "warning")
+        missing = _recorder_problem(recorder)
+        step += StepResult.noted([Note(missing.cause, missing.hint)], "warning")
     results = tuple(result for result in results if result.profiler != recorder)
     doubtful = []
     for result in results:
@@ -164,10 +153,7 @@ def _is_missing(recorder: str, results: Iterable[GuardResult], launch: Launch) -
 
 
 def _recorder_problem(recorder: str) -> Problem:
-    """Return the problem that the launch does not start `recorder` ("Nsight Systems"), which records the windows.
-
-    The hint is for nsys, the only recorder that runs outside of the recorded process.
-    """
+    """Return the problem that the launch does not start `recorder`, which is nsys: it records the windows."""
     cause = Text("the launch command or script does not start {profiler}, so nothing would be recorded", recorder)
     hint = Text(
         "put `nsys profile …` in front of the command that starts the run: `rlpatch apply --dry-run` prints `nsys"
@@ -177,11 +163,7 @@ def _recorder_problem(recorder: str) -> Problem:
 
 
 def _external_recorder(target: Target | None) -> str:
-    """Return the program that records from outside of the run for the applied patches, such as "Nsight Systems".
-
-    Returns "" if no applied patch needs one, because the recorded process records itself; "" also for `target` None,
-    or if its store cannot be read.
-    """
+    """Return the program that records from outside for the applied patches, such as "Nsight Systems", or ""."""
     records: Sequence[Record] = ()
     with suppress(Problem):  # a store that cannot be read, as `status` says
         records = StoreFolder(target.folder).records() if target else ()
@@ -201,11 +183,7 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 def _detect_profilers(
     upstream: Upstream, version: str, target: Target | None, launch: Launch, *, with_off: bool
 ) -> tuple[tuple[GuardResult, ...], StepResult]:
-    """Return the state of each other profiler in a launch, and a note if the target ignores its Hydra options.
-
-    `target` None checks the switches of the release `version`. Without `with_off`, most that are off are left out.
-    Raises Problem (USAGE) if a script that the launch names, or the configuration, cannot be read.
-    """
+    """Return the state of each other profiler in a launch, and a note if the target ignores its Hydra options."""
     step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
         text = Text("--config has no effect for {target}, which does not use Hydra", upstream.project.name)
@@ -225,11 +203,7 @@ def _group(results: Iterable[GuardResult]) -> list[list[GuardResult]]:
 
 
 def _group_warning(results: Sequence[GuardResult]) -> Note:
-    """Return one warning for results that are UNKNOWN for the same reason, or for a single result of another state.
-
-    Its detail has the evidence for each result. The text on a single one also says how to switch the profiler off, if
-    the line has room for that.
-    """
+    """Return one warning for results that are UNKNOWN for the same reason, or for a single result of another state."""
     first = results[0]
     details = [
         line for result in results for line in (_profiler_words(result), *_evidence_lines(result), *_off_lines(result))
@@ -238,21 +212,15 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
         names = {result.profiler for result in results}
         who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
-        return Note(
-            Text("{profiler} might be on: {reason}", profiler=who, reason=reason), joined("\n", [*details, _AGAIN])
-        )
+        text = Text("{profiler} might be on: {reason}", profiler=who, reason=reason)
+        return Note(text, joined("\n", [*details, _AGAIN]))
     text = Text("{profiler} is {state} ({place})", profiler=first.profiler, state=first.state.value, place=first.where)
     typed = joined(SEMICOLON, (text, first.off))
     return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
 
 
 def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:
-    """Yield the lines on results that share a state: profilers and place, how to switch them off, and with -v evidence.
-
-    If they are off, only the line with profilers and place is yielded, and one on a setting that has no effect. If the
-    state is unknown, the reason follows, and advice needs -v. For `recorder`, the profiler that records for rlpatch (""
-    for none), a line says that it records.
-    """
+    """Yield the lines on results that share a state: profilers and place, how to switch them off, evidence."""
     first = results[0]
     names = dict.fromkeys(result.profiler for result in results)
     place, *places = dict.fromkeys(result.where for result in results)
@@ -266,10 +234,8 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
     unknown = first.state is State.UNKNOWN
     for result in results:
         heading = [_profiler_words(result)] if len(results) > 1 else []
-        yield from (
-            Detail("    {line}", line)
-            for line in (*heading, *_evidence_lines(result), *(_off_lines(result) if unknown else ()))
-        )
+        advice = _off_lines(result) if unknown else []
+        yield from (Detail("    {line}", line) for line in (*heading, *_evidence_lines(result), *advice))
     if first.profiler == recorder:
         yield Text("    this is the profiler that the patch starts and stops")
     elif not unknown:
@@ -280,7 +246,6 @@ def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]
 
 
 def _profiler_words(result: GuardResult) -> Text:
-    """Return the profiler of a result with its place in parentheses."""
     return Text("{profiler} ({place})", profiler=result.profiler, place=result.where)
 
 

@@ -64,12 +64,7 @@ class Where(NamedTuple):
 
 
 def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
-    """Return a search for this machine, or one for each group of identical nodes, and the report of a cluster.
-
-    The report has a problem for each node that does not answer or, for "apply" and "diff", has another release; then
-    there are no searches. On a cluster, interrupted commands are completed or rolled back first if the `command`
-    `writes`. `words` are its targets.
-    """
+    """Return a search for this machine, or one for each group of identical nodes, and the report of a cluster."""
     if where.nodes:
         return where.nodes.searches(words, command, writes=writes)
     return (where.search,), StepResult()
@@ -78,9 +73,8 @@ def searches(where: Where, words: Sequence[str], command: str, *, writes: bool) 
 def carry_out(where: Where, work: Work, verb: str, *, dry_run: bool) -> Committed:
     """Write all edits of `work` or none, and report each file after a `verb` such as "patched".
 
-    After success, Ctrl-C is ignored on this machine. With `dry_run` only check whether they can be written; the report
-    then has notes alone. Roots that get inserted lines are remembered for `status --everywhere`. Raises Problem if a
-    file is not as planned, or the edits fail.
+    After success, Ctrl-C is ignored. With `dry_run` only check whether they can be written. Raises Problem if a file is
+    not as planned, or the edits fail.
     """
     if where.nodes:
         return where.nodes.carry_out(work, verb, dry_run=dry_run)
@@ -106,10 +100,7 @@ def remember(roots: Iterable[Path]) -> None:
 
 
 def running(where: Where, patched: PatchedTargets) -> Sequence[processes.RunningProcess]:
-    """Return the processes that may still run the code from before a change, on the nodes of `where` or this machine.
-
-    `patched` lists what has changed: (search, project, root) each.
-    """
+    """Return the processes that may still run the code from before a change, here or on the nodes of `where`."""
     if where.nodes:
         return where.nodes.running(patched)
     packages: Iterable[Path] = dict.fromkeys(root / upstream.project.package for _, upstream, root in patched)

@@ -67,15 +67,12 @@ class ProfileConfig(Options, Generic[StageT_co]):
     """Whether the same command puts the timeline in, which then keeps the pauses of a window."""
 
     def __post_init__(self) -> None:
-        """Raise Problem (USAGE) for a combination that would not record, or a path that torch_npu refuses."""
         self.profiler.check(self.ranges)
         on_demand = isinstance(self.stage, WindowedStage) and self.stage.on_demand
         if (self.live or on_demand) and not self.facts:
             word = "--live" if self.live else "--on-demand"
-            raise usage(
-                Text("{option} needs step metadata, which --no-facts switches off", word),
-                Text("leave out one of these two options"),
-            )
+            cause = Text("{option} needs step metadata, which --no-facts switches off", word)
+            raise usage(cause, Text("leave out one of these two options"))
         if not self.saves and not isinstance(self.stage, TimelineStage):
             self._check_options_without_saving()
         if isinstance(self.stage, BuiltinStage):
@@ -84,31 +81,24 @@ class ProfileConfig(Options, Generic[StageT_co]):
                 raise ValueError(f"{more} are no settings of the framework's own profiler that were named")
         # The pattern of torch_npu's own check (torch_npu/utils/_path_manager.py), in which nothing can end a literal.
         elif not re.fullmatch(r"/[\w./~ -]*", self.save_path, re.ASCII):
-            raise usage(
-                Text("--save-path {save_path}: torch_npu does not accept this path", self.save_path),
-                Text("use an absolute path of letters, digits and underscores: --save-path /tmp/rlpatch_traces"),
-            )
+            cause = Text("--save-path {save_path}: torch_npu does not accept this path", self.save_path)
+            hint = Text("use an absolute path of letters, digits and underscores: --save-path /tmp/rlpatch_traces")
+            raise usage(cause, hint)
 
     def _check_options_without_saving(self) -> None:
-        """Raise Problem (USAGE) if ``--max-trace-gb`` or ``--no-facts`` is given.
-
-        Call it for a profiler that does not save the trace in the recorded process: it supports neither.
-        """
+        """Refuse ``--max-trace-gb`` and ``--no-facts`` for a tool that does not save in the recorded process."""
         tool = f"--tool {self.profiler.TOOL}"
         if self.max_trace_gb:
             cause = Text(
                 "{tool} does not write the trace in the recorded process, so --max-trace-gb cannot limit the size of"
-                " the trace",
-                tool,
+                " the trace"
             )
-            raise usage(cause, Text("leave out --max-trace-gb, and choose a shorter window"))
+            raise usage(cause.filled(tool), Text("leave out --max-trace-gb, and choose a shorter window"))
         if not self.facts:
             cause = Text(
-                "{tool} needs step metadata, because only the metadata tells the step number of each range in the"
-                " trace",
-                tool,
+                "{tool} needs step metadata, because only the metadata tells the step number of each range in the trace"
             )
-            raise usage(cause, Text("leave out --no-facts"))
+            raise usage(cause.filled(tool), Text("leave out --no-facts"))
 
     @property
     def saves(self) -> bool:
@@ -117,11 +107,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     @property
     def records_step_zero(self) -> bool:
-        """Whether step 0 of a rollout or training step is recorded.
-
-        False without a window, or if steps count from a condition on. Step 0 includes the profiler's start-up cost,
-        because no step comes before it to warm up in.
-        """
+        """Whether step 0 is recorded, which includes the profiler's start-up: no step comes before it to warm up in."""
         stage = self.stage
         counted = isinstance(stage, WindowedStage) and bool(stage.window.all) and not stage.relative
         return counted and stage.window.first == 0
@@ -144,11 +130,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     @property
     def in_pieces(self) -> bool:
-        """Whether a window may be saved as several traces, because it is long or `trigger` may request a long one.
-
-        Long is more than `first_piece` steps. False for a stage without windows, or if the process does not save the
-        trace itself.
-        """
+        """Whether a window may be saved as several traces, because it is long or `trigger` may request a long one."""
         stage = self.stage
         lengths = [end - first for first, end in stage.window.all]
         return (
@@ -174,34 +156,23 @@ class ProfileConfig(Options, Generic[StageT_co]):
         if not isinstance(stage, WindowedStage):
             return
         if stage.on_demand:
+            text = Text("during the run, request a recording window with `rlpatch trigger --{unit} A:B`")
             detail = Text(
                 "windows can be requested any number of times without a restart; `rlpatch watch` shows the workers"
             )
-            yield Note(
-                Text(
-                    "during the run, request a recording window with `rlpatch trigger --{unit} A:B`", stage.window.unit
-                ),
-                detail,
-            )
+            yield Note(text.filled(stage.window.unit), detail)
         if stage.warmup == 0 and not self.records_step_zero:
             yield Note(Text("without warm-up, the first step includes the profiler's start-up cost"))
         if len(stage.window) > LONG_WINDOW and not self.profiler.light:
             text = Text("a trace of over {limit} steps opens slowly, if at all; this window has no end", LONG_WINDOW)
             if not stage.window.open:
-                text = Text(
-                    "a trace of over {limit} steps opens slowly, if at all; the window has {count} steps",
-                    limit=LONG_WINDOW,
-                    count=len(stage.window),
-                )
+                text = Text("a trace of over {limit} steps opens slowly, if at all; the window has {count} steps")
+                text = text.filled(limit=LONG_WINDOW, count=len(stage.window))
             yield Note(text)
         yield from self._saving_notes()
 
     def _saving_notes(self) -> Iterator[Note]:
-        """Yield a note if saving a step, or a whole window in pieces, probably stalls the run for over `max_stall` s.
-
-        There is none if no window is set yet, or for a profiler that records only marks. Of a window without an end,
-        only a single step is judged.
-        """
+        """Yield a note if saving a step, or a whole window in pieces, probably stalls the run for over `max_stall`."""
         stage, limit = self.stage, f"--max-stall {amount_text(self.max_stall)}"
         if self.stage.window.none or self.profiler.light:
             return
@@ -210,21 +181,12 @@ class ProfileConfig(Options, Generic[StageT_co]):
             " of 32 layers; in training, all ranks wait for the rank that takes longest to save"
         )
         if self.unit_stall_ms > self.max_stall * 1000:
-            seconds = self.unit_stall_ms / 1000
-            text = Text(
-                "saving a single step takes about {seconds:.1f} s, more than {option} allows",
-                seconds=seconds,
-                option=limit,
-            )
+            text = Text("saving a single step takes about {seconds:.1f} s, more than {option} allows")
+            text = text.filled(seconds=self.unit_stall_ms / 1000, option=limit)
             yield Note(text, Text("with fewer --contents, saving the trace takes less time; {detail}", detail))
         elif self.in_pieces and not stage.window.open and self.total_stall_s > self.max_stall:
-            count, seconds = len(stage.window), self.total_stall_s
-            text = Text(
-                "saving all {count} steps takes about {seconds:.1f} s, more than {option} allows",
-                count=count,
-                seconds=seconds,
-                option=limit,
-            )
+            text = Text("saving all {count} steps takes about {seconds:.1f} s, more than {option} allows")
+            text = text.filled(count=len(stage.window), seconds=self.total_stall_s, option=limit)
             yield Note(text, detail)
 
     @property
@@ -249,10 +211,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Words of the command line that choose this configuration; options at their default are left out.
-
-        Options whose default depends on the environment or the working directory are always included.
-        """
+        """Words of the command line that choose this configuration; options at their default are left out."""
         if isinstance(self.stage, BuiltinStage):
             return (*self.stage.words, *words_of(self.profiler, always=self.stage.named))
         tool = ("--tool", self.profiler.TOOL) if self.profiler.TOOL else ()

@@ -47,19 +47,16 @@ class RangeOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        """Raise Problem (USAGE) for a module pattern without module ranges, or an invalid pattern."""
         typed = f"--module-pattern {shortened(self.module_pattern)}"
         if self.module_pattern and not self.module_ranges:
             cause = Text("--module-pattern needs --module-ranges")
-            hint = "--module-ranges --module-pattern REGEX"
-            raise usage(f"{typed}: {cause}", hint)
+            raise usage(f"{typed}: {cause}", "--module-ranges --module-pattern REGEX")
         try:
             re.compile(self.module_pattern)
         except (re.error, OverflowError, RecursionError) as error:
+            cause = Text("the value of {option} is not a regular expression: {error}", option=typed, error=error)
             hint = Text("give a pattern for class names, such as --module-pattern 'Attention|MLP$'")
-            raise usage(
-                Text("the value of {option} is not a regular expression: {error}", option=typed, error=error), hint
-            ) from None
+            raise usage(cause, hint) from None
 
     @property
     def switch(self) -> str:
@@ -96,22 +93,17 @@ class ProfilerSettings(Options):
         """Raise Problem (USAGE) if `--contents` would record nothing, or lacks what `ranges` or its `memory` needs."""
         contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
-            cause = Text(
-                "with {contents}, {option} adds nothing to the trace: add {needed} to --contents",
-                contents=contents,
-                option=ranges.switch,
-                needed=self.NEEDED,
-            )
+            cause = Text("with {contents}, {option} adds nothing to the trace: add {needed} to --contents")
+            cause = cause.filled(contents=contents, option=ranges.switch, needed=self.NEEDED)
             raise usage(cause, f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
             cause = Text("{contents} has neither npu nor cpu, so nothing would be recorded", contents)
             raise usage(cause, "--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
             cause = Text(
-                "{contents} has memory, but not cpu; allocations are recorded on the host, so memory needs cpu",
-                contents,
+                "{contents} has memory, but not cpu; allocations are recorded on the host, so memory needs cpu"
             )
-            raise usage(cause, "--contents npu,cpu,memory")
+            raise usage(cause.filled(contents), "--contents npu,cpu,memory")
 
     @property
     def unit_stall_ms(self) -> int:
@@ -174,33 +166,24 @@ class TorchNpuSettings(ProfilerSettings):
     )
 
     def check(self, ranges: RangeOptions) -> None:
-        """Raise Problem (USAGE) as the base class does, or for options of torch_npu that would have no effect.
-
-        These are module ranges without a database, metrics below level1, and level_none without marks.
-        """
+        """Raise Problem (USAGE) as the base class does, or for options of torch_npu that would have no effect."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
             cause = Text("module_statistic of msprof-analyze reads a database, but --export-type text writes none")
             raise usage(cause, Text("use --export-type db,text, or leave --export-type out"))
         if self.aic_metrics not in ("", "none") and self.level in ("level0", "level_none"):
-            cause = Text(
-                "--aic-metrics {aic_metrics} has no effect below --level level1",
-                self.aic_metrics,
-            )
-            raise usage(
-                cause, Text("use --level level1; or keep --level {level}, and leave --aic-metrics out", self.level)
-            )
+            cause = Text("--aic-metrics {aic_metrics} has no effect below --level level1", self.aic_metrics)
+            hint = Text("use --level level1; or keep --level {level}, and leave --aic-metrics out", self.level)
+            raise usage(cause, hint)
         if self.light and not self.marks(ranges):
             cause = Text(
                 "--level level_none records only marks. torch_npu before 2.9 does not switch marks on by itself, so"
                 " nothing would be recorded"
             )
-            raise usage(
-                cause,
-                Text(
-                    "use --level level0; or switch on marks with --markers (marks of steps) or --mstx (your own marks)"
-                ),
+            hint = Text(
+                "use --level level0; or switch on marks with --markers (marks of steps) or --mstx (your own marks)"
             )
+            raise usage(cause, hint)
 
     def marks(self, ranges: RangeOptions) -> bool:
         """Tell whether the trace records mstx marks, because of `--mstx` or of ranges, which are made of marks."""
@@ -235,21 +218,16 @@ class TorchNpuSettings(ProfilerSettings):
                     "module_statistic can tell which module launched a kernel only if the trace contains host"
                     " operators (cpu) and kernels"
                 )
-                yield Note(
-                    Text(
-                        "module_statistic of msprof-analyze needs cpu in --contents, and a --level that records kernels"
-                    ),
-                    detail,
+                text = Text(
+                    "module_statistic of msprof-analyze needs cpu in --contents, and a --level that records kernels"
                 )
+                yield Note(text, detail)
         if self.analysis:
             detail = Text(
                 "torch_npu cannot parse a trace in a daemon process, such as a worker of vLLM. Leave --analysis out,"
                 " and parse the trace later with `rlpatch analyse`"
             )
-            yield Note(
-                Text("with --analysis, the run waits for parsing, which fails in vLLM's workers"),
-                detail,
-            )
+            yield Note(Text("with --analysis, the run waits for parsing, which fails in vLLM's workers"), detail)
 
 
 class TorchSettings(ProfilerSettings):

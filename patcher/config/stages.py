@@ -33,6 +33,11 @@ def _replicas() -> tuple[int | str, ...] | None:
     return option(ReplicaList(*SERVERS), WHOSE, about, default=(0,))
 
 
+def _condition(about: str) -> int:
+    """Declare an option with the condition from which on a window counts as a field (default: none), and return it."""
+    return option(Number(1), WINDOW, about, default=0, shown="")
+
+
 class Stage(Options):
     """Part of the RL loop to record; subclasses are kinds of stages.
 
@@ -76,22 +81,18 @@ class WindowedStage(Stage):
     ranges: RangeOptions = NO_RANGES
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a unit of another kind of stage, Problem (USAGE) for a window that does not exist."""
         if kind_of(self.window.unit).UNITS != self.UNITS:
             raise ValueError(f"{self.window.unit} is not a unit of a {self.KIND} stage")
         if not self.relative:
             self.window.check()
         if self.on_demand and self.repeat > 1:
+            cause = Text(
+                "--on-demand cannot be combined with --repeat {repeat}: each `rlpatch trigger` records one window"
+            )
             hint = Text(
                 "leave out --on-demand or --repeat; with --on-demand, `rlpatch trigger` can be used any number of times"
             )
-            raise usage(
-                Text(
-                    "--on-demand cannot be combined with --repeat {repeat}: each `rlpatch trigger` records one window",
-                    self.repeat,
-                ),
-                hint,
-            )
+            raise usage(cause.filled(self.repeat), hint)
 
     @property
     def relative(self) -> bool:
@@ -107,28 +108,12 @@ class RolloutStage(WindowedStage):
     UNITS: ClassVar = ROLLOUT_UNITS
     rollout: int = option(Number(0), WHOSE, "Which rollout to record, counted from 0.", default=0)
     replicas: tuple[int | str, ...] | None = _replicas()
-    at_load: int = option(
-        Number(1),
-        WINDOW,
-        "Start counting the window's steps after the first iteration with at least N requests.",
-        default=0,
-        shown="",
-    )
-    at_tail: int = option(
-        Number(1),
-        WINDOW,
+    at_load: int = _condition("Start counting the window's steps after the first iteration with at least N requests.")
+    at_tail: int = _condition(
         "Start counting the window's steps after the iteration in which the number of requests first falls from more"
-        " than N to at most N.",
-        default=0,
-        shown="",
+        " than N to at most N."
     )
-    at_context: int = option(
-        Number(1),
-        WINDOW,
-        "Start counting the window's steps once a request has at least N tokens of context.",
-        default=0,
-        shown="",
-    )
+    at_context: int = _condition("Start counting the window's steps once a request has at least N tokens of context.")
 
     @property
     def relative(self) -> bool:
@@ -219,10 +204,9 @@ class BuiltinStage(Stage):
 
     def __post_init__(self) -> None:
         if not self.named:
+            cause = Text("with --builtin, name at least one setting to change")
             settings = ", ".join(map(flag, options_of(self.PROFILER)))
-            raise usage(
-                Text("with --builtin, name at least one setting to change"), Text("add one of {options}", settings)
-            )
+            raise usage(cause, Text("add one of {options}", settings))
 
     @property
     def words(self) -> tuple[str, ...]:

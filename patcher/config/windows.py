@@ -76,15 +76,10 @@ class Window:
     none: bool = False
 
     def __post_init__(self) -> None:
-        """Raise Problem (USAGE) for an empty range, or ranges without a unit between them."""
         if empty := [window for window in self.all if window[0] >= window[1]]:
             first = empty[0][0]
-            hint = Text(
-                "a window A:B does not include B; --{unit} {first}:{end} is the shortest window",
-                unit=self.unit,
-                first=first,
-                end=first + 1,
-            )
+            hint = Text("a window A:B does not include B; --{unit} {first}:{end} is the shortest window")
+            hint = hint.filled(unit=self.unit, first=first, end=first + 1)
             raise usage(Text("--{unit} {window} is empty", unit=self.unit, window=self), hint)
         if any(window[1] >= after[0] for window, after in pairwise(self.all)):
             cause = Text(
@@ -101,16 +96,8 @@ class Window:
         if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
             cause = Text("--{unit} {window}: {reason}", unit=self.unit, window=self, reason=unit.before)
-            raise usage(
-                cause,
-                Text(
-                    "use --{unit} {later}, or {option} {window}",
-                    unit=self.unit,
-                    later=later,
-                    option=unit.instead,
-                    window=self,
-                ),
-            )
+            hint = Text("use --{unit} {later}, or {option} {window}")
+            raise usage(cause, hint.filled(unit=self.unit, later=later, option=unit.instead, window=self))
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
@@ -135,12 +122,9 @@ class Window:
             if first is None or end is None:
                 cause = Text("--{unit} {value}: the number is too large", unit=unit, value=shortened(text.strip()))
                 hint = Text(
-                    "use --{unit} A:B with numbers below {limit}, or `--{unit} {first}:` for a window without an end",
-                    unit=unit,
-                    limit=OPEN_END,
-                    first=first or 1,
+                    "use --{unit} A:B with numbers below {limit}, or `--{unit} {first}:` for a window without an end"
                 )
-                raise usage(cause, hint)
+                raise usage(cause, hint.filled(unit=unit, limit=OPEN_END, first=first or 1))
             windows.append((first, end))
         return cls(unit, *windows[0], tuple(windows[1:]))
 
@@ -162,10 +146,7 @@ class Window:
 
 
 def _merged(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
-    """Return a window of all `windows`, half-open ranges (first, end) in any order; at least one.
-
-    Ranges without a free step between them, in which the profiler could warm up, are merged.
-    """
+    """Return one window of the ranges `windows`; those without a free step between them, to warm up in, are merged."""
     merged: list[tuple[int, int]] = []
     for first, end in sorted(windows):
         if merged and first <= merged[-1][1]:

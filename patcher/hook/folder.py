@@ -55,21 +55,14 @@ class RunFolder:
     """
 
     def __init__(self, edits: Iterable[Edit], *, require: bool = False) -> None:
-        """Create the folder with the changed files of ``edits``; ``require`` forbids importing a file unpatched.
-
-        Raises OSError if the folder cannot be written, Problem (ENVIRONMENT) if the temporary directory's name contains
-        the separator of PYTHONPATH.
-        """
         scratch = Path(tempfile.gettempdir()).resolve()
         if os.pathsep in str(scratch):
             cause = Text(
-                "the path of the temporary directory contains {separator}, but this character separates the"
-                " entries of PYTHONPATH",
-                os.pathsep,
+                "the path of the temporary directory contains {separator}, but this character separates the entries of"
+                " PYTHONPATH"
             )
-            raise Problem(
-                Kind.ENVIRONMENT, cause, str(scratch), Text("use another temporary directory: TMPDIR=DIR rlpatch run …")
-            )
+            hint = Text("use another temporary directory: TMPDIR=DIR rlpatch run …")
+            raise Problem(Kind.ENVIRONMENT, cause.filled(os.pathsep), str(scratch), hint)
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
         self.files = tuple(root / change.path for root, change in changes)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=scratch))
@@ -80,11 +73,8 @@ class RunFolder:
             for number, (_, change) in enumerate(changes):
                 (self.package / f"{number}.before").write_bytes(change.before)
                 (self.package / f"{number}.after").write_bytes(change.after)
-            fields = [
-                self.path,
-                "1" if require else "",
-                *(part for root, change in changes for part in (root, change.path)),
-            ]
+            pairs = (part for root, change in changes for part in (root, change.path))
+            fields = [self.path, "1" if require else "", *pairs]
             (self.package / "plan").write_bytes(b"".join(os.fsencode(str(field)) + b"\0" for field in fields))
             program = shutil.copyfile(Path(__file__).with_name("startup.py"), self.package / "__init__.py")
             # Each process reads it: one that must not write bytecode would compile it each time.
@@ -105,16 +95,12 @@ class RunFolder:
         return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), VARIABLE: str(self.package)}
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """Return what this machine's processes have reported of their patched files so far, sorted by process id.
-
-        A receipt is one report of a process on one file. Returns () if the folder cannot be opened.
-        """
+        """Return what this machine's processes have reported of their patched files so far, sorted by process id."""
         receipts = []
         with contextlib.suppress(OSError), opened(self.path / _RECEIPTS) as folder:
-            for pid, number, state in (
-                receipt.groups() for receipt in map(_RECEIPT.fullmatch, folder.names()) if receipt
-            ):
-                text = _text_of(folder, f"{pid}-{number}-{state}")
+            for name in filter(_RECEIPT.fullmatch, folder.names()):
+                pid, number, state = name.split("-")
+                text = _text_of(folder, name)
                 receipts += [] if text is None else [Receipt(int(pid), int(number), state, text)]
         return tuple(sorted(receipts))
 
@@ -149,10 +135,7 @@ class RunFolder:
 
 
 def _text_of(folder: Opened, name: str) -> str | None:
-    """Return up to 1 MB of the file ``name`` as text; None if that cannot be read.
-
-    Unprintable characters other than newlines become "?".
-    """
+    """Return up to 1 MB of the file ``name`` as text, "?" for unprintable characters; None if that cannot be read."""
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
         return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
@@ -160,10 +143,7 @@ def _text_of(folder: Opened, name: str) -> str | None:
 
 
 def _create_locked(path: Path) -> int:
-    """Create the marker file ``path`` with an exclusive lock; return the descriptor that holds the lock.
-
-    The file appears complete and already locked. The kernel releases the lock when the process ends, even by SIGKILL.
-    """
+    """Create the marker file ``path``, complete and locked; return the descriptor that holds the lock."""
     new = path.with_suffix(".new")
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -173,11 +153,7 @@ def _create_locked(path: Path) -> int:
 
 
 def _erase(path: Path) -> None:
-    """Remove everything that a run creates in the folder ``path``, and the folder itself if it is then empty.
-
-    Do the same in the folder of its bytecode below PYTHONPYCACHEPREFIX, if that is set. Follow no link, and ignore
-    errors.
-    """
+    """Remove what a run creates in the folder ``path``, and its bytecode; follow no link, ignore errors."""
     for place in {path, Path(f"{os.environ.get('PYTHONPYCACHEPREFIX', '')}{path}")}:
         with contextlib.suppress(OSError), opened(place) as folder:
             _clear(folder)
@@ -185,10 +161,7 @@ def _erase(path: Path) -> None:
 
 
 def _clear(folder: Opened) -> None:
-    """Remove the files and folders that a run creates in ``folder``, the marker file last; skip what can't be removed.
-
-    Raises OSError if ``folder`` cannot be listed.
-    """
+    """Remove the files and folders that a run creates in ``folder``, the marker file last; skip the rest."""
     for name in sorted(folder.names(), key=lambda name: name == _ALIVE):  # the proof that it is a run's goes last
         with contextlib.suppress(OSError):
             if not folder.is_folder(name):
@@ -201,10 +174,7 @@ def _clear(folder: Opened) -> None:
 
 
 def sweep() -> tuple[Path, ...]:
-    """Remove abandoned folders of runs, whose command was killed and that no process uses; return their paths.
-
-    They are looked for in the folder for temporary files. An error is ignored, and the path is returned all the same.
-    """
+    """Remove abandoned folders of runs, whose command was killed and that no process uses; return their paths."""
     abandoned = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _is_abandoned(path)]
     for path in abandoned:
         _erase(path)
@@ -212,11 +182,7 @@ def sweep() -> tuple[Path, ...]:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Tell whether ``path`` is the folder of an rlpatch run that has ended and that no process uses.
-
-    A folder of another program or user never counts, nor does one that cannot be read. A run's folder that is still
-    empty counts 60 s after its creation.
-    """
+    """Tell whether ``path`` is the folder of an rlpatch run of this user that has ended and that no process uses."""
     with contextlib.suppress(OSError), opened(path) as folder:
         status = folder.status()
         if status.st_uid != os.geteuid():
@@ -241,11 +207,10 @@ def _pids_using(package: Path) -> tuple[int, ...]:
 
 
 def _uses(process: Path, package: Path) -> bool:
-    """Tell whether ``process``, a folder of /proc, runs with the hook in ``package``.
+    """Tell whether ``process``, a folder of /proc, runs with the hook in ``package``. Raises OSError.
 
-    It does if `VARIABLE` in its environment names ``package``, or if it has the plan there open: vLLM's engine and
-    Ray's workers set their title, which overwrites their environment. Raises OSError if the process has ended or
-    belongs to another user.
+    Its environment names ``package``, or it has the plan there open: vLLM's engine and Ray's workers set their title,
+    which overwrites their environment.
     """
     if os.fsencode(f"{VARIABLE}={package}") in (process / "environ").read_bytes().split(b"\0"):
         return True

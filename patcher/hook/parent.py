@@ -51,15 +51,9 @@ def require_program(program: str) -> None:
     """Raise Problem if ``program`` is not found (NO_COMMAND), or is a path that cannot be executed (NOT_EXECUTABLE)."""
     if shutil.which(program):
         return
-    there = "/" in program and os.path.exists(program)  # noqa: PTH110  (also for "", which is no path)
-    kind = Kind.NOT_EXECUTABLE if there else Kind.NO_COMMAND
-    raise Problem(
-        kind,
-        Text("the program {program} cannot be executed", program)
-        if there
-        else Text("the program {program} does not exist", program),
-        hint=_HINT,
-    )
+    if "/" in program and os.path.exists(program):  # noqa: PTH110  (also for "", which is no path)
+        raise Problem(Kind.NOT_EXECUTABLE, Text("the program {program} cannot be executed", program), hint=_HINT)
+    raise Problem(Kind.NO_COMMAND, Text("the program {program} does not exist", program), hint=_HINT)
 
 
 _HINT = Text("after `--`, type the command exactly as you would without rlpatch; for a script: -- bash run.sh")
@@ -68,10 +62,9 @@ _HINT = Text("after `--`, type the command exactly as you would without rlpatch;
 def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion | None = None) -> int:
     """Run ``command`` to its end; return its status as ``os.waitpid`` gives it.
 
-    Forward signals that are sent to this process alone. The command receives signals to the whole process group by
-    itself. On return these signals stay blocked until `leave`, so that none prevents the report. With a ``companion``
-    the command has a process group of its own, and cannot read from the terminal. Raises Problem (NO_COMMAND or
-    NOT_EXECUTABLE) if the command does not start.
+    Signals that are sent to this process alone are forwarded. On return they stay blocked until `leave`, so that none
+    prevents the report. With a ``companion`` the command has a process group of its own, and cannot read from the
+    terminal. Raises Problem (NO_COMMAND or NOT_EXECUTABLE) if the command does not start.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
@@ -81,14 +74,11 @@ def run(command: Sequence[str], environ: Mapping[str, str], companion: Companion
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         kind = Kind.NO_COMMAND if isinstance(error, FileNotFoundError) else Kind.NOT_EXECUTABLE
         raise Problem(kind, f"{command[0]}: {error.strerror}", hint=_HINT) from None
-    return _follow(pid) if companion is None else _accompany(pid, companion)
+    return _follow(pid, companion)
 
 
 def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
-    """Start ``command`` in a process group of its own, which the terminal does not stop; return its process id.
-
-    ``mask`` has the signals that the command blocks. Raises OSError.
-    """
+    """Start ``command`` in a process group of its own, which the terminal does not stop; return its process id."""
     handlers = [signal.signal(number, signal.SIG_IGN) for number in _TERMINAL]
     try:
         return _spawn(command, environ, mask, setpgroup=0)
@@ -98,10 +88,7 @@ def _spawn_apart(command: Sequence[str], environ: Mapping[str, str], mask: Colle
 
 
 def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int], **more: Any) -> int:
-    """Start ``command`` with the signals of ``mask`` blocked, and return its process id; raises OSError.
-
-    A script without an interpreter line is run by /bin/sh. ``more`` is for `os.posix_spawn`.
-    """
+    """Start ``command`` with the signals of ``mask`` blocked, and return its process id; raises OSError."""
     try:
         return os.posix_spawnp(command[0], [*command], environ, setsigmask=mask, setsigdef=_RESTORED, **more)
     except OSError as error:
@@ -125,7 +112,7 @@ class _Witness:
     def group_received(self, number: int) -> bool:
         """Tell whether the signal ``number`` was sent to the whole process group; False without a helper.
 
-        Wait 10 ms first, because some senders signal one process after the other.
+        Some senders signal one process after the other, hence the pause.
         """
         time.sleep(0.01)  # as Slurm does
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
@@ -138,34 +125,12 @@ class _Witness:
             self._process.communicate()
 
 
-def _follow(pid: int) -> int:
+def _follow(pid: int, companion: Companion | None) -> int:
     """Wait until the process ``pid`` ends; return its status as ``os.waitpid`` gives it.
 
-    Forward to ``pid`` each signal from another process, unless this process's whole group, and so ``pid``, got it. The
-    caller has blocked these signals before.
-    """
-    witness = _Witness()  # after the command, which so gets all that the witness gets
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            witness.close()
-            return status
-        info = signal.sigtimedwait(_OURS, 1)  # for another thread of a caller may have got SIGCHLD
-        if info is None or info.si_signo == signal.SIGCHLD or info.si_code > 0 or info.si_pid == pid:
-            continue  # not from a process, or from the command to its caller
-        if os.getpgid(pid) != os.getpgrp() or not witness.group_received(info.si_signo):
-            os.kill(pid, info.si_signo)
-        else:
-            witness.close()
-            witness = _Witness()  # on which it is not pending
-
-
-def _accompany(pid: int, companion: Companion) -> int:
-    """Wait until the process ``pid``, which leads its group, ends; return its status as ``os.waitpid`` gives it.
-
-    Signals to this process are passed on: to that group if this process's whole group got them, else to ``pid`` alone.
-    The first SIGINT goes to ``companion`` instead. If ``companion`` wants the command to end, send the group
-    SIGINT, SIGTERM and SIGKILL, 30 seconds apart, until it has ended.
+    Signals to this process alone are passed on to ``pid``; one to this process's whole group reaches ``pid``, or with a
+    ``companion`` is passed on to the group that ``pid`` leads. The first SIGINT goes to ``companion`` instead. If it
+    wants the command to end, that group gets the signals `_ENDING`. The caller has blocked all signals before.
     """
     witness, interrupted, ending, due = _Witness(), False, iter(_ENDING), 0.0
     while True:
@@ -173,20 +138,21 @@ def _accompany(pid: int, companion: Companion) -> int:
         if ended:
             witness.close()
             return status
-        if time.monotonic() >= due and companion.ends_command():
+        if companion and time.monotonic() >= due and companion.ends_command():
             number, patience = next(ending)
             os.killpg(pid, number)
             due = time.monotonic() + patience
-        info = signal.sigtimedwait(_OURS, 1)
+        info = signal.sigtimedwait(_OURS, 1)  # for another thread of a caller may have got SIGCHLD
         if info is None or info.si_signo == signal.SIGCHLD or info.si_pid == pid:
-            continue
-        of_group = info.si_code > 0 or witness.group_received(info.si_signo)  # the terminal's, or a caller's
-        if info.si_signo == signal.SIGINT and not interrupted:
+            continue  # none, or from the command to its caller
+        apart = companion is None and os.getpgid(pid) != os.getpgrp()
+        of_group = info.si_code > 0 or (not apart and witness.group_received(info.si_signo))  # the terminal's, or other
+        if companion and info.si_signo == signal.SIGINT and not interrupted:
             interrupted = True
             companion.interrupted()
-        elif of_group:
+        elif companion and of_group:
             os.killpg(pid, info.si_signo)
-        else:
+        elif not of_group:
             os.kill(pid, info.si_signo)
         if of_group:
             witness.close()

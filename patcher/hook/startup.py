@@ -172,22 +172,17 @@ def _report_unpatched(file: File, state: str, path: str, why: str) -> None:
 
 
 def _show_lines(path: str, data: bytes) -> None:
-    """Make tracebacks, inspect and pdb show the planned ``data`` of ``path``; ignore errors."""
+    """Make tracebacks, inspect and pdb show the planned ``data`` of ``path``, not the disk; ignore errors."""
     try:
-        _cache_lines(path, data)
+        import io
+        import linecache
+
+        text = _frozen_importlib_external.decode_source(data)
+        lines = io.StringIO(text if text.endswith("\n") else text + "\n").readlines()
+        linecache.cache[path] = (len(text), None, lines, path)
         _use_python_tracebacks()
     except Exception:  # noqa: S110  (a file of the user's has the name of one of Python's modules: shown is the disk)
         pass
-
-
-def _cache_lines(path: str, data: bytes) -> None:
-    """Put the lines of ``data`` into ``linecache``, for tracebacks, inspect and pdb; else they would show the disk."""
-    import io
-    import linecache
-
-    text = _frozen_importlib_external.decode_source(data)
-    lines = io.StringIO(text if text.endswith("\n") else text + "\n").readlines()
-    linecache.cache[path] = (len(text), None, lines, path)
 
 
 def _use_python_tracebacks() -> None:

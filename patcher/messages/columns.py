@@ -41,10 +41,6 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 def wrapped(text: str, indent: str, further: str, columns: int) -> list[str]:
-    """Return `text` in lines of at most `columns` columns; a Chinese character takes two.
-
-    A word that is longer is not broken, and makes its line longer. `indent` is put before the first line, `further`
-    before all others. An empty text has no lines.
-    """
+    """Return `text` in lines of at most `columns` columns; `indent` goes before the first, `further` before others."""
     wrapper = _Wrapper(columns, initial_indent=indent, subsequent_indent=further, break_long_words=False)
     return wrapper.wrap(text)

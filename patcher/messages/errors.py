@@ -116,9 +116,8 @@ def problem_of(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Problem(
-            Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=Text("run the same command again to start over")
-        )
+        hint = Text("run the same command again to start over")
+        return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C"), hint=hint)
     if isinstance(error, PermissionError):
         return permission_problem(error)
     if isinstance(error, OSError):
@@ -130,10 +129,7 @@ def problem_of(error: BaseException) -> Problem:
 
 
 def permission_problem(error: PermissionError) -> Problem:
-    """Return the Problem (ENVIRONMENT) for a path that this user may not read.
-
-    Its place is the first folder above the path that the user may not enter, else the path; the hint names the owner.
-    """
+    """Return the Problem (ENVIRONMENT) for a path that this user may not read: the closed folder, and its owner."""
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
     there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
     closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)

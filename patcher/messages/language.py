@@ -24,10 +24,7 @@ def is_chinese() -> bool:
 
 
 def translations() -> Mapping[str, str] | None:
-    """Return the Chinese template of each English one; None if the user's language is not Chinese.
-
-    None, too, if the catalogue is missing, as in a bundle.
-    """
+    """Return the Chinese template of each English one; None for another language or, as in a bundle, no catalogue."""
     if not is_chinese():
         return None
     try:
@@ -39,10 +36,7 @@ def translations() -> Mapping[str, str] | None:
 
 
 def terminal_translations() -> Mapping[str, str] | None:
-    """Return the Chinese template of each English one; None if the user's language is another.
-
-    None, too, if stderr cannot encode Chinese characters, or if the catalogue is missing.
-    """
+    """Return what `translations` does; None, too, if stderr cannot encode Chinese characters."""
     try:
         "中".encode(getattr(sys.stderr, "encoding", None) or "utf-8")
     except UnicodeEncodeError:

@@ -78,8 +78,8 @@ def terminal_width(stream: TextIO | None) -> int | None:
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int | None = WIDTH) -> list[str]:
     """Return `text`, translated, in lines of at most `width` columns; None takes the terminal's width, up to `WIDEST`.
 
-    `indent` is put before the first line, `further` before all others. Neither a longer word is broken nor a number
-    from its unit. An empty text has no lines.
+    `indent` is put before the first line, `further` before all others. Neither a long word nor a number and its unit is
+    broken.
     """
     import shutil  # noqa: PLC0415  (3 ms, and most lines are short)
     import textwrap  # noqa: PLC0415

@@ -61,10 +61,10 @@ _NOTHING = StepResult()
 class CommandResult:
     """Result of a command, joined from its steps.
 
-    `data` (a dataclass or dict) is what `--json` prints instead of lines; `raw` is output to print unchanged, such as a
+    `data` (a dataclass or dict) is what `--json` prints instead of lines, `raw` is output to print unchanged, such as a
     diff. With `tells_all` the details of notes are always shown; with `aside` the lines go to stderr. `more` says how
-    to see details that are not shown. `then` is called after the report is shown, unless it has problems: it gets a
-    function that shows another report, and returns the exit code.
+    to see details that are not shown. `then` is called after a report without problems: it gets a function that shows
+    another report, and returns the exit code.
     """
 
     def __init__(
@@ -118,7 +118,6 @@ class CommandResult:
         self._add_note(Message(level, text, detail))
 
     def _add_note(self, note: Message) -> None:
-        """Add `note`; if a note with its level and text is present, only append a new detail to that note."""
         for at, earlier in enumerate(self.notes):
             if (earlier.level, earlier.text) == (note.level, note.text):
                 if note.detail not in earlier.detail:
@@ -154,15 +153,11 @@ class CommandResult:
         return self.exit_code
 
     def _report_unwritten(self, error: OSError, color: bool | None) -> int:
-        """Report on stderr that stdout could not be written, and return the exit code of the process.
-
-        That is the command's own exit code if it changed something or has problems, else that of ENVIRONMENT.
-        """
+        """Report on stderr that stdout could not be written, and return the exit code of the process."""
         cause = Text("the output could not be written: {reason}", error.strerror or type(error).__name__)
         if self.done:
-            cause = Text(
-                "{cause}, but these changes were made: {changes}", cause=cause, changes=joined(COMMA, self.done)
-            )
+            changes = joined(COMMA, self.done)
+            cause = Text("{cause}, but these changes were made: {changes}", cause=cause, changes=changes)
         hint = Text("redirect the output to a disk with free space (> FILE), or into a pipe")
         problem = Problem(Kind.ENVIRONMENT, cause, hint=hint)
         with _catching_write_errors(sys.stderr):
@@ -192,10 +187,7 @@ class CommandResult:
         return any(hidden) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
-        """Print the JSON document or the lines, to stderr with `aside`, else to stdout; raw bytes always go to stdout.
-
-        `quiet` leaves only the lines out, `verbose` adds those for `-v`. `color` None means: on a terminal only.
-        """
+        """Print the JSON document, raw bytes or lines; `quiet` leaves lines out, `verbose` adds those for `-v`."""
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:
             import json  # noqa: PLC0415  (1 ms, and most reports are for people)
@@ -238,8 +230,7 @@ class CommandResult:
 def json_of(value: Any) -> Any:
     """Return `value` for JSON: dataclasses and named tuples become objects, enums their values, paths strings.
 
-    A method `as_json` of a value is called first to replace the value. Fields of dataclasses with `OMIT_NONE` are left
-    out if None. Other tuples become lists, and any other value stays as it is.
+    A method `as_json` of a value replaces the value first. Fields with `OMIT_NONE` are left out if None.
     """
     import dataclasses  # noqa: PLC0415  (1 ms, and most reports are for people)
 
@@ -264,10 +255,9 @@ def json_of(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _catching_write_errors(stream: TextIO | None) -> Iterator[list[OSError]]:
-    """Context manager that flushes `stream` after its block, and catches an OSError of the block or the flush.
+    """Flush `stream` after the block; add an OSError of the block or the flush to the list that is yielded.
 
-    Its value is a list to which the error is added; then `stream` is redirected to /dev/null. Ctrl-C only ends the
-    block.
+    After an error `stream` leads to /dev/null. Ctrl-C only ends the block.
     """
     failed: list[OSError] = []
     try:
@@ -299,10 +289,7 @@ _TINTS = {
 
 
 def _print_line(text: str, stream: TextIO | None, color: bool | None, *, unbroken: bool = False) -> None:
-    """Print `text` to `stream`, if there is one; a line that is wider than the terminal is broken unless `unbroken`.
-
-    Colours are kept if `color` is true, removed if it is false; None keeps them on a terminal only.
-    """
+    """Print `text` to `stream`, if there is one; a line that is wider than the terminal is broken unless `unbroken`."""
     if stream is None:  # the shell closed it
         return
     if not unbroken and (width := terminal_width(stream)):
@@ -321,8 +308,8 @@ _GAP = r"\S {2,}\S"
 def _break_line(line: str, width: int) -> str:
     """Return a line as text with newlines, so that no part of it is wider than `width` columns if possible.
 
-    Parts after the first are indented by four blanks, or to the second of two columns. Code, commands, and rows of a
-    table with more columns are not broken.
+    Further parts are indented by four blanks, or to the second of two columns. Code, commands and rows of a table stay
+    whole.
     """
     plain = _STYLED.sub("", line)
     words = plain.lstrip()
@@ -343,21 +330,14 @@ def _break_line(line: str, width: int) -> str:
 
 
 def _show_raw(data: bytes, color: bool | None) -> None:
-    """Print a diff to stdout: as coloured text on a terminal or if `color` is true, else as unchanged bytes.
-
-    `color` None means: coloured on a terminal only.
-    """
+    """Print a diff to stdout: as coloured text on a terminal or if `color` is true, else as unchanged bytes."""
     if sys.stdout is None:  # the shell closed it
         return
     if sys.stdout.isatty() if color is None else color:
         for line in data.decode("utf-8", "replace").splitlines():
             tint = {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1], "")
-            _print_line(
-                _style(line, _BOLD if line.startswith(("+++", "---", "diff")) else tint),
-                sys.stdout,
-                True,
-                unbroken=True,
-            )
+            codes = _BOLD if line.startswith(("+++", "---", "diff")) else tint
+            _print_line(_style(line, codes), sys.stdout, True, unbroken=True)
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -377,10 +357,7 @@ def _error(problem: Problem) -> str:
 
 
 def _color_first_word(line: str, word: str) -> str:
-    """Return a translated `line` with its first word coloured; `word`, the same in English, decides the colour.
-
-    A line whose `word` has no colour is returned unchanged.
-    """
+    """Return a translated `line` with its first word coloured, if `word`, the same in English, has a colour."""
     return re.sub(r"[^\s:：]+", lambda match: _style(match[0], _TINTS[word]), line, count=1) if word in _TINTS else line
 
 

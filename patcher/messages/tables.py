@@ -20,20 +20,16 @@ def room() -> int | None:
 
 
 def targets(listed: Iterable[tuple[str, str, str, Sequence[str]]], width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch list`; `listed` has (target, stages, windows, releases) for each row.
+    """Return the table of `rlpatch list`, with a row for each (target, stages, windows, releases).
 
-    The table is at most `width` columns of the terminal wide; None: of any width, with a line for each row.
+    `width` is the columns of the terminal here and below; with None each row is a line of any length.
     """
     rows = [(target, stages, windows, _span(releases)) for target, stages, windows, releases in listed]
     return draw((Text("target"), Text("stages"), Text("windows"), Text("releases")), rows, width)
 
 
 def recipes(listing: Any, width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch list TARGET`, which shows recipes with their files and releases.
-
-    `listing.targets` has a row for each structure of a recipe. With `width` None each row is a line. Else lines are
-    grouped by stage and file, and all but the paths of files are at most `width` columns wide.
-    """
+    """Return the table of `rlpatch list TARGET`; for a terminal, lines that are grouped by stage and file."""
     if width is None:
         rows = [
             (row.target, row.stage, row.recipe, row.structure, row.file, _span(row.releases), " ".join(row.windows))
@@ -49,10 +45,8 @@ def recipes(listing: Any, width: int | None = None) -> list[str]:
         lines += ["", *wrapped(" ".join(head), "", "    ", width)]
         for (recipe, file), of_file in groupby(of_stage, lambda row: (row.recipe, row.file)):
             spans = (" ".join(filter(None, (row.structure, _span(row.releases)))) for row in of_file)
-            lines += wrapped(
-                Text("  {recipe}: {releases}", recipe=recipe, releases=", ".join(spans)), "", "    ", width
-            )
-            lines.append(f"    {file}")
+            text = Text("  {recipe}: {releases}", recipe=recipe, releases=", ".join(spans))
+            lines += [*wrapped(text, "", "    ", width), f"    {file}"]
     return lines[1:]
 
 
@@ -63,28 +57,22 @@ def _span(releases: Sequence[str]) -> str:
 
 
 def _turn_words(name: str, number: int) -> Text:
-    """Return a worker's rollout, training step or weight sync with its number; ``name`` is rollout, step or sync."""
+    """Return a worker's rollout, training step or weight sync with its number."""
     if name == "rollout":
         return Text("rollout {number}", number)
     return Text("step {number}", number) if name == "step" else Text("sync {number}", number)
 
 
 def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch traces` from the `data` of its report, a row for each group of traces.
-
-    An unknown value is "?". The table is at most `width` columns of the terminal wide; None: of any width.
-    """
+    """Return the table of `rlpatch traces` from the `data` of its report; an unknown value is "?"."""
     rows = []
     for number, row in enumerate(data["captures"], 1):
-        target = " ".join(filter(None, (row["target"], row["release"]))) or (
-            "?" if row["ours"] else Text("another tool")
-        )
+        target = " ".join(filter(None, (row["target"], row["release"])))
+        target = target or ("?" if row["ours"] else Text("another tool"))
         stage = " ".join(filter(None, (row["stage"], row["role"])))
         turns = (_turn_words(name, row[name]) for name in ("rollout", "step", "sync") if row[name] is not None)
-        run = next(turns, "?")
-        size = _bytes(row["size"])
-        asked, exported = row["asked"] or "?", row["got"] or "?"
-        rows.append((str(number), target, stage or "?", asked, exported, run, row["ranks"] or "?", row["state"], size))
+        window = (stage, row["asked"], row["got"], next(turns, ""), row["ranks"])
+        rows.append((str(number), target, *(value or "?" for value in window), row["state"], _bytes(row["size"])))
     heads = (
         "", Text("target"), Text("stage"), Text("window"), Text("steps"), Text("when"), Text("ranks"),
         Text("state"), Text("size"),
@@ -93,10 +81,7 @@ def traces(data: dict[str, Any], width: int | None = None) -> list[str]:
 
 
 def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
-    """Return the lines of the table of `rlpatch watch`, a row for each worker in `progress`.
-
-    The table is at most `width` columns of the terminal wide; None: of any width.
-    """
+    """Return the table of `rlpatch watch`, a row for each worker."""
     rows = []
     for number, row in enumerate(progress, 1):
         rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
@@ -120,10 +105,7 @@ def workers(progress: Iterable[Any], width: int | None = None) -> list[str]:
 
 
 def _progress_in_window(row: Any) -> str:
-    """Return a worker's progress in its window, such as "3 of 30 in 30:60", else its window or step, "" if unknown.
-
-    `row` is the worker's row of `rlpatch watch`.
-    """
+    """Return a worker's progress in its window, such as "3 of 30 in 30:60", else its window or step, "" if unknown."""
     unit = row.number if row.live is None else row.live
     # With a new request on its way the window is that of the one before.
     window = row.window if row.outcome != "done" or row.state == "saved" else ""
@@ -141,10 +123,7 @@ def _progress_in_window(row: Any) -> str:
 
 
 def _traces(traces: Sequence[Any]) -> str:
-    """Return the total size of a worker's traces, with their number if there are several.
-
-    Traces that no longer exist are left out. Return "moved" if none exists any more, "" without any.
-    """
+    """Return the total size of a worker's traces that still exist, with their number if there are several."""
     sizes = [trace.size for trace in traces if trace.size is not None]
     if not sizes:
         return Text("moved") if traces else ""
@@ -153,7 +132,7 @@ def _traces(traces: Sequence[Any]) -> str:
 
 
 def nodes(data: dict[str, Any]) -> list[str]:
-    """Return the lines of the table of `rlpatch status --ray` from the `data` of its report, a row for each node."""
+    """Return the table of `rlpatch status --ray` from the `data` of its report, a row for each node."""
     rows = []
     for row in data["nodes"]:
         targets = ", ".join(f"{name} {version}".rstrip() for name, version in row["targets"].items())
@@ -179,10 +158,7 @@ def _bytes(count: int) -> str:
 
 
 def draw(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
-    """Return the lines of a table with translated cells, at most `width` columns of the terminal wide (None: any).
-
-    If the table does not fit, each row becomes lines of "head value" instead.
-    """
+    """Return the lines of a table with translated cells; a row that is too wide becomes lines of "head value"."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -204,10 +180,7 @@ def draw(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None)
 
 
 def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """Return a row as lines of "head value, head value", wrapped to `width`; a value without a head comes first.
-
-    Empty values are left out.
-    """
+    """Return a row as lines of "head value, head value", wrapped to `width`; empty values are left out."""
     number = next((f"{value}  " for head, value in zip(heads, row, strict=True) if not head), "")
     further = " " * max(len(number), 2)
     parts = [f"{head} {value}" for head, value in zip(heads, row, strict=True) if head and value]
@@ -217,10 +190,9 @@ def _folded(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
-    """Return the width of each column: at least that of its longest word, at most that of its widest cell.
+    """Return the width of each column, from that of its longest word to that of its widest cell, as there is `room`.
 
-    Columns get more than the longest word as far as there is `room`. All are None if the longest words need more.
-    `room` counts columns of the terminal, as the lengths of cells made by `cell` do.
+    All are None if the longest words need more.
     """
     columns = [*zip(*rows, strict=True)]
     widths = [max(len(type(value)(word)) for value in column for word in [*value.split(), ""]) for column in columns]

@@ -25,10 +25,10 @@ def top_of(root: Path) -> Path | None:
 
 
 def describe(root: Path, path: PurePosixPath) -> Checkout | None:
-    """Return the commit of the checkout around `root`, and its version by the git tags; None without a checkout.
+    """Return the commit of the checkout around `root`, and its version by the git tags; None if git has no `path`.
 
-    All texts are "" before the first commit. Also None if git does not track `path`, which is relative to `root`.
-    Raises Problem (ENVIRONMENT) if git is not installed or fails, as in a checkout of another user.
+    All texts are "" before the first commit. Raises Problem (ENVIRONMENT) if git is not installed or fails, as in a
+    checkout of another user.
     """
     if top_of(root) is None or _git(root, "rev-parse", "--is-inside-work-tree") != b"true\n":
         return None
@@ -39,10 +39,7 @@ def describe(root: Path, path: PurePosixPath) -> Checkout | None:
 
 
 def pristine(root: Path, path: PurePosixPath) -> bytes | None:
-    """Return the bytes of `path` at HEAD, with line endings as on disk; None if git cannot tell or a filter applies.
-
-    Git cannot tell without a checkout, without git, or if HEAD does not have the file.
-    """
+    """Return the bytes of `path` at HEAD, with line endings as on disk; None if git cannot tell or a filter applies."""
     with contextlib.suppress(Problem):
         if top_of(root):
             attribute = _git(root, "check-attr", "-z", "filter", "--", str(path)).split(b"\0")[2:3]
@@ -71,10 +68,7 @@ def _git_environment() -> Iterator[None]:
 
 
 def _git(root: Path, *words: str) -> bytes:
-    """Return the stdout of git with the arguments `words`, run in `root`.
-
-    Raises Problem (ENVIRONMENT) if git fails or is not installed.
-    """
+    """Return the stdout of git, run in `root`. Raises Problem (ENVIRONMENT) if git fails or is not installed."""
     top = top_of(root)
     with _git_environment():
         import git  # 0.1 s, and raises where git is not installed unless GIT_PYTHON_REFRESH is quiet
@@ -110,11 +104,7 @@ def _first_line(root: Path, *words: str) -> str:
 
 
 def _release(root: Path) -> tuple[str, str, str]:
-    """Return (version tag at HEAD, nearest version tag below HEAD, version of HEAD by these tags).
-
-    Each is "" if it is missing; the second is also "" if there is a tag at HEAD. Raises Problem (ENVIRONMENT) if git
-    fails or is not installed.
-    """
+    """Return (version tag at HEAD, nearest version tag below HEAD, version of HEAD by these tags); "" if missing."""
     tags = _git(root, "tag", "--points-at", "HEAD").decode(errors="replace").split()
     at_head = {version: tag for tag in tags if (version := parse_version(tag))}
     if at_head:
@@ -130,7 +120,7 @@ def _release(root: Path) -> tuple[str, str, str]:
 def _dev_version(tag: Version, distance: int, commit: str) -> str:
     """Return the dev version of a commit `distance` commits after `tag`, as setuptools-scm forms it.
 
-    With 3 commits after 0.11.0rc1 it is 0.11.0rc2.dev3+gCOMMIT, with 3 after 0.11.0 it is 0.11.1.dev3+gCOMMIT.
+    3 commits after 0.11.0rc1 are 0.11.0rc2.dev3+gCOMMIT, 3 after 0.11.0 are 0.11.1.dev3+gCOMMIT.
     """
     release = [*tag.release]
     suffix = ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,19 +42,18 @@ def find(
     projects: Sequence[Project] = (),
     command: str = "apply",
     again: Callable[[str], str] = str,
-    environment: Environment | None = None,
 ) -> Target:
     """Return the installed target of a project.
 
     `paths` are folders of which one holds the package, `python` an interpreter. Without both, the running interpreter
     is searched, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. `version` is the expected release (None: any);
-    `projects` are named in the error if this project is missing; `command` is the command typed; `again` returns the
-    command line for another `TARGET==VERSION`, for hints; `environment` is what `python` answered before (None: ask
-    it). Raises Problem: NO_TARGET, VERSION, USAGE, or ENVIRONMENT (`python` fails; the package is compiled or zipped).
+    `projects` are named in the error if this project is missing; `again` returns the command line for another
+    `TARGET==VERSION`, for hints. Raises Problem: NO_TARGET, VERSION, USAGE, or ENVIRONMENT (`python` fails; the package
+    is compiled or zipped).
     """
     searched: list[str] = []
     targets: list[Target] = []
-    for place in _places((project, *projects), paths, python, environment, searched):
+    for place in _places((project, *projects), paths, python, searched):
         try:
             target = place.search(project)
         except Problem as problem:
@@ -71,43 +70,22 @@ def find(
     if targets:
         return _select_version(targets, version, again)
     cause = Text("{name} (package {package}) is not installed here", name=project.name, package=project.package)
-    hint = Text(
-        "say where {name} is installed: rlpatch {command} {name} --python EXE, or --path DIR",
-        name=project.name,
-        command=command,
-    )
+    hint = Text("say where {name} is installed: rlpatch {command} {name} --python EXE, or --path DIR")
+    hint = hint.filled(name=project.name, command=command)
     raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
 
 def _select_version(targets: Sequence[Target], version: str | None, again: Callable[[str], str]) -> Target:
-    """Return the one of `targets`, which are at least one, with `version` (None: any).
-
-    `again` returns the command line for another `TARGET==VERSION`, for hints. Raises Problem: VERSION if no target has
-    it, USAGE if targets in several folders have it.
-    """
+    """Return the one of `targets` with `version` (None: any). Raises Problem: VERSION without any, USAGE if several."""
     right = [target for target in targets if version is None or versions.satisfies(target.version, version)]
     if not right:
         raise _other_version(targets[0], version or "", again)
     if len({target.root for target in right}) > 1:
-        roots = joined(AND, (str(target.root) for target in right))
-        raise usage(
-            Text(
-                "{name} is installed in {folders}, and this command changes only one of them at a time",
-                name=right[0].project.name,
-                folders=roots,
-            ),
-            Text(
-                "run the command once for each folder, with {options}",
-                joined(OR, (f"--path {quoted([str(target.root)])}" for target in right)),
-            ),
-        )
+        cause = Text("{name} is installed in {folders}, and this command changes only one of them at a time")
+        cause = cause.filled(name=right[0].project.name, folders=joined(AND, (str(target.root) for target in right)))
+        options = joined(OR, (f"--path {quoted([str(target.root)])}" for target in right))
+        raise usage(cause, Text("run the command once for each folder, with {options}", options))
     return right[0]
-
-
-def environment_of(python: str, projects: Iterable[Project]) -> Environment:
-    """Return the environment of the interpreter `python` with the packages of `projects`. Raises Problem as `ask`."""
-    packages = dict.fromkeys(project.package for project in projects)
-    return interpreters.ask(python, list(packages), f"--python {python}")
 
 
 def discover(
@@ -116,21 +94,19 @@ def discover(
     paths: Sequence[Path] = (),
     python: str | None = None,
     git: bool = True,
-    environment: Environment | None = None,
 ) -> Discovery:
     """Return the installed ones of `projects`, and every root with a store, in the folders `paths` or in `python`.
 
-    `python` is an interpreter; `environment` is its answer if it was asked before. Without `paths` and `python`, the
-    running interpreter, the shell's environment and PATH are searched. A project counts in each of `paths`, else only
-    in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s, is skipped. Raises
-    Problem if `paths` and `python` are both given, or if one does not exist or answer. A problem with a single target
-    is returned.
+    Without both, the running interpreter, the shell's environment and PATH are searched. A project counts in each of
+    `paths`, else only in the first environment that has it. Without `git` the version of checkouts, which takes 0.1 s,
+    is skipped. Raises Problem if `paths` and `python` are both given, or if one does not exist or answer. A problem
+    with a single target is returned.
     """
     targets: list[Target] = []
     problems: list[Problem] = []
     searched: list[str] = []
     folders: list[Path] = []
-    for place in _places(projects, paths, python, environment, searched, git=git):
+    for place in _places(projects, paths, python, searched, git=git):
         searched.append(place.name)
         folders += _possible_roots(projects, place.folders)
         there = set() if paths else {target.project for target in targets}
@@ -157,42 +133,43 @@ def _places(
     projects: Sequence[Project],
     paths: Sequence[Path],
     python: str | None,
-    environment: Environment | None,
     searched: list[str],
     *,
     git: bool = True,
 ) -> Iterator[_Place]:
     """Yield the places to search: the folders `paths`, else the interpreter `python`, else environments in order.
 
-    These are that of the running interpreter, the shell's, and those on PATH; `searched` gets a text on each that does
-    not answer. `environment` is the answer of `python` if it was asked before. Without `git` the version of checkouts
-    is skipped. Raises Problem if `paths` and `python` are both given, or one of them does not exist or answer.
+    `searched` gets a text on each environment that does not answer.
     """
     if paths and python is not None:
-        raise Problem(
-            Kind.USAGE,
-            Text("--path and --python cannot be combined: both say where to look"),
-            hint=Text("leave out --path or --python"),
-        )
+        cause = Text("--path and --python cannot be combined: both say where to look")
+        raise usage(cause, Text("leave out --path or --python"))
     for path in paths:
         folder = _folder(path)
-        yield _Place(f"--path {path}", (folder,), partial(_target_in, path=path, folder=folder, git=git))
+        yield _Place(f"--path {path}", (folder,), functools.partial(_target_in, path=path, folder=folder, git=git))
     if paths:
         return
+    packages = tuple(sorted({project.package for project in projects}))
     if python is not None:
-        environments = iter([environment or environment_of(python, projects)])
+        environments = iter([_environment_of(interpreters.executable(python), packages, f"--python {python}")])
     else:
-        environments = interpreters.environments([project.package for project in projects], searched)
+        environments = interpreters.environments(packages, searched)
     for interpreter in environments:
-        search = partial(_imported_target, environment=interpreter, git=git)
+        search = functools.partial(_imported_target, environment=interpreter, git=git)
         yield _Place(interpreter.name, tuple(map(Path, interpreter.path)), search)
+
+
+@functools.lru_cache(maxsize=None)
+def _environment_of(program: str, packages: tuple[str, ...], name: str) -> Environment:
+    """Return the environment of an interpreter, which is asked once: to start it takes longer than all the rest."""
+    return interpreters.ask(program, packages, name)
 
 
 def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the folders that may hold a store, whether or not the package is still there; some may not exist.
 
-    They are `folders` and the checkouts of editable installs in them, each also with the subfolder in which a project
-    keeps its package in a checkout. For a package folder, its parent is yielded, too.
+    These are `folders` and the checkouts of editable installs in them, each also with the subfolder of the package in a
+    checkout, and the parent of a package folder.
     """
     names = [name for project in projects for name in project.distributions]
     for folder in folders:
@@ -203,11 +180,7 @@ def _possible_roots(projects: Sequence[Project], folders: Iterable[Path]) -> Ite
 
 
 def _imported_target(project: Project, environment: Environment, git: bool) -> Target | None:
-    """Return the target that the interpreter of `environment` would import, None if it has no such package.
-
-    Without `git` the version of a checkout is skipped. Raises Problem: ENVIRONMENT if the package is zipped, compiled
-    or closed to this user, NO_TARGET if it is a single module or has no `__init__.py`.
-    """
+    """Return the target that the interpreter of `environment` would import, None if it has no such package."""
     spec = environment.packages.get(project.package)
     if spec is None:
         return None
@@ -217,29 +190,21 @@ def _imported_target(project: Project, environment: Environment, git: bool) -> T
     archive = next((folder for folder in origin.parents if folder.is_file()), None)
     if archive is not None:
         cause = Text("{name} is installed as a zip archive and cannot be patched there", project.name)
-        raise Problem(
-            Kind.ENVIRONMENT,
-            cause,
-            str(archive),
-            Text("install the package unzipped: pip install {name}", project.name),
-        )
+        hint = Text("install the package unzipped: pip install {name}", project.name)
+        raise Problem(Kind.ENVIRONMENT, cause, str(archive), hint)
     if not spec.locations:
-        cause = Text(
-            "{package} is a single module in this environment, not the package that {name} installs",
-            package=project.package,
-            name=project.name,
-        )
+        cause = Text("{package} is a single module in this environment, not the package that {name} installs")
+        cause = cause.filled(package=project.package, name=project.name)
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
     target = provenance.target(project, origin.parent, environment.name, environment.path, git)
     return target._replace(prefix=environment.prefix)
 
 
 def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target | None:
-    """Return the target that `--path` leads to; None if the package is not there.
+    """Return the target that `--path` leads to: site-packages, a checkout, or the package itself; None without one.
 
-    `path` is the folder as typed, `folder` the same with links resolved: site-packages, a checkout, or the package
-    itself. An editable install whose metadata is in the folder counts, too. Without `git` the version of a checkout is
-    skipped. Raises Problem: NO_TARGET for a package folder without `__init__.py`, ENVIRONMENT for one that is closed.
+    `path` is the folder as typed, `folder` the same with links resolved. An editable install whose metadata is in the
+    folder counts, too.
     """
     given = f"--path {path}"
     packages = [root / project.package for root in dict.fromkeys((folder / project.checkout, folder))]
@@ -249,15 +214,11 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
     parent = Text("the folder that contains the package folder {folder}", path)
     candidates += [(inner, parent, ()) for inner in inside if inner.name == project.package]
     for editable in provenance.distributions(project, [folder]):
-        checkout = editable.checkout
-        for root in (checkout / project.checkout, checkout) if checkout else ():
-            where = Text(
-                "{folder} (its {metadata} points to an editable install in {checkout})",
-                folder=given,
-                metadata=editable.folder.name,
-                checkout=checkout,
-            )
-            candidates.append((root / project.package, where, (str(folder),)))
+        if checkout := editable.checkout:
+            where = Text("{folder} (its {metadata} points to an editable install in {checkout})")
+            where = where.filled(folder=given, metadata=editable.folder.name, checkout=checkout)
+            roots = (checkout / project.checkout, checkout)
+            candidates += [(root / project.package, where, (str(folder),)) for root in roots]
     for package, found_by, search in candidates:
         if sources.module_exists(package / "__init__.py"):
             return provenance.target(project, package, found_by, search, git)
@@ -268,10 +229,7 @@ def _target_in(project: Project, path: Path, folder: Path, git: bool) -> Target 
 
 
 def _folder(path: Path) -> Path:
-    """Return the folder that `--path` names, with `~` and links resolved.
-
-    Raises Problem: NO_TARGET if it does not exist, USAGE if it is a file.
-    """
+    """Return the folder that `--path` names, with `~` and links resolved."""
     hint = Text("use the folder that contains the package: --path .../site-packages")
     try:
         folder = path.expanduser().resolve(strict=True)
@@ -297,34 +255,21 @@ def _unusable_package(project: Project, folder: Path) -> Problem:
         sources.module_exists(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
         return problem
-    cause = Text(
-        "{folder} has no __init__.py, so this folder is left over from an old installation of {name}",
-        folder=folder,
-        name=project.name,
-    )
+    cause = Text("{folder} has no __init__.py, so this folder is left over from an old installation of {name}")
+    cause = cause.filled(folder=folder, name=project.name)
     hint = Text("if you need nothing in the folder, delete the folder; then install {name} again", project.name)
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 
 def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> str:
-    """Return the text that the project's package is not in `place`.
-
-    The text also names the package's metadata in `place`, if there is any, and those of `projects` that are there.
-    """
+    """Return the text that the project's package is not in `place`, but perhaps its metadata, or other `projects`."""
     text = Text("package {package} not found", project.package)
     for distribution in provenance.distributions(project, place.folders)[:1]:
-        text = Text(
-            "package {package} not found, although its metadata {folder} exists",
-            package=project.package,
-            folder=distribution.folder,
-        )
+        values = {"package": project.package, "folder": distribution.folder}
+        text = Text("package {package} not found, although its metadata {folder} exists", **values)
         if distribution.checkout:
-            text = Text(
-                "package {package} not found, although {folder} points to an editable install in {checkout}",
-                package=project.package,
-                folder=distribution.folder,
-                checkout=distribution.checkout,
-            )
+            text = Text("package {package} not found, although {folder} points to an editable install in {checkout}")
+            text = text.filled(**values, checkout=distribution.checkout)
     there = []
     for other in projects:
         with suppress(Problem):
@@ -333,38 +278,21 @@ def _not_found(project: Project, place: _Place, projects: Sequence[Project]) -> 
 
 
 def _other_version(target: Target, expected: str, command_for: Callable[[str], str]) -> Problem:
-    """Return the problem that the target's version is not `expected`, or is unknown.
-
-    The hint is the command line that `command_for` returns for the target word NAME==VERSION with the version that is
-    there, or for NAME if it is unknown.
-    """
+    """Return the problem that the target's version is not `expected`, or unknown, with the command line for it."""
     name, version = target.project.name, target.version
     cause = Text("the installed {name} is {version}, not {expected}", name=name, version=version, expected=expected)
     right = f"{name}=={version}"
     if not version:
-        cause, right = (
-            Text(
-                "the version of {name} cannot be determined, so =={version} cannot be checked",
-                name=name,
-                version=expected,
-            ),
-            name,
-        )
-    origin = Text(
-        "the package was found through {place}; its version was taken from {source}",
-        place=target.found_by,
-        source=target.version_from,
-    )
+        cause = Text("the version of {name} cannot be determined, so =={version} cannot be checked")
+        cause, right = cause.filled(name=name, version=expected), name
+    origin = Text("the package was found through {place}; its version was taken from {source}")
+    origin = origin.filled(place=target.found_by, source=target.version_from)
     doubts = (line for note in target.notes for line in note.lines)
     return Problem(Kind.VERSION, cause, str(target.root), command_for(right), (origin, *doubts))
 
 
 def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Problem:
-    """Return the problem that `name`, the part of the typed `text` before `==`, is no target.
-
-    It is NO_TARGET for an unknown name, with the closest known one as hint; USAGE, with the syntax as hint, if `text`
-    does not have the form of a target.
-    """
+    """Return the problem that `name`, the part of the typed `text` before `==`, is no target."""
     import difflib  # noqa: PLC0415  (1 ms, only where a name is wrong)
 
     names = {
@@ -375,35 +303,23 @@ def _unknown_target(text: str, name: str, projects: Sequence[Project]) -> Proble
     begin = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", text.strip())
     like = [names[near] for near in difflib.get_close_matches(versions.normalise(begin[0]), names, 1)] if begin else []
     if begin and begin[0] == name and name[-1].isalnum():
-        hint = (
-            Text("did you mean {target}{version}?", target=like[0], version=text.strip()[len(name) :])
-            if like
-            else "rlpatch list"
-        )
-        cause = Text(
-            "{name!r} is not a target; targets: {names}",
-            name=name,
-            names=", ".join(project.name for project in projects),
-        )
+        cause = Text("{name!r} is not a target; targets: {names}")
+        cause = cause.filled(name=name, names=", ".join(project.name for project in projects))
+        meant = Text("did you mean {target}{version}?")
+        hint = meant.filled(target=like[0], version=text.strip()[len(name) :]) if like else "rlpatch list"
         return Problem(Kind.NO_TARGET, cause, hint=hint)
     right = like[0] if like else "TARGET"
-    hint = (
-        Text("to name a folder, use --path: {target} --path {folder}", target=right, folder=text)
-        if "/" in text
-        else Text("write {target} or {target}==VERSION", right)
-    )
-    return Problem(Kind.USAGE, Text("{text!r} is neither TARGET nor TARGET==VERSION", text), hint=hint)
+    hint = Text("write {target} or {target}==VERSION", right)
+    if "/" in text:
+        hint = Text("to name a folder, use --path: {target} --path {folder}", target=right, folder=text)
+    return usage(Text("{text!r} is neither TARGET nor TARGET==VERSION", text), hint)
 
 
 def _malformed_version(text: str, version: str, project: Project) -> Problem:
-    """Return the problem that `version` in the typed `text` is no version.
-
-    The hint has the newest release that starts with the same digits, else the newest of all.
-    """
+    """Return the problem that `version` in the typed `text` is no version; its hint has a release that begins alike."""
     name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
     alike = [release for release in project.releases if release.startswith(begin)] or project.releases
     like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"
-    hint = Text(
-        "type one release, such as {release}, or only {name} for the installed release", release=like, name=name
-    )
-    return Problem(Kind.USAGE, Text("{version!r} in {text!r} is not a version", version=version, text=text), hint=hint)
+    hint = Text("type one release, such as {release}, or only {name} for the installed release")
+    cause = Text("{version!r} in {text!r} is not a version", version=version, text=text)
+    return usage(cause, hint.filled(release=like, name=name))

@@ -12,18 +12,14 @@ from patcher.targets.target import Target
 
 
 def difference_note(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None:
-    """Return a warning if the wheel's RECORD or git's HEAD has other bytes for `path` than `pristine`.
-
-    Return None if the bytes are equal, or if neither knows the file.
-    """
+    """Return a warning if the wheel's RECORD or git's HEAD has other bytes for `path`; None if equal or unknown."""
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
         # Not by base64, which nothing else of `apply` loads.
         code = binascii.b2a_base64(sha256(pristine).digest(), newline=False).decode().rstrip("=")
         if recorded and recorded != f"sha256={code.replace('+', '-').replace('/', '_')}":
-            detail = Text(
-                "the hash of {path} differs from its hash in {metadata}/RECORD", path=path, metadata=target.version_from
-            )
+            detail = Text("the hash of {path} differs from its hash in {metadata}/RECORD")
+            detail = detail.filled(path=path, metadata=target.version_from)
             return Note(Text("{file} was changed after the installation", path.name), detail)
     if target.installed_as in ("checkout", "editable"):
         committed = checkout.pristine(target.folder, path)

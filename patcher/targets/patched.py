@@ -49,10 +49,7 @@ class PatchedRoot(NamedTuple):
             raise problem_of(error) from None
 
     def backup(self, path: PurePosixPath) -> bytes | None:
-        """Return the bytes of a file from before the first patch; None if the file is missing or has no good backup.
-
-        Raises Problem (ENVIRONMENT) if the file cannot be read or the store is damaged.
-        """
+        """Return the bytes of a file from before the first patch, None without a good backup. Raises Problem."""
         data = self.read(path)
         return None if data is None else StoreFolder(self.folder).compare(path, data)[0]
 
@@ -61,11 +58,7 @@ class PatchedRoot(NamedTuple):
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b"rlpatch" in data}
 
     def states(self, record: Record) -> list[FileState]:
-        """Return whether each file that `record` lists is intact, edited, tampered, lost or missing, and why.
-
-        The present bytes and marks are compared with what the store has. Raises Problem (ENVIRONMENT) for a damaged
-        store, or a file that cannot be read.
-        """
+        """Return whether each file of `record` is intact, edited, tampered, lost or missing. Raises Problem."""
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
@@ -75,22 +68,14 @@ class PatchedRoot(NamedTuple):
 
 
 def patched(discovery: Discovery, names: Collection[str] = ()) -> list[PatchedRoot]:
-    """Return the roots with patches of the targets `names` (empty: of any target).
-
-    Roots with an interrupted command or with broken marks are returned, too.
-    Raises Problem (ENVIRONMENT) for a store or a file that cannot be read.
-    """
+    """Return the roots with patches, interrupted commands or broken marks of `names` (empty: any). Raises Problem."""
     paths = dict.fromkeys([*discovery.stores, *(target.root for target in discovery.targets)])
     roots = (_root(path, discovery, names) for path in paths)
     return [root for root in roots if root.records or root.pending or root.broken]
 
 
 def _root(path: Path, discovery: Discovery, names: Collection[str]) -> PatchedRoot:
-    """Return the root at `path` with its patches of the targets `names` (empty: any).
-
-    These are the patches in the store, then those known only by the marks in the files. Raises Problem (ENVIRONMENT)
-    for a damaged store, or a file that cannot be read.
-    """
+    """Return the root at `path` with its patches of the targets `names`: those in the store, then those only marked."""
     targets = tuple(target for target in discovery.targets if target.root == path)
     folder = within(discovery.mirror, path)
     store = StoreFolder(folder) if path in discovery.stores else None
@@ -112,8 +97,7 @@ def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record
 def _unregistered(root: PatchedRoot, names: Collection[str]) -> tuple[list[Record], tuple[Problem, ...]]:
     """Return records of marks in files that the store does not list, as after `git clean -xdf`; and broken marks.
 
-    Such a record has only its patch and these files, even if the store knows the patch in other files. Broken marks
-    are reported for files of the targets `names` (empty: any), unless a patch of the store lists the file.
+    Broken marks are reported for files of the targets `names` (empty: any), unless a patch of the store lists the file.
     """
     marked = root.marked()
     registered = {(record.patch, file) for record in root.records for file in record.files}

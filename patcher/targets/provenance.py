@@ -31,8 +31,8 @@ class _WorkTree(NamedTuple):
 def target(project: Project, package: Path, found_by: str, search: Sequence[str], git: bool) -> Target:
     """Return the target for the package folder `package`, as Python or the user names it.
 
-    `found_by` is for messages. `search` are folders that may hold metadata of an editable install. `git` allows git
-    calls. Raises Problem (ENVIRONMENT) if the package cannot be patched.
+    `search` are folders that may hold metadata of an editable install. Raises Problem (ENVIRONMENT) if the package
+    cannot be patched.
     """
     sources.refuse_other_forms(package / "__init__.py")
     root, notes = _root(project, package)
@@ -50,22 +50,13 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
         installed_as = Text("editable")
     else:
         installed_as = Text("checkout") if tree.is_own else _WHEEL if root.name in _SITES else _UNPACKED
-    shadowed = (claim.folder for claim in claims if claim not in (*beside, *editable))
-    notes += tuple(
-        Note(
-            _SHADOWS,
-            Text(
-                "Python imports the package from this folder, but the metadata in {folder} are those of another"
-                " installation",
-                folder,
-            ),
-        )
-        for folder in shadowed
+    shadowed = Text(
+        "Python imports the package from this folder, but the metadata in {folder} are those of another installation"
     )
-    notes += ambiguous + tree.notes + doubts
-    return Target(
-        project, believed.version, root, installed_as, believed.says, found_by, notes, tuple(map(Path, search))
-    )
+    elsewhere = (claim.folder for claim in claims if claim not in (*beside, *editable))
+    notes += tuple(Note(_SHADOWS, shadowed.filled(folder)) for folder in elsewhere) + ambiguous + tree.notes + doubts
+    folders = tuple(map(Path, search))
+    return Target(project, believed.version, root, installed_as, believed.says, found_by, notes, folders)
 
 
 def distributions(project: Project, folders: Iterable[Path]) -> list[Distribution]:
@@ -77,7 +68,7 @@ def distributions(project: Project, folders: Iterable[Path]) -> list[Distributio
 def _stands_for(root: Path, distribution: Distribution) -> bool:
     """Tell whether `distribution`, a dist-info in another folder, belongs to an editable install of `root`.
 
-    Its checkout must be `root` or above. If it names no checkout, it must have a RECORD that does not list the package.
+    If it names no checkout, it must have a RECORD that does not list the package.
     """
     if distribution.checkout is None:
         return distribution.folder.parent != root and distribution.lists_package is False
@@ -89,7 +80,7 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
     """Return the folder that holds the package folder `package`, and a note if links are involved.
 
     Links are followed, but not to a folder of another name, nor into an installer's cache, which other environments
-    share. Raises Problem (ENVIRONMENT) if the package's `__init__.py` is missing or a broken link.
+    share.
     """
     init = package / "__init__.py"
     try:
@@ -106,24 +97,16 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
         linked = Text("{package} is a link to {folder}", package=package, folder=real)
         return here, (Note(Text("the package folder is a link"), linked),)
     if not strict and _is_cache(project, real.parent, here):
-        return here, (
-            Note(
-                Text("the package's files are links into the installer's cache; rlpatch does not change this cache"),
-                Text("cache folder: {folder}", real.parent),
-            ),
-        )
-    return real.parent, (
-        Note(
-            Text("the package folder contains symbolic links"),
-            Text("{package} contains symbolic links into {folder}", package=package, folder=real.parent),
-        ),
-    )
+        text = Text("the package's files are links into the installer's cache; rlpatch does not change this cache")
+        return here, (Note(text, Text("cache folder: {folder}", real.parent)),)
+    linked = Text("{package} contains symbolic links into {folder}", package=package, folder=real.parent)
+    return real.parent, (Note(Text("the package folder contains symbolic links"), linked),)
 
 
 def _is_cache(project: Project, linked: Path, here: Path) -> bool:
-    """Tell whether the folder `linked`, to which links in the folder `here` lead, is in an installer's cache.
+    """Tell whether `linked`, to which links in the folder `here` lead, is in an installer's cache.
 
-    It is if both folders have metadata of the project, or if a CACHEDIR.TAG is above it and no git checkout.
+    Both have metadata of the project then, or a CACHEDIR.TAG is above `linked` and no git checkout.
     """
     if distributions(project, [linked]) and distributions(project, [here]):
         return True
@@ -132,11 +115,7 @@ def _is_cache(project: Project, linked: Path, here: Path) -> bool:
 
 
 def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
-    """Return the git state of `root` with a note on the commit, or on why git refused.
-
-    It is empty if `root` is not the project's own checkout, or if git does not track the package. With `git` False no
-    git process is started, and only `is_own` is set.
-    """
+    """Return the git state of `root` with a note on the commit, or on why git refused; empty for no own checkout."""
     top = checkout.top_of(root)
     if top is None or (top / project.checkout).resolve() != root:
         return _WorkTree()

@@ -12,10 +12,7 @@ _AGAIN = Text("install the project again: the installed release should contain t
 
 
 def module_exists(file: Path) -> bool:
-    """Tell whether the module `file` exists, also as a compiled module, which `read` refuses.
-
-    Raises Problem (ENVIRONMENT) if its folder may not be searched.
-    """
+    """Tell whether the module `file` exists, also compiled. Raises Problem (ENVIRONMENT) if its folder is closed."""
     try:
         os.lstat(file)
     except PermissionError as error:
@@ -28,18 +25,13 @@ def module_exists(file: Path) -> bool:
 def read(file: Path) -> bytes:
     """Return the bytes of the module `file`.
 
-    Raises Problem: STRUCTURE if it does not exist, ENVIRONMENT if it cannot be read or Python would load another file
-    (`refuse_other_forms`).
+    Raises Problem: STRUCTURE if it does not exist, ENVIRONMENT if it cannot be read or Python would load another file.
     """
     refuse_other_forms(file)
     try:
         if os.path.lexists(file) and not file.is_file():  # to read a pipe would wait for somebody who writes
-            raise Problem(
-                Kind.ENVIRONMENT,
-                Text("{file} is neither a regular file nor a link to a regular file", file.name),
-                str(file),
-                _AGAIN,
-            )
+            cause = Text("{file} is neither a regular file nor a link to a regular file", file.name)
+            raise Problem(Kind.ENVIRONMENT, cause, str(file), _AGAIN)
         return file.read_bytes()
     except FileNotFoundError:
         raise Problem(Kind.STRUCTURE, Text("{file} does not exist", file.name), str(file), _AGAIN) from None
@@ -54,16 +46,10 @@ def refuse_other_forms(file: Path) -> None:
     if file.is_file() and (package / "__init__.py").is_file():
         compiled.append(package)
     if compiled:
-        other = compiled[0].name
-        cause = Text(
-            "{file} cannot be patched: the source is missing, and only {other_file} exists",
-            file=file.name,
-            other_file=other,
-        )
+        cause = Text("{file} cannot be patched: the source is missing, and only {other_file} exists")
         if os.path.lexists(file):
-            cause = Text(
-                "{file} cannot be patched, because Python loads {other_file} instead", file=file.name, other_file=other
-            )
+            cause = Text("{file} cannot be patched, because Python loads {other_file} instead")
+        cause = cause.filled(file=file.name, other_file=compiled[0].name)
         hint = Text("install the project from source, with its .py files")
         raise Problem(Kind.ENVIRONMENT, cause, str(compiled[0]), hint)
 

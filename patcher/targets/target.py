@@ -66,11 +66,7 @@ class Target(NamedTuple):
         return sources.module_exists(self.folder / path)
 
     def read(self, path: PurePosixPath) -> bytes:
-        """Return the bytes of the module `path`, relative to the root, as earlier plans of this command leave it.
-
-        Raises Problem: STRUCTURE if it does not exist, ENVIRONMENT if it cannot be read or Python would load another
-        file, such as an extension module.
-        """
+        """Return the bytes of the module `path` as earlier plans leave it. Raises Problem as `sources.read`."""
         planned = self.ahead.get(path) if self.ahead else None
         return sources.read(self.folder / path) if planned is None else planned
 
@@ -103,11 +99,9 @@ class Discovery(NamedTuple):
 
 
 def _may_be_marked(file: Path) -> bool:
-    """Tell whether a file mentions rlpatch; False if it does not exist, True if it cannot be read."""
+    """Tell whether a regular file mentions rlpatch; True if it cannot be read."""
     try:
-        return b"rlpatch" in file.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        return file.is_file() and b"rlpatch" in file.read_bytes()
     except OSError:
         return True
 

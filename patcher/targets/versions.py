@@ -83,10 +83,7 @@ def valid(text: str) -> bool:
 
 
 def satisfies(present: str, expected: str) -> bool:
-    """Tell whether `present` satisfies `==expected`: 0.11.0rc1+gabc is 0.11.0rc1, 0.11.0rc1.dev3 is not.
-
-    False if one of them does not parse, unless the texts are equal.
-    """
+    """Tell whether `present` satisfies `==expected`: 0.11.0rc1+gabc is 0.11.0rc1, 0.11.0rc1.dev3 is not."""
     if present == expected:
         return True
     have, want = parse_version(present), parse_version(expected)
@@ -116,10 +113,7 @@ def distribution_name(entry: str) -> str:
 
 
 def distributions(folder: Path, names: Iterable[str], package: str) -> list[Distribution]:
-    """Return the dist-info folders in `folder` of any of the distributions `names`, sorted by name.
-
-    Each tells whether its RECORD lists `package`.
-    """
+    """Return the dist-info folders in `folder` of any of `names`, by name, and whether their RECORD lists `package`."""
     normalised = {normalise(name) for name in names}
     infos = sorted(entry for entry in sources.entries(folder) if entry.endswith(".dist-info"))
     return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in normalised]
@@ -130,41 +124,27 @@ def choose_distribution(
 ) -> tuple[Distribution | None, tuple[Note, ...]]:
     """Return the distribution that most likely owns a package (None without candidates), and a note if several do.
 
-    Leftovers of crashed uninstalls lose: first counts whether RECORD lists the package, then agreement with `literal`,
-    the version in the package's files, then the newest folder wins.
+    Leftovers of crashed uninstalls lose: RECORD has to list the package, the version to agree with `literal`, that in
+    the package's files; then the newest folder wins.
     """
     if len(candidates) < 2:
         return next(iter(candidates), None), ()
 
     def trust(candidate: Distribution) -> tuple[int, bool, int]:
-        """Return the sort key of a candidate; the most trusted is the largest."""
         listed = {True: 2, None: 1, False: 0}[candidate.lists_package]
         agrees = literal is not None and satisfies(literal.version, candidate.source.version)
         return listed, agrees, candidate.folder.stat().st_mtime_ns
 
     best = max(candidates, key=trust)
     other_names = ", ".join(d.folder.name for d in candidates if d is not best)
-    took = Text(
-        "rlpatch uses the metadata in {metadata}, not in {other_metadata}",
-        metadata=best.folder.name,
-        other_metadata=other_names,
-    )
-    return best, (
-        Note(
-            Text(
-                "several installed distributions contain this package; rlpatch assumes version {version}",
-                best.source.version,
-            ),
-            took,
-        ),
-    )
+    text = Text("several installed distributions contain this package; rlpatch assumes version {version}")
+    took = Text("rlpatch uses the metadata in {metadata}, not in {other_metadata}")
+    took = took.filled(metadata=best.folder.name, other_metadata=other_names)
+    return best, (Note(text.filled(best.source.version), took),)
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
-    """Return the version in PKG-INFO at `root` or in an `.egg-info` there; None if neither has one.
-
-    `names` are the names of the distribution; the metadata of any other one is skipped.
-    """
+    """Return the version of one of `names` in PKG-INFO at `root` or in an `.egg-info` there; None without one."""
     normalised = {normalise(name) for name in names}
     eggs = sorted(e for e in sources.entries(root) if e.endswith(".egg-info") and distribution_name(e) in normalised)
     for file in ("PKG-INFO", *(f"{egg}/PKG-INFO" for egg in eggs), *eggs):
@@ -175,10 +155,7 @@ def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
 
 
 def from_files(root: Path, package: str, version_files: Iterable[str] = ()) -> Source | None:
-    """Return the first version in the package's files that is a real release, else the first; None if no file has one.
-
-    `version_files` are text files below `root` with just a version.
-    """
+    """Return the first version in the package's files that is a real release, else the first; None without any."""
     written = list(_assigned_versions(root, package, version_files))
     return next((source for source in written if not is_placeholder(source.version)), written[0] if written else None)
 
@@ -186,39 +163,27 @@ def from_files(root: Path, package: str, version_files: Iterable[str] = ()) -> S
 def choose_version(
     recorded: Iterable[Source | None], git: Checkout | None, placeholders: Sequence[str] = ()
 ) -> tuple[Source, tuple[Note, ...]]:
-    """Return the source of the version to believe, and a note on each source that disagrees.
+    """Return the source of the version to believe ("" without any), and a note on each source that disagrees.
 
-    The source's version is "" if there is none. `recorded` is in order of trust; None stands for a source without a
-    version. A tag at HEAD of `git` (None: no checkout) beats all; sources older than the nearest tag below HEAD come
-    last. The first that is a real release wins, else the first. `placeholders` are versions to ignore.
+    `recorded` is in order of trust. A tag at HEAD of `git` beats all; sources older than the nearest tag below HEAD
+    come last. The first that is a real release wins, else the first. `placeholders` are versions to ignore.
     """
     sources_found = [source for source in recorded if source is not None]
     ranked = _by_trust([source for source in sources_found if source.version not in placeholders], git)
     fallback = ranked[0] if ranked else Source("", Text("nothing"))
     best = next((source for source in ranked if not is_placeholder(source.version)), fallback)
-    why = (
-        Text(
-            "{source} is more reliable, and says that the version is {version}", source=best.says, version=best.version
-        )
-        if best.version
-        else Text(
-            "this version is a placeholder that every release of the package contains, so the installed release is"
-            " unknown"
-        )
+    why = Text(
+        "this version is a placeholder that every release of the package contains, so the installed release is unknown"
     )
+    if best.version:
+        why = Text("{source} is more reliable, and says that the version is {version}")
+        why = why.filled(source=best.says, version=best.version)
+    assumed, version = Text("rlpatch assumes version {version}, not {other_version}"), best.version or Text("unknown")
+    stated = Text("according to {source}, the version is {version}; {reason}")
     doubts = (
         Note(
-            Text(
-                "rlpatch assumes version {version}, not {other_version}",
-                version=best.version or Text("unknown"),
-                other_version=source.version,
-            ),
-            Text(
-                "according to {source}, the version is {version}; {reason}",
-                source=source.says,
-                version=source.version,
-                reason=why,
-            ),
+            assumed.filled(version=version, other_version=source.version),
+            stated.filled(source=source.says, version=source.version, reason=why),
         )
         for source in sources_found
         if not satisfies(source.version, best.version) and not satisfies(best.version, source.version)
@@ -227,11 +192,7 @@ def choose_version(
 
 
 def _by_trust(recorded: list[Source], git: Checkout | None) -> list[Source]:
-    """Return the versions in `recorded` and that of `git` (None: no checkout), most trusted first.
-
-    A git tag at HEAD comes first. Without one, the version that `git describe` gives comes after `recorded`, but before
-    those that are older than the nearest tag below HEAD.
-    """
+    """Return the versions in `recorded` and that of `git`, most trusted first."""
     if git is None or not git.version:
         return recorded
     if git.tag:
@@ -243,10 +204,7 @@ def _by_trust(recorded: list[Source], git: Checkout | None) -> list[Source]:
 
 
 def _headers(path: Path) -> dict[str, str]:
-    """Return the "name" and "version" headers of a metadata file; missing ones are left out.
-
-    {} if the file cannot be read.
-    """
+    """Return the "name" and "version" headers of a metadata file, as far as it has them and can be read."""
     fields: dict[str, str] = {}
     for line in (sources.text(path) or "").partition("\n\n")[0].splitlines():
         key, colon, value = line.partition(":")
@@ -256,10 +214,7 @@ def _headers(path: Path) -> dict[str, str]:
 
 
 def _distribution(folder: Path, package: str) -> Distribution:
-    """Return the metadata in the dist-info `folder`; without a METADATA file, the version is that in its name.
-
-    Its `lists_package` tells whether RECORD lists `package`; it is None without a RECORD.
-    """
+    """Return the metadata in the dist-info `folder`; without a METADATA file, the version is that in its name."""
     version = _headers(folder / "METADATA").get("version") or folder.name[: -len(".dist-info")].rpartition("-")[2]
     return Distribution(
         folder=folder,
@@ -292,10 +247,7 @@ def _editable(direct_url: Path) -> Path | None:
 
 
 def _assigned_versions(root: Path, package: str, version_files: Iterable[str]) -> Iterator[Source]:
-    """Yield the version that each of the package's `_version.py`, `version.py` and `__init__.py` assigns, if any.
-
-    Then yield the version that is the only line of each of `version_files`, which are paths relative to `root`.
-    """
+    """Yield the versions that the package's modules assign, then those that are the only line of `version_files`."""
     for name, attributes in _ATTRIBUTES.items():
         match = re.search(_LITERAL % attributes, sources.text(root / package / name) or "", re.MULTILINE)
         if match:

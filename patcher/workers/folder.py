@@ -56,8 +56,7 @@ class StateFolder:
     def read(self) -> FolderContents:
         """Return the present states, requests and skipped files, sorted by file name; empty without a folder.
 
-        Hidden files, and those that end neither in .json nor in .request, are ignored. Raises OSError if the folder is
-        a link or unreadable.
+        Raises OSError if the folder is a link or unreadable.
         """
         self._refuse_link()
         try:
@@ -85,9 +84,8 @@ class StateFolder:
     ) -> Any:
         """Return the parsed file ``name``, or why it cannot be read or is invalid; None if the file is gone.
 
-        ``parse`` takes its bytes and its modification time, in seconds since 1970. ``cached`` is the file's key (inode,
-        time, size) and value of the last call; the value is used if the key is still the same. The new pair goes into
-        `_known`, unless the file cannot be read.
+        ``cached`` is the file's key (inode, time, size) and value of the last call, which stands while the key is the
+        same.
         """
         try:
             status = os.lstat(self.path / name)
@@ -105,9 +103,8 @@ class StateFolder:
     def locate_trace(self, name: str) -> tuple[Path, float | None]:
         """Return the path of the trace ``name`` below the save path, with .gz if compressed, and the time of writing.
 
-        For a window that nsys recorded it is the path of the metadata file, because the trace lies elsewhere. The time
-        is in seconds since 1970, None if the file is gone. A metadata file decides the time, if there is one, because
-        the trace itself may be parsed (torch_npu) or compressed later.
+        The time is in seconds since 1970, None if the file is gone: that of the metadata file, if there is one, because
+        the trace itself may be parsed (torch_npu) or compressed later. For nsys the metadata file stands for the trace.
         """
         name = f"{name}{FACTS}" if name.endswith(NSYS) else name
         for form in (name, f"{name}.gz"):
@@ -124,10 +121,7 @@ class StateFolder:
         return self.path / f"{stage}{requests.SUFFIX}"
 
     def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
-        """Store ``request`` atomically, in place of an earlier one for ``stage``; return it with the time of writing.
-
-        Create the folder if it is missing. Raises OSError if the folder is a link or cannot be written.
-        """
+        """Store ``request`` atomically, in place of an earlier one for ``stage``. Raises OSError."""
         self._refuse_link()
         self.path.mkdir(parents=True, exist_ok=True)
         file = self.file(stage)
@@ -143,14 +137,11 @@ class StateFolder:
     def _refuse_link(self) -> None:
         """Raise OSError if the folder is a symbolic link."""
         if self.path.is_symlink():
-            raise OSError(
-                errno.ELOOP,
-                Text(
-                    "this folder is a symbolic link; rlpatch does not follow links here, because another user may"
-                    " have created the link"
-                ),
-                str(self.path),
+            why = Text(
+                "this folder is a symbolic link; rlpatch does not follow links here, because another user may have"
+                " created the link"
             )
+            raise OSError(errno.ELOOP, why, str(self.path))
 
 
 _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
@@ -160,11 +151,7 @@ _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
 
 
 def read_regular(file: Path) -> bytes:
-    """Return the bytes of a regular file.
-
-    Raises OSError if it cannot be read, is a link or is not regular, ValueError if it is larger than 64 MiB. Links to
-    its folder are followed.
-    """
+    """Return the bytes of a regular file. Raises OSError for a link or any other file, ValueError above 64 MiB."""
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(LARGEST + 1)
     if len(text) > LARGEST:

@@ -19,13 +19,12 @@ WINDOW = r"\d{1,12}:\d{0,12}"
 
 
 class Fields:
-    """Checked access to the fields of a state or request file; a method raises ValueError for an invalid value.
+    """Checked fields of a state or request file; raises ValueError, with the reason, for an invalid value.
 
     A missing field has the default. Without a default it raises ValueError, too.
     """
 
     def __init__(self, text: bytes) -> None:
-        """Parse ``text``; raises ValueError, with the reason, unless it is a JSON object of format 1."""
         try:
             content = json.loads(text)
         except (ValueError, RecursionError):
@@ -33,31 +32,19 @@ class Fields:
         if not isinstance(content, dict):
             raise ValueError(Text("the file is not a JSON object"))  # noqa: TRY004  (as for any file that no worker wrote)
         if content.get("format") != FORMAT:
-            raise ValueError(
-                Text(
-                    "the file has format {format}, but this rlpatch reads only format {supported_format}",
-                    format=quoted(content.get("format")),
-                    supported_format=FORMAT,
-                )
-            )
+            why = Text("the file has format {format}, but this rlpatch reads only format {supported_format}")
+            raise ValueError(why.filled(format=quoted(content.get("format")), supported_format=FORMAT))
         self.content: Mapping[str, Any] = content
 
     def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
-        """Return the text of field ``name``: up to ``longest`` printable characters, all of which ``pattern`` matches.
-
-        Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default. A
-        pattern's classes, such as digits, are those of ASCII.
-        """
+        """Return the text of field ``name``: at most ``longest`` printable characters that ``pattern`` matches."""
         value = self._field(name, default)
         if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):
             raise self._wrong(name)
         return value
 
     def number(self, name: str, default: int | None = None, lowest: int = 0) -> int:
-        """Return the whole number in field ``name``, from ``lowest`` to `MOST`.
-
-        Return ``default`` if the field is missing. Raises ValueError for any other value, or if it has no default.
-        """
+        """Return the whole number in field ``name``, from ``lowest`` to `MOST`."""
         value = self._field(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= MOST:
             raise self._wrong(name)
@@ -75,10 +62,7 @@ class Fields:
         return float(value)
 
     def texts(self, name: str, pattern: str = ".*") -> tuple[str, ...]:
-        """Return the list of printable texts in field ``name``, each of which ``pattern`` matches; () if missing.
-
-        Raises ValueError for any other value.
-        """
+        """Return the list of printable texts in field ``name``, each of which ``pattern`` matches; () if missing."""
         value = self.content.get(name, [])
         if not isinstance(value, list) or not all(_fits(text, pattern) for text in value):
             raise self._wrong(name)
@@ -91,9 +75,8 @@ class Fields:
         return self.content.get(name, default)
 
     def _wrong(self, name: str) -> ValueError:
-        return ValueError(
-            Text("the field {field} is not valid: {value}", field=name, value=quoted(self.content.get(name)))
-        )
+        value = quoted(self.content.get(name))
+        return ValueError(Text("the field {field} is not valid: {value}", field=name, value=value))
 
 
 def _fits(value: object, pattern: str) -> bool:

@@ -20,10 +20,9 @@ _SHARED = re.compile(r"/dev/shm/[#\w.-]{1,200}( \(deleted\))?")  # noqa: S108
 
 
 class Life(NamedTuple):
-    """Liveness of a worker; ``here`` tells whether the worker runs on this host.
+    """Liveness of a worker: whether it is on this host, ``alive`` (None: unknown), and silent for ``age`` seconds.
 
-    ``alive`` is None if unknown, as on another host. ``age`` is in seconds since the worker last wrote. ``number`` is
-    its next unit (such as a decode step), None if the worker does not keep it in this host's memory.
+    ``number`` is its next unit (such as a decode step), None if the worker does not keep it in this host's memory.
     """
 
     here: bool
@@ -46,11 +45,8 @@ class Life(NamedTuple):
         """Return a worker's life as text: alive, gone, or if that is unknown, how long ago the worker wrote."""
         if self.alive is not None:
             return Text("alive") if self.alive else Text("gone")
-        return (
-            Text("silent for {duration}", duration(self.age))
-            if self.silent
-            else Text("{duration} ago", duration(self.age))
-        )
+        text = Text("silent for {duration}") if self.silent else Text("{duration} ago")
+        return text.filled(duration(self.age))
 
 
 def host() -> str:
@@ -64,12 +60,7 @@ def plain_host(name: str) -> str:
 
 
 def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
-    """Return whether ``worker`` is alive (None: this host cannot tell), the seconds since it last wrote, and its unit.
-
-    The result also tells whether it runs on this host. ``now`` is in seconds since 1970, ``proc`` the folder of the
-    processes. The unit, such as a decode step, is its next one; None if it is not alive on this host or does not show
-    it.
-    """
+    """Return whether ``worker`` is alive, the seconds since it last wrote, and its next unit; ``now`` is since 1970."""
     age = max(now - worker.at, 0.0)
     if worker.host != host() or not (proc / "self" / "stat").exists():
         return Life(worker.host == host(), None, age)
@@ -79,10 +70,7 @@ def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
 
 
 def _read_step_number(file: Path) -> int | None:
-    """Return the step number that a worker keeps in an 8-byte file in /dev/shm; None for any other file.
-
-    ``file`` is the link to it below the worker's /proc/PID/fd.
-    """
+    """Return the step number that a worker keeps in an 8-byte file in /dev/shm; None for any other file."""
     try:
         if not _SHARED.fullmatch(str(file.readlink())) or file.stat().st_size != _NUMBER.size:
             return None

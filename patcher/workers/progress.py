@@ -27,10 +27,7 @@ class SavedTrace(NamedTuple):
 
 
 class WorkerProgress(NamedTuple):
-    """A worker, its liveness, its traces and its ``outcome``: done, lost, at work or idle.
-
-    ``why`` is the reason if the outcome is lost.
-    """
+    """A worker, its liveness, its traces and its ``outcome``: done, lost (``why`` has the reason), at work or idle."""
 
     worker: Worker
     life: Life
@@ -79,9 +76,8 @@ def collect(
 ) -> RunProgress:
     """Return the progress, at ``now`` in seconds since 1970, of the workers in ``folder`` for which ``wanted`` is true.
 
-    Workers are sorted by target, stage, replica and rank. A gone or silent one is only counted if a newer one has the
-    same target, stage, role, host, replica and rank. A worker on demand progresses with ``requested``, or without that
-    with the request in ``folder``. Raises OSError if the folder cannot be read.
+    A gone or silent worker is only counted if a newer one has its place. A worker on demand progresses with
+    ``requested``, or without that with the request in ``folder``. Raises OSError if the folder cannot be read.
     """
     states = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]
@@ -107,11 +103,10 @@ def _progress_of(
     requested: FiledRequest | None,
     now: float,
 ) -> WorkerProgress:
-    """Return the progress of ``worker``, whose liveness is ``state``, at ``now`` in seconds since 1970.
+    """Return the progress of ``worker`` with what was ``requested``, or without that with the request ``in_folder``.
 
-    ``requested`` is the request that the caller waits for, None for the one ``in_folder``, which is that of the
-    worker's stage in the folder. A worker on demand is idle without a request that includes its rank and role. It is
-    lost if the request has left the folder before the worker took it.
+    A worker on demand is idle without a request that includes its rank and role. It is lost if the request has left the
+    folder before the worker took it.
     """
     traces = tuple(SavedTrace(*folder.locate_trace(name)) for name in worker.traces)
     filed = requested or in_folder
@@ -129,52 +124,36 @@ def _progress_of(
 
 
 def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
-    """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder.
-
-    It is lost if the worker refused it, ended after the request was written, or is past the requested rollout or step.
-    It is lost, too, if the request has expired at ``now`` (seconds since 1970). It is idle if the worker ended before,
-    else at work. The reason is "" unless lost.
-    """
+    """Return outcome and reason of a worker on demand that has not taken ``filed``, the request in the folder."""
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id
         return LOST, worker.why
     if state.gone:
         return (LOST, _why_incomplete(worker)) if since else (IDLE, "")
-    if _is_past(worker, filed):
-        return LOST, Text(
-            "the recording request asks for {kind} {requested}, but the worker is already at {current}",
-            kind=worker.turns,
-            requested=filed.at,
-            current=worker.turn,
-        )
+    if worker.turn is not None and worker.turn > filed.at:
+        why = Text("the recording request asks for {kind} {requested}, but the worker is already at {current}")
+        return LOST, why.filled(kind=worker.turns, requested=filed.at, current=worker.turn)
     return (LOST, Text("the recording request has expired")) if filed.expires < now else (AT_WORK, "")
 
 
 def _outcome_taken(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
-    """Return the outcome (done, lost or at work), and the reason if lost, of a worker that has taken request ``filed``.
+    """Return outcome and reason of a worker that has taken request ``filed``.
 
-    If it waits, before or after the window, it is done if a trace is as new as the request or was moved away, and lost
-    if the requested rollout has passed without a trace. Otherwise `_outcome` tells.
+    If it waits, it is done if a trace is as new as the request or was moved away, and lost if the rollout has passed.
     """
     if worker.state in (INSTALLED, WAITING):  # before the window or after it
         if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
-        if _is_past(worker, filed):
+        if worker.turn is not None and worker.turn > filed.at:
             return LOST, Text("{kind} {number} ended, but no trace was saved", kind=worker.turns, number=filed.at)
     return _outcome(worker, state)
 
 
-def _is_past(worker: Worker, filed: FiledRequest) -> bool:
-    """Tell whether a worker is already past the rollout or training step of a request."""
-    return worker.turn is not None and worker.turn > filed.at
-
-
 def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
-    """Return outcome (done, lost or at work) and reason by the state that the worker wrote and by its liveness.
+    """Return outcome and reason by the state that the worker wrote and by its liveness.
 
-    The reason is "" unless it is lost, and proposes a window that fits if the rollout was too short. A worker with more
-    windows to record is at work even if it has saved one; a worker on demand records one window. A worker that ended
-    while it compressed its last trace is done.
+    A worker with more windows to record is at work even if it has saved one. A worker that ended while it compressed
+    its last trace is done.
     """
     last = worker.done or worker.on_demand
     compressing = worker.state == SAVING and worker.traces and not state.alive  # or it was: its trace is whole
@@ -183,9 +162,8 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
     if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         why = worker.why or worker.state
         if window := worker.fitting_window:
-            why = Text(
-                "{reason}; this window would fit: --{option} {window}", reason=why, option=worker.unit, window=window
-            )
+            fitting = Text("{reason}; this window would fit: --{option} {window}")
+            why = fitting.filled(reason=why, option=worker.unit, window=window)
         return LOST, why
     return (LOST, _why_incomplete(worker)) if state.gone else (AT_WORK, "")
 
@@ -201,8 +179,7 @@ def _why_incomplete(worker: Worker) -> str:
 def _missing_ranks(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
     """Yield the ranks, by target, stage and replica, that were requested at apply and have written no state.
 
-    They are sorted; ranks that the run does not have are left out. Groups of which no worker has written, and workers
-    on demand, do not count. The ranks are marked as lost if all workers that did write have ended.
+    They are lost if all workers that did write have ended. Workers on demand do not count.
     """
     groups: dict[tuple[str, str, str], list[WorkerProgress]] = {}
     for row in rows:

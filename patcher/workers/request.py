@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import os
+import time
+from dataclasses import dataclass, field
 
 from patcher.workers import forms
 
 SUFFIX = ".request"
+
+EXPIRES_S = 86_400.0
+"""Seconds after which a request expires by default: a day later nobody thinks of it any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +23,7 @@ class TriggerRequest:
     of a training stage, "" for all roles. A worker names the request that it took by ``id``.
     """
 
-    id: str
+    id: str = field(default_factory=lambda: os.urandom(6).hex())
     window: str
     ranks: str
     at: int
@@ -26,7 +31,7 @@ class TriggerRequest:
     load: int = 0
     tail: int = 0
     context: int = 0
-    expires: float
+    expires: float = field(default_factory=lambda: time.time() + EXPIRES_S)
     format: int = forms.FORMAT
 
     def includes(self, rank: int, role: str) -> bool:
@@ -35,10 +40,7 @@ class TriggerRequest:
 
     @property
     def text(self) -> bytes:
-        """Return the content of the request file: JSON with format, expiry, and RLPATCH variables as text.
-
-        The variables choose the window, its conditions, the ranks, and the rollout or training step.
-        """
+        """Content of the request file: JSON with format, expiry, and RLPATCH variables as text."""
         variables = {
             "REQUEST": self.id, "WINDOW": self.window, "RANKS": self.ranks, "ROLE": self.role, "ROLLOUT": self.at,
             "TRAINING_STEPS": self.at, "AT_LOAD": self.load, "AT_TAIL": self.tail, "AT_CONTEXT": self.context,

@@ -61,8 +61,7 @@ class WorkerState:
     def span(self) -> tuple[int, float] | None:
         """Return start and exclusive end (may be infinite) of the first window, in the steps that the worker counts.
 
-        With a condition, the window counts from the step in which the condition came true. None until that is known,
-        and without a window.
+        None without a window, or until its condition holds, from which it counts.
         """
         if not self.window or (self.origin is None and (self.load or self.tail or self.context)):
             return None
@@ -128,10 +127,7 @@ def named(host: str, replica: str, rank: int) -> Text:
 
 
 def read(text: bytes) -> Worker:
-    """Parse the bytes of a state file. Raises ValueError, with the reason, if they are invalid.
-
-    Of the path of a trace only the last part is kept; hidden files are left out.
-    """
+    """Parse the bytes of a state file. Raises ValueError, with the reason, if they are invalid."""
     fields = forms.Fields(text)
     why = fields.content.get("why", "")
     why = forms.printable(why, _MOST_WORDS) if isinstance(why, str) else ""

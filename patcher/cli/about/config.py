@@ -33,14 +33,8 @@ def command() -> CommandResult:
     source = nearest()
     names = {name for name in os.environ if name.startswith("RLPATCH")} - {LANGUAGE}
     variables = {name: os.environ[name] for name in sorted(names)}
-    lines = [
-        Text(
-            "{variable}={value} is set in this shell, and overrides the option that you gave to `rlpatch apply`",
-            variable=name,
-            value=value,
-        )
-        for name, value in variables.items()
-    ]
+    line = Text("{variable}={value} is set in this shell, and overrides the option that you gave to `rlpatch apply`")
+    lines = [line.filled(variable=name, value=value) for name, value in variables.items()]
     if source is None:
         return _result(None, (), variables, NOWHERE, *lines)
     configuration = configured.read(source)
@@ -61,11 +55,7 @@ def command() -> CommandResult:
 def _result(
     configuration: configured.Configuration | None, untrusted: Sequence[str], variables: Mapping[str, str], *lines: str
 ) -> CommandResult:
-    """Return the result of `rlpatch config` with the report `lines`.
-
-    Its data are the fields of the `configuration` (None: there is none), the `untrusted` interpreters, and the RLPATCH
-    `variables` of this shell.
-    """
+    """Return the result of `rlpatch config`; its data are the fields of the `configuration` (None: there is none)."""
     none = configured.Configuration(Path())
     file = str(configuration.file) if configuration else None
     data = vars(configuration or none) | {"file": file, "untrusted": untrusted, "environment": variables}
@@ -73,11 +63,7 @@ def _result(
 
 
 def _check_values(words: _Words, file: Path) -> None:
-    """Raise Problem (USAGE) that names `file` if the value of an option would be refused on a command line.
-
-    `words` maps each option to its words: first the option itself, then its values. Options that only say where to
-    search, such as `--path`, are not checked.
-    """
+    """Raise Problem (USAGE) that names `file` if the value of an option would be refused on a command line."""
     for name, (_, *values) in words.items():
         option = name.removeprefix("--")
         try:

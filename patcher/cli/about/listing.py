@@ -41,10 +41,8 @@ def command(targets: tuple[str, ...]) -> CommandResult:
     if len(report.lines) > MOST_LINES and not any("==" in word for word in targets):
         report.lines = tables.targets(knowledge.stages(names), tables.room())
         report.lines += [Text("next: {command} shows the files", _of_release(name, installed)) for name in names]
-    here = [
-        Text("{name} {version} is installed in {root}", name=t.project.name, version=t.version, root=t.root)
-        for t in installed
-    ]
+    place = Text("{name} {version} is installed in {root}")
+    here = [place.filled(name=target.project.name, version=target.version, root=target.root) for target in installed]
     report.lines[:0] = [*here, *([""] if here else [])]
     return report
 

@@ -41,58 +41,31 @@ def command(file: Path | None, remove: bool) -> CommandResult:
         raise usage(NOWHERE, _HINT)
     path = source.file
     if remove:
-        there = consent.distrust(path)
-        line = (
-            Text("no longer trusted: {path}", path)
-            if there
-            else Text("no trust to remove: {path} is not trusted", path)
-        )
-        return _result(path, (), line)
+        if consent.distrust(path):
+            return _result(path, (), Text("no longer trusted: {path}", path))
+        return _result(path, (), Text("no trust to remove: {path} is not trusted", path))
     interpreters = configured.read(source).interpreters
     if not interpreters:
-        return _result(
-            path, (), Text("nothing to trust: {path} names no Python interpreter that rlpatch would start", path)
-        )
+        line = Text("nothing to trust: {path} names no Python interpreter that rlpatch would start", path)
+        return _result(path, (), line)
     if len(interpreters) > consent.MOST:
-        count = len(interpreters)
-        cause = Text(
-            "{file} lists {count} interpreters, but at most {limit} are allowed",
-            file=path.name,
-            count=count,
-            limit=consent.MOST,
-        )
-        raise usage(
-            cause,
-            Text("list fewer interpreters in the file, or choose one on the command line: --python EXE"),
-            str(path),
-        )
+        cause = Text("{file} lists {count} interpreters, but at most {limit} are allowed")
+        hint = Text("list fewer interpreters in the file, or choose one on the command line: --python EXE")
+        raise usage(cause.filled(file=path.name, count=len(interpreters), limit=consent.MOST), hint, str(path))
     consent.trust(source, interpreters)
     return _result(path, interpreters, Text("trusted: {path}", path), *map(_interpreter_line, interpreters))
 
 
 def _configuration_path(file: Path) -> Path:
-    """Return the path of a configuration file with the links in its folder resolved.
-
-    Raises Problem (USAGE) if the name is not that of a configuration.
-    """
+    """Return the path of a configuration file, its folder without links. Raises Problem (USAGE) for another name."""
     if file.name not in (OWN, SHARED):
-        raise usage(
-            Text(
-                "{file} is not a configuration file: the name must be {own_name} or {shared_name}",
-                file=file,
-                own_name=OWN,
-                shared_name=SHARED,
-            ),
-            _HINT,
-        )
+        cause = Text("{file} is not a configuration file: the name must be {own_name} or {shared_name}")
+        raise usage(cause.filled(file=file, own_name=OWN, shared_name=SHARED), _HINT)
     return Path(os.path.realpath(file.parent), file.name)
 
 
 def _interpreter_line(interpreter: str) -> str:
-    """Return a line that rlpatch may start an interpreter, with its program, and where that leads if it is a link.
-
-    The line says so if the program does not exist.
-    """
+    """Return a line that rlpatch may start an interpreter, with its program, and where that leads if it is a link."""
     program = consent.program(interpreter)
     if program is None:
         return Text("  rlpatch is allowed to start {interpreter}, which does not exist on this machine", interpreter)

@@ -15,10 +15,8 @@ from patcher.request import ProfileRequest
 
 CALLS = options.switch(
     OUTPUT,
-    (
-        "Show only the first line of each inserted block and the number of folded lines, so that call sites stand"
-        " out. The output does not work with `git apply`."
-    ),
+    "Show only the first line of each inserted block and the number of folded lines, so that call sites stand out."
+    " The output does not work with `git apply`.",
     "--calls",
 )
 
@@ -38,19 +36,15 @@ def command(
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
     if request.selects and not targets:
-        raise usage(
-            Text("the command has a recording window, but no target, such as vllm or verl"),
-            "rlpatch diff vllm-ascend --decode 30:60",
-        )
+        cause = Text("the command has a recording window, but no target, such as vllm or verl")
+        raise usage(cause, "rlpatch diff vllm-ascend --decode 30:60")
     if request.choices and not request.selects:
         option = flag(next(iter(request.choices)))
-        raise usage(
-            Text(
-                "{option} needs a recording window; without a window, diff shows the patches that are already applied",
-                option,
-            ),
-            Text("add a recording window such as --decode 30:60, or leave {option} out", option),
+        cause = Text(
+            "{option} needs a recording window; without a window, diff shows the patches that are already applied",
+            option,
         )
+        raise usage(cause, Text("add a recording window such as --decode 30:60, or leave {option} out", option))
     requested = request.checked() if request.selects else None
     with cluster.connected(search) as nodes:
         return inspecting.diff(targets, Where(search, options.wait, nodes), requested, calls=calls)

@@ -15,7 +15,7 @@ from patcher.cli.reports.report import READING, half_open, paths
 from patcher.commands.reports import baselines, reporting, run_comparing
 from patcher.commands.reports.reporting import ReadOptions
 from patcher.commands.reports.run_comparing import RunChoice
-from patcher.messages import CommandLine, CommandResult, Kind, Problem, Text
+from patcher.messages import CommandLine, CommandResult, Text, usage
 from patcher.options.headings import READ
 
 T = TypeVar("T")
@@ -52,11 +52,7 @@ def _at_most_two(context: click.Context, parameter: click.Parameter, values: tup
     """Return the values of an option unchanged. Raises Problem (USAGE) for more than two."""
     if len(values) > 2:
         cause = Text("{option} is given {count} times", option=parameter.opts[0], count=len(values))
-        raise Problem(
-            Kind.USAGE,
-            cause,
-            hint=Text("type the option once for both sides, or twice: first for BEFORE, then for AFTER"),
-        )
+        raise usage(cause, Text("type the option once for both sides, or twice: first for BEFORE, then for AFTER"))
     return values
 
 
@@ -112,25 +108,18 @@ def command(
 def _compare_with_baseline(
     paths: tuple[Path, ...], baseline: Path | None, choice: RunChoice, options: ReadOptions, **more: Any
 ) -> CommandResult:
-    """Return the comparison of the traces `paths` with the runs in the folder `baseline`, which they may join.
-
-    ``more`` is passed to `baselines.compare`, which may store the run. Raises Problem (USAGE) if `paths` are timelines,
-    or if `baseline` is None, as with `--update` alone.
-    """
+    """Return the comparison of the traces `paths` with the runs in the folder `baseline`, which they may join."""
     if baseline is None:
         cause = Text("--update stores a run in a baseline, but no baseline is named")
-        raise Problem(Kind.USAGE, cause, hint=Text("name the folder of the baseline: --baseline DIR --update"))
+        raise usage(cause, Text("name the folder of the baseline: --baseline DIR --update"))
     if run_comparing.are_timelines((), paths, choice):
         cause = Text("--baseline compares traces, but {path} contains a timeline", paths[0])
-        raise Problem(Kind.USAGE, cause, str(paths[0]), CommandLine("compare", "RUN", str(paths[0])))
+        raise usage(cause, CommandLine("compare", "RUN", str(paths[0])), str(paths[0]))
     return baselines.compare(baseline, paths, options, terminal.reading, **more)
 
 
 def _split_sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the paths of both sides of a comparison: those before and after `--`, or the two paths without `--`.
-
-    Raises Problem (USAGE) if a side is empty, or if there is no `--` and not exactly two paths.
-    """
+    """Return the paths of both sides of a comparison: those before and after `--`, or the two paths without `--`."""
     typed = options.typed_words()
     at = len(paths) - len(typed) + typed.index("--") + 1 if "--" in typed else max(len(paths) // 2, 1)
     before, after = paths[:at], paths[at:]
@@ -138,4 +127,4 @@ def _split_sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path,
         return before, after
     first, second = (shlex.join(map(str, side)) for side in (before or ("BEFORE",), after or ("AFTER",)))
     cause = Text("compare needs two sides: type two paths, or several paths before and after a `--`")
-    raise Problem(Kind.USAGE, cause, hint=f"rlpatch compare {first} -- {second}")
+    raise usage(cause, f"rlpatch compare {first} -- {second}")

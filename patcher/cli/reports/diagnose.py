@@ -13,7 +13,7 @@ import click
 from patcher.cli import options, terminal
 from patcher.cli.launch import LAUNCH
 from patcher.cli.options import Group, Option, switch
-from patcher.cli.reports.report import CSV
+from patcher.cli.reports.report import CSV, page_option, run_option
 from patcher.cli.search import SEARCH
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import running
@@ -22,7 +22,7 @@ from patcher.config.profilers import TorchNpuSettings, TorchSettings
 from patcher.guards.result import Launch
 from patcher.messages import CommandResult, Kind, Problem, Text, tables, usage
 from patcher.messages.language import translate
-from patcher.options.headings import OUTPUT, PROFILERS, READ
+from patcher.options.headings import PROFILERS, READ
 from patcher.request import ProfileRequest
 from patches import projects
 
@@ -34,10 +34,7 @@ NEEDED = ("numpy",)
 
 
 class DiagnoseOptions(NamedTuple):
-    """Choices for `diagnose`: the run's number, the most requests and steps, whether to ask at all, where files go.
-
-    `tool` records the windows, None for the one of the target's environment.
-    """
+    """Choices for `diagnose`; `tool` None is that of the target's environment, `page` and `csv` are files."""
 
     run: int | None
     rounds: int
@@ -52,13 +49,7 @@ class DiagnoseOptions(NamedTuple):
 OPTIONS = Group(
     "chosen",
     lambda values: DiagnoseOptions(**values),
-    Option(
-        ["--run"],
-        heading=READ,
-        type=click.IntRange(1),
-        metavar="N",
-        help="Which run to read, if the folder has several. Default: the newest.",
-    ),
+    run_option("Which run to read, if the folder has several. Default: the newest."),
     Option(
         ["--rounds"],
         heading=READ,
@@ -84,21 +75,8 @@ OPTIONS = Group(
             " torch_npu, otherwise torch.profiler."
         ),
     ),
-    Option(
-        ["--save-path"],
-        heading=OUTPUT,
-        type=click.Path(path_type=Path),
-        default="rlpatch_traces",
-        metavar="DIR",
-        help="Write the timeline and the traces of the command to this folder. Default: rlpatch_traces.",
-    ),
-    Option(
-        ["-o", "--output", "page"],
-        heading=OUTPUT,
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE.html",
-        help="Write a self-contained HTML page.",
-    ),
+    options.save_path("Write the timeline and the traces of the command to this folder. Default: rlpatch_traces."),
+    page_option("Write a self-contained HTML page."),
     CSV,
 )
 
@@ -140,16 +118,12 @@ def command(
     if are_targets or len(targets) > 1:
         cause = Text("the command to run is missing: type it after `--`")
         raise usage(cause, f"{search.again({})} -- bash run.sh")
+    example = "rlpatch diagnose vllm -- bash run.sh"
     if chosen.steps is not None:
-        raise usage(
-            Text("--steps needs a command after `--`, because --steps tells when to end that command"),
-            "rlpatch diagnose vllm -- bash run.sh",
-        )
+        cause = Text("--steps needs a command after `--`, because --steps tells when to end that command")
+        raise usage(cause, example)
     if chosen.tool is not None:
-        raise usage(
-            Text("--tool is for the command after `--`, but no command was typed"),
-            "rlpatch diagnose vllm -- bash run.sh",
-        )
+        raise usage(Text("--tool is for the command after `--`, but no command was typed"), example)
     folder = Path(targets[0]) if targets else chosen.save_path
     from patcher.commands.diagnosis import asked, following, reading
 
@@ -157,17 +131,15 @@ def command(
     if not chosen.once and asked.has_live_on_demand_worker(folder):
         say = _progress_printer()
         follower = following.Follower(folder.resolve(), chosen.rounds, say)
-        say(
-            Text(
-                "the run is still going: rlpatch asks the run's workers to record windows; Ctrl-C ends the diagnosis,"
-                " not the run"
-            )
+        going_on = Text(
+            "the run is still going: rlpatch asks the run's workers to record windows; Ctrl-C ends the diagnosis, not"
+            " the run"
         )
+        say(going_on)
         following.wait(follower)
         notes = tuple(follower.notes())
-    result = reading.diagnose(
-        folder, chosen.run, terminal.reading, tables.room(), reading.Output(chosen.page, chosen.csv)
-    )
+    output = reading.Output(chosen.page, chosen.csv)
+    result = reading.diagnose(folder, chosen.run, terminal.reading, tables.room(), output)
     for note in notes:
         result.note(note)
     return result
@@ -176,11 +148,7 @@ def command(
 def _diagnose_command(
     targets: tuple[str, ...], chosen: DiagnoseOptions, search: SearchOptions, launch: Launch, *, force: bool
 ) -> CommandResult:
-    """Return a result whose `then` runs the command of `launch` and diagnoses it meanwhile.
-
-    The run gets patched `targets` with a timeline and windows on demand. Raises Problem if no command is typed, or if
-    its program cannot be run.
-    """
+    """Return a result whose `then` runs the command of `launch` and diagnoses it meanwhile."""
     from patcher.commands.diagnosis import following, reading
     from patcher.commands.diagnosis.beside import DiagnosisBeside
 
@@ -189,7 +157,6 @@ def _diagnose_command(
     request = ProfileRequest((), {"timeline": True, "save_path": str(folder)}, _optional_requests(choices))
 
     def meanwhile(show: running.Show) -> DiagnosisBeside:
-        """Follow the run from now on."""
         follower = following.Follower(folder, chosen.rounds, say, time.time(), chosen.steps)
         return DiagnosisBeside(follower, reading.Output(chosen.page, chosen.csv), show)
 
@@ -201,8 +168,7 @@ def _diagnose_command(
 def _optional_requests(choices: Mapping[str, str]) -> tuple[ProfileRequest, ...]:
     """Return a request for each stage to record windows on demand, and one for a weight sync, with `choices` in each.
 
-    Their windows are beside a timeline: they note their pauses there, and each step's iteration. `choices` are the
-    names and values of options, such as the folder of the traces.
+    Their windows are beside a timeline: they note their pauses there, and each step's iteration.
     """
     units = {"rollout": "iterations", **dict.fromkeys(TrainingStage.NAMES, "micro-batch")}
     on_demand = (

@@ -12,7 +12,7 @@ from patcher.cli import options, terminal
 from patcher.cli.options import Group, Option
 from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
-from patcher.messages import CommandResult, Kind, Problem, Text
+from patcher.messages import CommandResult, Text, usage
 from patcher.options.headings import OUTPUT, READ
 from patcher.request import DEFAULT_FOLDER
 
@@ -25,7 +25,7 @@ def half_open(context: click.Context, parameter: click.Parameter, value: str | N
     if not match or int(match[1]) >= int(match[2]):
         name = parameter.opts[0]
         cause = Text("{option} {range} is not a range A:B (B is not included)", option=name, range=value)
-        raise Problem(Kind.USAGE, cause, hint=Text("type a range such as {option} 30:60", name))
+        raise usage(cause, Text("type a range such as {option} 30:60", name))
     return int(match[1]), int(match[2])
 
 
@@ -33,7 +33,7 @@ def _csv_folder(context: click.Context, parameter: click.Parameter, value: Path 
     """Return the folder for CSV files, None if it is not typed. Raises Problem (USAGE) if its name ends in `.csv`."""
     if value is not None and value.suffix == ".csv":
         cause = Text("--csv {path} names a file, but --csv takes a folder, which gets one file for each table", value)
-        raise Problem(Kind.USAGE, cause, hint=f"--csv {shlex.quote(str(value.with_suffix('')))}")
+        raise usage(cause, f"--csv {shlex.quote(str(value.with_suffix('')))}")
     return value
 
 
@@ -47,16 +47,24 @@ CSV = Option(
 )
 
 
+def run_option(about: str) -> Option:
+    """Return the option for the number of a run."""
+    return Option(["--run"], heading=READ, type=click.IntRange(1), metavar="N", help=about)
+
+
+def page_option(about: str) -> Option:
+    """Return the option for the HTML page."""
+    kind = click.Path(dir_okay=False, path_type=Path)
+    return Option(["-o", "--output", "page"], heading=OUTPUT, type=kind, metavar="FILE.html", help=about)
+
+
 def _marks_pattern(context: click.Context, parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:  # noqa: ARG001
     """Compile the `--marks` pattern; None for None. Raises Problem (USAGE) for an invalid expression."""
     try:
         return None if value is None else re.compile(value)
     except re.error as error:
-        raise Problem(
-            Kind.USAGE,
-            Text("--marks {pattern} is not a valid regular expression: {error}", pattern=value, error=error),
-            hint=r"--marks 'train step (?P<number>\d+)'",
-        ) from None
+        cause = Text("--marks {pattern} is not a valid regular expression: {error}", pattern=value, error=error)
+        raise usage(cause, r"--marks 'train step (?P<number>\d+)'") from None
 
 
 READING = Group(
@@ -79,13 +87,7 @@ READING = Group(
             " if any, gives the step number. Default: ProfilerStep and the marks of the engines."
         ),
     ),
-    Option(
-        ["-o", "--output", "page"],
-        heading=OUTPUT,
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE.html",
-        help="Write a self-contained HTML page, below 1 MB.",
-    ),
+    page_option("Write a self-contained HTML page, below 1 MB."),
     CSV,
 )
 

@@ -8,7 +8,7 @@ import click
 
 from patcher.cli import options, terminal
 from patcher.cli.options import Group, Option, typed_words
-from patcher.cli.reports.report import CSV, half_open
+from patcher.cli.reports.report import CSV, half_open, page_option, run_option
 from patcher.cli.reports.traces import folder
 from patcher.cli.search import CLUSTER, ClusterOptions
 from patcher.commands.finding import SearchOptions
@@ -23,20 +23,8 @@ READING = Group(
     "options",
     lambda values: TimelineOptions(**values),
     Option(["--steps"], heading=READ, callback=half_open, metavar="A:B", help="Show only these training steps."),
-    Option(
-        ["--run"],
-        heading=READ,
-        type=click.IntRange(1),
-        metavar="N",
-        help="Which run to show, if the folder has several.",
-    ),
-    Option(
-        ["-o", "--output", "page"],
-        heading=OUTPUT,
-        type=FILE,
-        metavar="FILE.html",
-        help="Write a self-contained HTML page, below 2 MB.",
-    ),
+    run_option("Which run to show, if the folder has several."),
+    page_option("Write a self-contained HTML page, below 2 MB."),
     CSV,
     Option(["--perfetto"], heading=OUTPUT, type=FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."),
 )

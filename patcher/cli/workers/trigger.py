@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from patcher.cli import options
-from patcher.cli.options import Group, Option, click_option, typed_values
+from patcher.cli.options import Group, click_option, typed_values
 from patcher.cli.profile import WINDOWS, selecting_option, typed_windows
 from patcher.cli.workers import waiting
 from patcher.commands.workers import triggering
@@ -17,7 +15,7 @@ from patcher.commands.workers.triggering import TriggerOptions
 from patcher.commands.workers.watching import WatchOptions
 from patcher.messages import CommandResult, Text, usage
 from patcher.options import OptionSpec
-from patcher.options.headings import OUTPUT, WAITED, WHOSE
+from patcher.options.headings import WAITED, WHOSE
 from patcher.options.notations import Number
 from patcher.request import OPTIONS
 
@@ -26,16 +24,12 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
     """Return the request for the typed window. Raises Problem (USAGE) unless exactly one kind of window is typed."""
     windows = typed_windows(values)
     if not windows:
-        raise usage(
-            Text("no recording window was given"),
-            Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
-        )
+        example = Text("for example rlpatch trigger --decode 30:60, or --micro-batch 0:1")
+        raise usage(Text("no recording window was given"), example)
     if len(windows) > 1:
         flags = " and ".join(f"--{window.unit}" for window in windows)
-        raise usage(
-            Text("{options}: a recording request has only one window", flags),
-            Text("keep only one of these options"),
-        )
+        cause = Text("{options}: a recording request has only one window", flags)
+        raise usage(cause, Text("keep only one of these options"))
     more = typed_values(values, ("stage", "role", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
     return TriggerOptions(windows[0], **more)
 
@@ -61,14 +55,7 @@ TRIGGER = Group(
 )
 
 
-SAVE_PATH = Option(
-    ["--save-path"],
-    heading=OUTPUT,
-    type=click.Path(path_type=Path),
-    default="rlpatch_traces",
-    metavar="DIR",
-    help="Folder for the traces of the run. Default: rlpatch_traces in the working directory.",
-)
+SAVE_PATH = options.save_path("Folder for the traces of the run. Default: rlpatch_traces in the working directory.")
 WAIT = options.switch(WAITED, "Wait until the workers have saved the traces, as `rlpatch watch` does.", "--wait")
 
 

@@ -31,10 +31,9 @@ TIMEOUT = Option(
 
 @contextlib.contextmanager
 def worker_display(head: Sequence[str]) -> Iterator[Callable[[WatchData], None]]:
-    """Context manager whose value is a function that shows the workers on stderr.
+    """Yield a function that shows the workers on stderr, below the lines `head`; with `-q` it shows nothing.
 
-    On a terminal, the function redraws a table; else it prints a line for each change. The lines `head` are shown
-    first. With `-q` nothing is shown.
+    On a terminal, the function redraws a table; else it prints a line for each change.
     """
     if options.quiet():
         yield lambda _data: None
@@ -96,10 +95,6 @@ def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
         click.echo(translate(line), err=True)
 
     def show(data: WatchData) -> None:
-        """Print a line on stderr for each worker whose state differs from the last one printed.
-
-        Also print what is waited for, if that is new and the same in two calls in a row.
-        """
         nonlocal before, printed
         awaited = watching.awaited_sentence(data)
         if before == awaited != printed:  # not at the first look, at which it may be over
@@ -114,12 +109,8 @@ def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
                 state = Text("{state}, process ended", state)
             if states.get(key) != state:
                 states[key] = state
-                line = Text(
-                    "{stage} {worker}: {state}",
-                    stage=row.stage,
-                    worker=named(row.host, row.replica, row.rank),
-                    state=state,
-                )
+                worker = named(row.host, row.replica, row.rank)
+                line = Text("{stage} {worker}: {state}", stage=row.stage, worker=worker, state=state)
                 if row.number is not None:
                     line = Text("{worker_state}, step {number}", worker_state=line, number=row.number)
                 click.echo(translate(line), err=True)
@@ -128,14 +119,10 @@ def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
 
 
 def _table_drawer(live: Any, head: Sequence[str]) -> Callable[[WatchData], None]:
-    """Return a function that draws `head`, the table, the lines below it and what is awaited, if anything has changed.
-
-    The lines are cut to the terminal's height; the last one then has the number of the others.
-    """
+    """Return a function that draws `head`, the table, the lines below it and what is awaited, if changed."""
     drawn: list[str] = []
 
     def show(data: WatchData) -> None:
-        """Redraw the table if any line differs from the last drawing."""
         nonlocal drawn
         size = live.console.size
         table = tables.workers(data.workers, size.width) if data.workers else []

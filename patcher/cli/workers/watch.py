@@ -24,18 +24,14 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> float:  # noqa: ARG001
-    """Return `--since` as seconds since 1970: typed as such, or as a duration before now, such as 10m.
-
-    Returns 0.0 for None. Raises Problem (USAGE) for any other text.
-    """
+    """Return `--since` as seconds since 1970: typed as such, or as a duration before now, such as 10m."""
     if value is None:
         return 0.0
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
     if not match:
+        cause = Text("--since {time} is neither a time in seconds since 1970 nor a duration such as 10m", value)
         hint = Text("use --since 10m, or run `date +%s` before the run starts and pass its output to --since")
-        raise usage(
-            Text("--since {time} is neither a time in seconds since 1970 nor a duration such as 10m", value), hint
-        )
+        raise usage(cause, hint)
     return time.time() - float(match[1]) * _SECONDS[match[2]] if match[2] else float(match[1])
 
 

@@ -46,9 +46,9 @@ class Demonstration:
 def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool = False) -> CommandResult:
     """Apply, show and revert a patch in a scratch copy of a release, and return the output of each command.
 
-    The release is `RELEASE`, downloaded after a line for `on_wait`, or the installation below `path`. The diff shows
-    only call sites unless `every_line`. A command that fails ends the demo. That, or a tree that differs afterwards, is
-    a problem of the result. Raises Problem if `path` has no such installation, or if the download fails.
+    The release is `RELEASE`, downloaded, or the installation below `path`. The diff shows only call sites unless
+    `every_line`. A command that fails, or a tree that differs afterwards, is a problem of the result. Raises Problem if
+    `path` has no such installation, or if the download fails.
     """
     steps: list[Step] = []
     problems: tuple[Problem, ...] = ()
@@ -56,15 +56,8 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
         site = Path(scratch) / COPY
         word = _fetch(path, site, on_wait)
         hashes = {"before": _hash(site)}
-        lines = [
-            Text(
-                "{release} was copied to {folder}; hash of the copy: {hash}",
-                release=word,
-                folder=site,
-                hash=hashes["before"],
-            ),
-            "",
-        ]
+        copied = Text("{release} was copied to {folder}; hash of the copy: {hash}")
+        lines = [copied.filled(release=word, folder=site, hash=hashes["before"]), ""]
         for words in (
             ("apply", word, *WINDOW, "--path", COPY),
             ("diff", *(() if every_line else ("--calls",)), "--path", COPY),
@@ -77,33 +70,24 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
             if done.returncode:
                 kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
                 cause = Text("`{command}` ended with exit code {exit_code}", command=typed, exit_code=done.returncode)
-                problem = Problem(
-                    kind, cause, str(site), Text("do what the message above says, then run the demo again")
-                )
-                step = StepResult(tuple(lines), problems=(problem,))
+                hint = Text("do what the message above says, then run the demo again")
+                step = StepResult(tuple(lines), problems=(Problem(kind, cause, str(site), hint),))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if "--calls" in words:
-                lines += [
-                    Text(
-                        "`{demo_command}` shows every inserted line of the demo, and `{diff_command}` those of your"
-                        " own patch.",
-                        demo_command=CommandLine("demo", "-v"),
-                        diff_command=CommandLine("diff"),
-                    ),
-                    "",
-                ]
+                every = Text(
+                    "`{demo_command}` shows every inserted line of the demo, and `{diff_command}` those of your own"
+                    " patch."
+                )
+                lines += [every.filled(demo_command=CommandLine("demo", "-v"), diff_command=CommandLine("diff")), ""]
             if words[0] == "apply":
                 hashes["patched"] = _hash(site)
                 lines += [Text("The copy now has the hash {hash}.", hashes["patched"]), ""]
         hashes["after"] = _hash(site)
     if hashes["after"] == hashes["before"]:
-        lines.append(
-            Text(
-                "The copy has its original hash {hash} again: every byte, mode and time is the same as before the"
-                " patch.",
-                hashes["after"],
-            )
+        same = Text(
+            "The copy has its original hash {hash} again: every byte, mode and time is the same as before the patch."
         )
+        lines.append(same.filled(hashes["after"]))
     else:
         cause = Text(
             "after patch and revert, the copy of the release is not the same as before: its hash is {hash}",
@@ -118,9 +102,7 @@ def demo(path: Path | None, on_wait: Callable[[str], None], *, every_line: bool 
 def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
     """Fill the folder `site` with the Python package to patch and its metadata, and return its `TARGET==VERSION`.
 
-    They are copied from the installation below `path`, in any version; None downloads the release `RELEASE`, after a
-    line for `on_wait`. Compiled libraries are left out. Raises Problem if the download fails, or if `path` lacks this
-    target.
+    They are copied from the installation below `path`, in any version; None downloads the release `RELEASE`.
     """
     upstream, version = parse_target(RELEASE)
     if path is None:
@@ -144,10 +126,7 @@ def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str
 
 
 def _run_rlpatch(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run rlpatch with the arguments `words` in `folder`; a failure does not raise.
-
-    The `stdout` of the result has both stdout and stderr.
-    """
+    """Run rlpatch with the arguments `words` in `folder`; `stdout` of the result has stderr, too."""
     packages = str(Path(__file__).resolve().parents[3])  # where neither is installed: in a clone
     environ = {**os.environ, "PYTHONPATH": packages, "PYTHONIOENCODING": "utf-8:backslashreplace"}
     command = [sys.executable, "-m", "patcher", *words]
@@ -157,10 +136,7 @@ def _run_rlpatch(words: Sequence[str], folder: Path) -> subprocess.CompletedProc
 
 
 def _hash(tree: Path) -> str:
-    """Return 16 hex digits of a SHA-256 of the relative paths, modes, modification times and contents in `tree`.
-
-    The folder `tree` itself counts, too.
-    """
+    """Return 16 hex digits of a SHA-256 of the relative paths, modes, modification times and contents in `tree`."""
     state = hashlib.sha256()
     for path in [tree, *sorted(tree.rglob("*"))]:
         status = path.lstat()

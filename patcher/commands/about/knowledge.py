@@ -13,7 +13,7 @@ from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import UNITS, WHOLE, BuiltinStage, TimelineStage, Window, typed_as
 from patcher.messages import COMMA, OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined
 from patcher.options import flag, options_of
-from patcher.recipe import Anchor, Around, Before, Insertion, Loop, Recipe, Structure, Upstream
+from patcher.recipe import Anchor, Around, Before, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve
 from patcher.targets.target import Target
 from patches.projects import upstreams
@@ -74,11 +74,10 @@ class Explanation:
 
 
 def listing(words: Sequence[str] = ()) -> CommandResult:
-    """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words`.
+    """Return the result of `rlpatch list`: a row for each recipe and file structure of the targets `words` (none: all).
 
-    Without `words` it has every target; a version leaves only the structures of that release. Raises Problem: USAGE for
-    a word that is no `TARGET` or `TARGET==VERSION`, NO_TARGET for an unknown target, VERSION for a release that no
-    recipe covers.
+    A version leaves only the structures of that release. Raises Problem: USAGE for a word that is no target, NO_TARGET
+    for an unknown target, VERSION for a release that no recipe covers.
     """
     chosen = [parse_target(word) for word in words] if words else [(upstream, None) for upstream in upstreams()]
     without_recipe = [
@@ -90,7 +89,7 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
             " the code",
             ", ".join(f"{name}=={version}" for name, version in without_recipe),
         )
-        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *dict.fromkeys(name for name, _ in without_recipe)))
+        raise Problem(Kind.VERSION, cause, hint=CommandLine("list", *dict(without_recipe)))
     rows = [
         KnownStructure(
             upstream.project.name, recipe.stage, recipe.name, structure.name, structure.file, structure.releases,
@@ -105,8 +104,7 @@ def listing(words: Sequence[str] = ()) -> CommandResult:
 def stages(names: Collection[str] = ()) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Yield (target, stages, windows, releases) rows of the projects `names` (none: all).
 
-    Stages with the same windows and releases share a row, joined by spaces. So are the options of the windows
-    ("--decode --prefill"); a row without windows has "".
+    Stages with the same windows and releases share a row, joined by spaces, as are the options of the windows.
     """
     for upstream in (upstream for upstream in upstreams() if not names or upstream.project.name in names):
         for row in grouped(upstream):
@@ -127,18 +125,14 @@ def installed(names: Collection[str], search: SearchOptions) -> list[Target]:
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
     """Return the result of `rlpatch explain`: where and why the recipes of a target insert code.
 
-    `word` is the target; `stage` None means all stages. An installed target is explained with line numbers in its
-    files, any other from the recipes alone. Code that does not match a recipe is a warning. Raises Problem for an
-    unknown target or stage.
+    An installed target is explained with line numbers in its files, any other from the recipes alone. Code that does
+    not match a recipe is a warning. Raises Problem for an unknown target or stage.
     """
     upstream, version = parse_target(word)
     name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
-    head = Text(
-        "{target} {version} is not installed here; this is what rlpatch's recipes contain:",
-        target=name,
-        version=version or Text("(every release)"),
-    )
+    head = Text("{target} {version} is not installed here; this is what rlpatch's recipes contain:")
+    head = head.filled(target=name, version=version or Text("(every release)"))
     places: Places = {}
     try:
         _, target = search.find(word, "explain")
@@ -146,12 +140,8 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
         problems = [] if problem.kind in (Kind.NO_TARGET, Kind.VERSION) else [problem]
     else:
         version = version or target.version
-        head = Text(
-            "{target} {version} in {folder}",
-            target=name,
-            version=version or Text("(unknown version)"),
-            folder=target.root,
-        )
+        shown = version or Text("(unknown version)")
+        head = Text("{target} {version} in {folder}", target=name, version=shown, folder=target.root)
         places, problems = _find_call_sites(upstream, recipes, target)
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")
@@ -167,11 +157,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
-    """Yield the lines on the recipes for `release` ("": any), on what these cannot record, and on RLPATCH variables.
-
-    A recipe that has no code structure for `release` is left out. The variables are left out if no recipe inserts code.
-    `places` has the call sites in the installed files; it is empty if the target is not installed.
-    """
+    """Yield the lines on the recipes for `release` ("": any), on what these cannot record, and on RLPATCH variables."""
     texts_told: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
@@ -192,11 +178,7 @@ Places = dict[tuple[str, str], dict[str, list[str]]]
 
 
 def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
-    """Return the calls that patches would insert into the installed target, and problems of code that does not match.
-
-    The calls are those of `recipes`, by stage and file, each with the windows for which it is inserted. Code that
-    matches only the recipe of another release is no problem.
-    """
+    """Return the calls that patches would insert into the installed target, and problems of unlike code."""
     places: Places = {}
     unlike: list[Problem] = []
     staged = (recipe for recipe in recipes if not recipe.calls)
@@ -210,9 +192,8 @@ def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Targ
         structure = recipe.structure(plan.published(upstream, target.version))
         for file in dict.fromkeys(structure.file for structure in recipe.structures):
             try:
-                places[recipe.stage, file] = {
-                    text: [WHOLE] for text in _profiler_arguments(upstream, recipe, file, target)
-                }
+                arguments = _profiler_arguments(upstream, recipe, file, target)
+                places[recipe.stage, file] = {text: [WHOLE] for text in arguments}
             except Problem as problem:
                 # Else it is another recipe's file: any recipe is tried where the release is not a known one.
                 unlike += [problem] if structure and structure.file == file else []
@@ -220,11 +201,7 @@ def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Targ
 
 
 def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
-    """Yield (file, "LINE CODE") for each call that a patch of `stage` would insert into a method of the target.
-
-    The inserted definitions are left out. `unit` is what the window counts, such as "decode"; "whole" for no window.
-    Raises Problem if no code to patch is found, or if a file cannot be read.
-    """
+    """Yield (file, "LINE CODE") for each call that a patch of `stage` would insert into a method of the target."""
     windows = () if unit == WHOLE else (Window(unit, UNITS[unit].first, UNITS[unit].first + 1),)
     request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
     plan_of_recipe = plan.make_plan(upstream, target, resolve(request, upstream, target))
@@ -235,10 +212,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
 
 
 def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
-    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change.
-
-    Arguments that the calls do not give are left out. Raises Problem if the file is missing or lacks the code.
-    """
+    """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change."""
     from patcher import editing
 
     every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
@@ -251,26 +225,16 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
 def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: set[str]) -> Iterator[str]:
     """Yield the lines on a recipe: windows, roles, reasons, source, its `structures`, its insertions, and notes.
 
-    `structures` are the ones of its code to list. Texts in `texts_told` on why and how it patches, and on when the
-    patch is obsolete, are left out. Those that are yielded are added to it.
+    Reasons in `texts_told` are left out; those that are yielded are added to it.
     """
-    yield Text(
-        "{stage}: {recipe}, {windows}",
-        stage=recipe.stage,
-        recipe=recipe.name,
-        windows=joined(COMMA, map(typed_as, recipe.windows)),
-    )
+    windows = joined(COMMA, map(typed_as, recipe.windows))
+    yield Text("{stage}: {recipe}, {windows}", stage=recipe.stage, recipe=recipe.name, windows=windows)
     if recipe.marks:
-        yield Text(
-            "  if --markers is given, this code is also inserted for {options} windows",
-            ", ".join(map(typed_as, recipe.marks)),
-        )
+        marks = ", ".join(map(typed_as, recipe.marks))
+        yield Text("  if --markers is given, this code is also inserted for {options} windows", marks)
     if recipe.strategies:
-        yield Text(
-            "  strategy: {strategies}; role: {roles}",
-            strategies=", ".join(recipe.strategies),
-            roles=", ".join(recipe.roles),
-        )
+        strategies, roles = ", ".join(recipe.strategies), ", ".join(recipe.roles)
+        yield Text("  strategy: {strategies}; role: {roles}", strategies=strategies, roles=roles)
     reasons = (
         (recipe.why, Text("  why: {reason}", recipe.why)),
         (recipe.how, Text("  how: {method}", recipe.how)),
@@ -292,33 +256,22 @@ def _recipe_lines(recipe: Recipe, structures: Sequence[Structure], texts_told: s
 
 
 def _insertion_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason.
-
-    Insertions for windows that the recipe lacks are left out. Calls come after a line on the settings that the patch
-    can change.
-    """
+    """Yield two lines for each insertion or rewritten call of a recipe: its place and code, then its reason."""
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         place = site.method if "." in site.method else ".".join(filter(None, (recipe.class_name, site.method)))
-        yield Text(
-            "  in {function}, {position}{windows}: {code}",
-            function=place,
-            position=_position(site.where),
-            windows=only,
-            code=_shown(site, recipe),
-        )
+        code = PatchId("", recipe.stage).rename("; ".join(site.lines))
+        if isinstance(site.where, Loop):
+            code = code.replace("{units}", site.where.names[0])
+        line = Text("  in {function}, {position}{windows}: {code}")
+        yield line.filled(function=place, position=_position(site.where), windows=only, code=code)
         yield Text("    {line}", site.why)
     if recipe.calls:
-        yield Text(
-            "  settings that the patch can change: {options}", ", ".join(map(flag, options_of(BuiltinStage.PROFILER)))
-        )
+        options = ", ".join(map(flag, options_of(BuiltinStage.PROFILER)))
+        yield Text("  settings that the patch can change: {options}", options)
     for call in recipe.calls:
-        yield Text(
-            "  in {class_name}.{method}: the arguments of {function}",
-            class_name=recipe.class_name,
-            method=recipe.method,
-            function=call.function,
-        )
+        line = Text("  in {class_name}.{method}: the arguments of {function}")
+        yield line.filled(class_name=recipe.class_name, method=recipe.method, function=call.function)
         yield Text("    {line}", call.why)
 
 
@@ -328,39 +281,22 @@ def _position(anchor: Anchor) -> Text:
         return Text("before the loop over {names}", joined(OR, anchor.names))
     if isinstance(anchor, Around):
         return Text("around the call `{call}`", anchor.call)
-    return (
-        Text("before the statement `{statement}`", anchor.statement)
-        if isinstance(anchor, Before)
-        else Text("at the start of the method")
-    )
+    if isinstance(anchor, Before):
+        return Text("before the statement `{statement}`", anchor.statement)
+    return Text("at the start of the method")
 
 
 def _installed_lines(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
-    """Yield a line for each call that the recipe would insert into the installed target.
-
-    `places` has these calls. The line names the windows for which the call is inserted, unless it is for all.
-    """
+    """Yield a line for each call that the recipe would insert into the installed target, with its windows."""
     for file in dict.fromkeys(structure.file for structure in structures):
         for text, units in places.get((recipe.stage, file), {}).items():
             only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
-            yield Text(
-                "  in the installed file{only_for_windows}: {file}:{line_and_code}",
-                only_for_windows=only,
-                file=file,
-                line_and_code=text,
-            )
-
-
-def _shown(site: Insertion, recipe: Recipe) -> str:
-    code = PatchId("", recipe.stage).rename("; ".join(site.lines))
-    return code.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else code
+            line = Text("  in the installed file{only_for_windows}: {file}:{line_and_code}")
+            yield line.filled(only_for_windows=only, file=file, line_and_code=text)
 
 
 def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
-    """Return the lines on windows that parallel strategies do not support, and on the project's own profiler.
-
-    Of the windows, only those of `stages` are listed. `release` "" means any release. Returns [] if there are neither.
-    """
+    """Return the lines on windows that parallel strategies do not support, and on the project's own profiler."""
     from packaging.specifiers import SpecifierSet
 
     name = upstream.project.name
@@ -368,24 +304,11 @@ def _gap_and_builtin_lines(upstream: Upstream, release: str, stages: set[str]) -
     for gap in upstream.gaps:
         if stages.intersection(gap.stages) and gap.applies_to(release):
             first, *detail = gap.reason.lines
-            lines += [
-                Text(
-                    "--strategy {strategy} does not support --{unit} windows: {reason}",
-                    strategy=gap.strategy,
-                    unit=gap.unit,
-                    reason=first,
-                )
-            ]
+            unsupported = Text("--strategy {strategy} does not support --{unit} windows: {reason}")
+            lines.append(unsupported.filled(strategy=gap.strategy, unit=gap.unit, reason=first))
             lines += [*(Text("  {line}", line) for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
-            lines += [
-                Text(
-                    "without rlpatch, {target} {releases} can record: {capability}",
-                    target=name,
-                    releases=releases,
-                    capability=text,
-                ),
-                "",
-            ]
+            capable = Text("without rlpatch, {target} {releases} can record: {capability}")
+            lines += [capable.filled(target=name, releases=releases, capability=text), ""]
     return lines

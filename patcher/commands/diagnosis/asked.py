@@ -25,10 +25,7 @@ def takes_requests(row: WorkerProgress) -> bool:
 
 
 def has_live_on_demand_worker(folder: Path) -> bool:
-    """Tell whether `folder` has the state of a live worker that records on demand; False if there is no such folder.
-
-    Raises OSError if it cannot be read.
-    """
+    """Tell whether `folder` has the state of a live worker that records on demand. Raises OSError."""
     if not folder.is_dir():
         return False
     rows = progress.collect(StateFolder(folder), time.time()).rows
@@ -36,21 +33,12 @@ def has_live_on_demand_worker(folder: Path) -> bool:
 
 
 def failure_notes(folder: Path, processes: Sequence[Process]) -> Iterator[tuple[str, str]]:
-    """Yield (sentence with the reason, sentence with the process) for each worker of `processes` that failed to record.
-
-    The states of the workers in `folder` tell. Yields nothing if the folder cannot be read.
-    """
+    """Yield (sentence with the reason, sentence with the process) for each worker that failed to record."""
     places = {(process.head.pid, plain_host(process.head.host)) for process in processes}
     with contextlib.suppress(OSError):
         for worker in (row.worker for row in progress.collect(StateFolder(folder), time.time()).rows):
             if worker.state == FAILED and (worker.pid, plain_host(worker.host)) in places:
                 reason = re.sub(r"""^\w+\((["'])(.*)\1\)$""", r"\2", worker.why)  # the message of an exception
-                yield (
-                    Text(
-                        "{stage}, rank {rank}, was not recorded: {reason}",
-                        stage=worker.stage,
-                        rank=worker.rank,
-                        reason=reason,
-                    ),
-                    Text("{host}, process {pid}", host=worker.host, pid=worker.pid),
-                )
+                text = Text("{stage}, rank {rank}, was not recorded: {reason}")
+                text = text.filled(stage=worker.stage, rank=worker.rank, reason=reason)
+                yield text, Text("{host}, process {pid}", host=worker.host, pid=worker.pid)

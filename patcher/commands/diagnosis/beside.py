@@ -34,11 +34,7 @@ class DiagnosisBeside:
         return 0 if self.shown else self._show()
 
     def _show(self) -> int:
-        """Diagnose the run that this command has started, print the diagnosis, and return the exit code of the result.
-
-        An error becomes a problem of the printed result, and reasons why windows are missing become notes. Sets
-        `shown`.
-        """
+        """Print the diagnosis of the run that this command has started, and return its exit code; sets `shown`."""
         self.shown = True
         again = CommandLine("diagnose", str(self.follower.folder), "--once", "-v")
         result = CommandResult("diagnose", aside=True, more=Text("for details, run {command}", again))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import signal
 import threading
 import time
@@ -37,8 +36,6 @@ windows does not count: it happens once for each request.
 
 STUDIED = 1
 """The rollout in which windows are chosen first; the one before it is the warm-up."""
-
-EXPIRES_S = 86_400.0
 
 PATIENCE = 3
 """Rollouts that begin while a worker has not answered, after which nobody waits for it."""
@@ -74,8 +71,7 @@ class Follower:
     def look(self) -> None:
         """Look at the run once: read the windows that have been saved, and request those that the diagnosis lacks.
 
-        Windows of a rollout are requested from the third rollout on. Updates `diagnosis`, `rollouts` (how many have
-        begun), `finished` (no more windows will be requested) and `reached` (`steps` steps have ended). Raises OSError.
+        Windows of a rollout are requested from the third rollout on. Raises OSError.
         """
         processes = reading.newest_since(self.folder, self.started)
         if not self.finished:
@@ -92,9 +88,7 @@ class Follower:
     def _look_at_rollouts(self, processes: tuple[Process, ...], run_engines: Sequence[Engine]) -> None:
         """Read the windows that the rollout workers have saved, then request more; do nothing while one still records.
 
-        A worker that still records `PATIENCE` rollouts after the request is not waited for. Once the diagnosis of the
-        rollout is supported, or all rounds were used, no more are requested, and `rollouts_finished` is set.
-        `processes` are those of the run, `run_engines` its engines. Raises OSError.
+        A worker that still records `PATIENCE` rollouts after the request is not waited for.
         """
         rows = self._rollout_workers()
         living = [row for row in rows if not row.life.gone]
@@ -107,10 +101,9 @@ class Follower:
             self._request_windows(run_engines, living)
 
     def look_safely(self) -> None:
-        """Look at the run once, and catch every error, so that the run is not disturbed.
+        """Look at the run once, and catch every error, so that the run is not disturbed; `trouble` keeps its text.
 
-        `trouble` keeps the text of the error. An OSError may pass; any other error also ends the diagnosis, and `say`
-        gets the text.
+        An OSError may pass; any other error also ends the diagnosis.
         """
         try:
             self.look()
@@ -123,10 +116,7 @@ class Follower:
             self.say(self.trouble)
 
     def notes(self) -> Iterator[str]:
-        """Yield reasons why the diagnosis lacks windows, such as an error, no worker, no request yet, or no answer.
-
-        Workers that failed are left out: `failure_notes` has a sentence on them.
-        """
+        """Yield reasons why the diagnosis lacks windows, such as an error, no worker, no request yet, or no answer."""
         if self.trouble:
             yield self.trouble
         with contextlib.suppress(OSError):
@@ -139,11 +129,11 @@ class Follower:
         if not rows:
             yield Text("no worker that records rollouts on demand has started")
         elif self.asked is None:
-            yield Text(
+            text = Text(
                 "no recording window was requested: rlpatch requests windows from the third rollout on, but the run has"
-                " had only {count} so far",
-                self.rollouts,
+                " had only {count} so far"
             )
+            yield text.filled(self.rollouts)
         for row in rows if self.asked is not None else ():
             worker = {"host": row.worker.host, "pid": row.worker.pid, "rank": row.worker.rank}
             if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
@@ -160,21 +150,16 @@ class Follower:
         return self.diagnosis is not None and STAGE in self.diagnosis.supported
 
     def _read_windows(self, processes: tuple[Process, ...]) -> None:
-        """Set `diagnosis` to that of the windows saved so far; keep the last one if they cannot be read yet.
-
-        The seconds of CPU time that reading takes are added to `reading_s`.
-        """
+        """Set `diagnosis` to that of the windows saved so far; keep the last one if they cannot be read yet."""
         before = time.thread_time()
         with contextlib.suppress(Problem):
             self.diagnosis = reading.diagnose_processes(self.folder, processes, silent, CommandResult("diagnose"))
         self.reading_s += time.thread_time() - before
 
     def _request_windows(self, run_engines: Sequence[Engine], living: Sequence[WorkerProgress]) -> None:
-        """Request the windows that the diagnosis lacks, for the next rollout, and pass a line about it to `say`.
+        """Request the windows that the diagnosis lacks, for the next rollout, from workers of rank 0.
 
-        Workers of rank 0 are asked; `asked` gets the request, which expires after a day. `run_engines` are the engines
-        of the run, `living` its live rollout workers. Nothing is requested if no windows are lacking, or if no worker
-        has counted a rollout yet. Raises OSError if it cannot be written.
+        Nothing is requested if no windows are lacking, or if no worker has counted a rollout yet. Raises OSError.
         """
         units = {row.worker.unit for row in living}
         planned = self._lacking_windows(run_engines, decode_only="iterations" not in units)
@@ -182,29 +167,18 @@ class Follower:
         if planned is None or not planned.windows or not turns:
             return
         request = TriggerRequest(
-            id=secrets.token_hex(6), window=planned.option, ranks="0", at=max(turns) + 1, load=planned.load,
-            tail=planned.tail, expires=time.time() + EXPIRES_S,
-        )  # fmt: skip
+            window=planned.option, ranks="0", at=max(turns) + 1, load=planned.load, tail=planned.tail
+        )
         self.asked = self.states.write(STAGE, request)
         self.asked_in = self.rollouts
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
         window = " ".join((planned.option, *planned.conditions))
-        self.say(
-            Text(
-                "asked the rollout workers of rank 0 to record rollout {number} with --{unit} {window}",
-                number=request.at,
-                unit=unit,
-                window=window,
-            )
-        )
+        text = Text("asked the rollout workers of rank 0 to record rollout {number} with --{unit} {window}")
+        self.say(text.filled(number=request.at, unit=unit, window=window))
 
     def _lacking_windows(self, run_engines: Sequence[Engine], *, decode_only: bool) -> PlannedWindows | None:
-        """Return the windows that the last diagnosis lacks; None, or an empty plan of windows, if it lacks none.
-
-        Before the first diagnosis, windows are chosen from the rollouts of `run_engines`. With `decode_only` they count
-        decode steps instead of iterations.
-        """
+        """Return the windows that the last diagnosis lacks, or before it those to begin with; None for none."""
         if self.diagnosis is None:
             return planned_windows(run_engines, decode_only=decode_only)
         return self.diagnosis.planned_decodes if decode_only else self.diagnosis.planned
@@ -254,10 +228,7 @@ def follow(follower: Follower, ended: Callable[[float], bool]) -> None:
 
 
 def start(follower: Follower) -> Callable[[], None]:
-    """Follow a run in a thread of its own, which gets no signals; return a function that stops the thread.
-
-    That function waits for the thread for ten seconds at most.
-    """
+    """Follow a run in a thread of its own, which gets no signals; return a function that stops the thread."""
     stop = threading.Event()
     thread = threading.Thread(target=follow, args=(follower, stop.wait), name="rlpatch-diagnose", daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -274,13 +245,9 @@ def start(follower: Follower) -> Callable[[], None]:
 
 
 def wait(follower: Follower) -> None:
-    """Follow a run in this thread until it is over, no live worker records on demand, or Ctrl-C is pressed.
-
-    Return in all three cases, without an exception for Ctrl-C. Raises OSError if the folder cannot be read.
-    """
+    """Follow a run until it is over, no live worker records on demand, or Ctrl-C is pressed. Raises OSError."""
 
     def ended(seconds: float) -> bool:
-        """Wait, and tell whether no worker is left that takes a request."""
         time.sleep(seconds)
         return not has_live_on_demand_worker(follower.folder)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from patcher.diagnosis import rollout, sync
 from patcher.diagnosis.loads import LOADS
-from patcher.diagnosis.model import CLASSES, Action, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
+from patcher.diagnosis.model import CLASSES, ClassShare, LoadPart, RunDiagnosis, StageDiagnosis
 from patcher.messages import COMMA, CommandLine, Detail, Text, joined
 from patcher.messages import tables as terminal_tables
 from patcher.messages.notes import wrapped
@@ -27,8 +27,7 @@ LEAST_SHARE = 0.005
 def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int | None) -> list[str]:
     """Return the lines on a diagnosis: the steps, each stage, upper bounds of savings, and whether it is supported.
 
-    `next_command` records the windows that are lacking, None if there are none. `width` is the columns of the terminal,
-    None without one.
+    `next_command` records the windows that are lacking; `width` is the columns of the terminal, None without one.
     """
     lines = list(_stage_table(diagnosis, width))
     for stage in diagnosis.stages:
@@ -37,43 +36,30 @@ def report(diagnosis: RunDiagnosis, next_command: CommandLine | None, width: int
     if diagnosis.actions:
         lines.append(Text("upper bounds of the savings (they overlap: do not add them up)"))
         for number, action in enumerate(diagnosis.actions, 1):
-            lines += wrapped(_action(number, action), "  ", "     ")
+            text = Text("{number}. {action}: {seconds:.1f} s; {reason}")
+            text = text.filled(number=number, action=action.what, seconds=action.bound_seconds, reason=action.because)
+            lines += wrapped(text, "  ", "     ")
     return lines + list(_support_lines(diagnosis, next_command))
 
 
 def _stage_table(diagnosis: RunDiagnosis, width: int | None) -> Iterator[str]:
-    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps.
-
-    Stages below 0.5 % of the steps are left out. `width` is the columns of the terminal, None without one.
-    """
+    """Yield a heading and the table of the stages of a training step; nothing if no process marks steps."""
     if not diagnosis.steps:
         return
     total = max(diagnosis.seconds, 1e-12)
-    yield Text(
-        "{count} steps, {seconds:,.1f} s: time of each stage on the critical path",
-        count=diagnosis.steps,
-        seconds=diagnosis.seconds,
-    )
+    head = Text("{count} steps, {seconds:,.1f} s: time of each stage on the critical path")
+    yield head.filled(count=diagnosis.steps, seconds=diagnosis.seconds)
     titles = [Text("stage"), Text("seconds"), Text("share"), Text("waits most for")]
     rows = [
-        (
-            stage.stage,
-            f"{stage.step_seconds:,.1f}",
-            f"{100 * stage.step_seconds / total:.0f} %",
-            stage.limited_by,
-        )
+        (stage.stage, f"{seconds:,.1f}", f"{100 * seconds / total:.0f} %", stage.limited_by)
         for stage in diagnosis.stages
-        if stage.step_seconds >= LEAST_SHARE * total
+        if (seconds := stage.step_seconds) >= LEAST_SHARE * total
     ]
     yield from terminal_tables.draw(titles, rows, width)
 
 
 def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
-    """Yield where the time of a training stage or the weight sync went, if known, then details that only -v shows.
-
-    The details are the counts and seconds of calls and recorded micro-batches, and a line for the micro-batches of each
-    length. Nothing is yielded for a stage without iterations.
-    """
+    """Yield where the time of a training stage or the weight sync went, if known, then details that only -v shows."""
     if not stage.iterations:
         return
     if stage.classes:
@@ -109,34 +95,27 @@ def _stage_lines(stage: StageDiagnosis) -> Iterator[str]:
 def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> Iterator[str]:
     """Yield the lines on the rollout: how much was recorded, and the time of each kind of kernel, in all and by load.
 
-    Time between iterations has a line if it is at least 5 %. A load, such as "full load" or "tail", is a group of
-    iterations with a similar number of requests. `windows` is the number of recording windows, `width` the columns of
-    the terminal, None without one.
+    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests.
     """
     rollouts = Text("1 rollout") if stage.turns == 1 else Text("{count} rollouts", stage.turns)
-    yield from wrapped(
-        Text(
-            "{stage}: {rollouts}, {seconds:,.1f} s, {iterations:,} iterations; {recorded} recorded in"
-            " {windows} windows",
-            stage=stage.stage,
-            rollouts=rollouts,
-            seconds=stage.seconds,
-            iterations=stage.iterations,
-            recorded=stage.recorded,
-            windows=windows,
-        )
+    head = Text(
+        "{stage}: {rollouts}, {seconds:,.1f} s, {iterations:,} iterations; {recorded} recorded in {windows} windows",
+        stage=stage.stage,
+        rollouts=rollouts,
+        seconds=stage.seconds,
+        iterations=stage.iterations,
+        recorded=stage.recorded,
+        windows=windows,
     )
+    yield from wrapped(head)
     yield Detail("  a new rollout begins with the first request after an engine has finished all earlier requests")
     if stage.recording_seconds >= LEAST_SHOWN_S:
         yield Text("  recording took {seconds:.1f} s, which the figures below do not include", stage.recording_seconds)
     whole = stage.seconds + stage.waiting_seconds + stage.recording_seconds
     if stage.between_seconds >= LEAST_BETWEEN * whole:
-        share = 100 * stage.between_seconds / max(whole, 1e-12)
-        yield Text(
-            "  the engine spent {seconds:.1f} s ({share:.0f} % of its time) between iterations",
-            seconds=stage.between_seconds,
-            share=share,
-        )
+        between, share = stage.between_seconds, 100 * stage.between_seconds / max(whole, 1e-12)
+        line = Text("  the engine spent {seconds:.1f} s ({share:.0f} % of its time) between iterations")
+        yield line.filled(seconds=between, share=share)
     if stage.classes:
         yield from wrapped(Text("where the time went: {shares}", _shares(stage)))
     if stage.by_load:
@@ -145,11 +124,7 @@ def _rollout_lines(stage: StageDiagnosis, windows: int, width: int | None) -> It
 
 
 def _load_cells(part: LoadPart) -> tuple[str, ...]:
-    """Return the cells of a row: load, share of time, ms per iteration, largest kinds of kernels, prediction error.
-
-    A load, such as "full load" or "tail", is a group of iterations with a similar number of requests. At most two kinds
-    are named; if the recorded windows do not predict the time, a remark replaces them. An unknown error is "".
-    """
+    """Return the cells of a row: load, share of time, ms per iteration, largest kinds of kernels, prediction error."""
     error = "" if part.error is None else f"{100 * part.error:+.0f} %"
     most: str = joined(COMMA, (_share(row, with_interval=False) for row in part.classes[:LARGEST]))
     if part.error is not None and not part.supported:
@@ -164,35 +139,16 @@ def _shares(stage: StageDiagnosis) -> Text:
 
 
 def _share(part: ClassShare, *, with_interval: bool) -> str:
-    """Return name and share of a kind of kernels: "attention 26 % ± 2" with interval, else "attention 26".
-
-    The second form is for a column of percents.
-    """
+    """Return name and share of a kind of kernels: "attention 26 % ± 2" with interval, else "attention 26"."""
     name, share = CLASSES.get(part.name, part.name), 100 * part.share
     if with_interval:
-        return Text(
-            "{category} {share:.0f} % ± {interval:.0f}", category=name, share=share, interval=100 * part.interval
-        )
+        text = Text("{category} {share:.0f} % ± {interval:.0f}")
+        return text.filled(category=name, share=share, interval=100 * part.interval)
     return Text("{category} {share:.0f}", category=name, share=share)
 
 
-def _action(number: int, action: Action) -> Text:
-    """Return a sentence on an action, with its number, the upper bound of its saving in seconds and the reason."""
-    return Text(
-        "{number}. {action}: {seconds:.1f} s; {reason}",
-        number=number,
-        action=action.what,
-        seconds=action.bound_seconds,
-        reason=action.because,
-    )
-
-
 def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) -> Iterator[str]:
-    """Yield for each stage whether the recorded iterations support its shares, then the command to type next, if any.
-
-    Stages without iterations are left out. Lines for -v tell which loads (groups of iterations) lack windows, and the
-    command for a report on each window.
-    """
+    """Yield for each stage whether the recorded iterations support its shares, then the command to type next."""
     recordable = [stage for stage in diagnosis.stages if stage.iterations]
     yield from _check_lines(recordable)
     for stage in recordable:
@@ -208,11 +164,7 @@ def _support_lines(diagnosis: RunDiagnosis, next_command: CommandLine | None) ->
 
 
 def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
-    """Yield terminal lines on the check of each stage's time shares: for which it passed, and why it failed for others.
-
-    The check is whether the recorded windows predict these times. A stage that passed without loads, such as a weight
-    sync, is not mentioned.
-    """
+    """Yield for which stages the recorded windows predict the times, so that shares hold, and why not for others."""
     supported = [stage for stage in stages if stage.supported and stage.by_load]  # a weight sync has no loads
     if supported:
         error = max(100 * abs(part.error or 0) * part.share for stage in supported for part in stage.by_load)
@@ -227,10 +179,7 @@ def _check_lines(stages: Sequence[StageDiagnosis]) -> Iterator[str]:
     unsupported = [stage for stage in stages if not stage.supported]
     for reason in dict.fromkeys(stage.why for stage in unsupported):
         names = joined(COMMA, (stage.stage for stage in unsupported if stage.why == reason))
-        yield from wrapped(
-            Text(
-                "check failed for {stages}: the time shares are not reliable ({reason})",
-                stages=names,
-                reason=reason,
-            )
+        text = Text(
+            "check failed for {stages}: the time shares are not reliable ({reason})", stages=names, reason=reason
         )
+        yield from wrapped(text)

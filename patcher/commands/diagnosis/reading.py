@@ -31,10 +31,9 @@ from patcher.timeline.runs import Process
 def read(folder: Path, number: int | None, display: Display, result: CommandResult) -> RunDiagnosis:
     """Return the diagnosis of a run in `folder`; an unreadable trace is a problem of `result`.
 
-    `number` is that of the run, None for the newest. `display` shows the progress of reading. `result` also gets a
-    warning of each file that is left out, and a note on each process that failed to record. Raises Problem: NO_TRACE
-    without a timeline, or if the run has neither a trainer nor an engine that recorded iterations; TRACE if no file can
-    be read; USAGE if there is no such run.
+    `number` is that of the run, None for the newest. Raises Problem: NO_TRACE without a timeline, or if the run has
+    neither a trainer nor an engine that recorded iterations; TRACE if no file can be read; USAGE if there is no such
+    run.
     """
     _, processes = chosen_run(folder, number, display, result, newest=number is None)
     return _diagnose_with_steps(folder, processes, display, result)
@@ -45,9 +44,8 @@ def diagnose_processes(
 ) -> RunDiagnosis:
     """Return the diagnosis of the run of `processes`; an unreadable trace is a problem of `result`.
 
-    With `replays` it also estimates how long rollouts would take with other settings of the engine. `display` shows
-    the reading of traces in `folder`. Raises Problem (NO_TRACE) if no engine recorded an iteration and no trainer a
-    stage.
+    With `replays` it also estimates how long rollouts would take with other settings of the engine. Raises Problem
+    (NO_TRACE) if no engine recorded an iteration and no trainer a stage.
     """
     of_run, trainers = engines(processes), trainer_stages(processes)
     if not (trainers or any(len(engine.iterations) for engine in of_run)):
@@ -60,11 +58,7 @@ def diagnose_processes(
 def _diagnose_with_steps(
     folder: Path, processes: tuple[Process, ...], display: Display, result: CommandResult
 ) -> RunDiagnosis:
-    """Return the diagnosis of the run of `processes`, with each stage's part of the training steps if they are known.
-
-    Add a note to `result` on each process that failed to record. Raises Problem (NO_TRACE) if no engine recorded an
-    iteration and no trainer a stage.
-    """
+    """Return the diagnosis of the run of `processes`, with each stage's part of the training steps if known."""
     diagnosis = diagnose_processes(folder, processes, display, result, replays=True)
     for note, process in failure_notes(folder, processes):
         result.note(note, process)
@@ -88,10 +82,7 @@ NO_FILES = Output()
 def add_diagnosis(
     result: CommandResult, diagnosis: RunDiagnosis, folder: Path, width: int | None, output: Output
 ) -> None:
-    """Add the diagnosis to `result` as data, lines and notes, and write the files of `output`.
-
-    `folder` has the traces; `width` is the columns of the terminal, None without one. An error in writing is a problem.
-    """
+    """Add the diagnosis to `result` as data, lines and notes, and write the files of `output`."""
     result.data = diagnosis
     again = _next_command(diagnosis, folder)
     result.lines += lines.report(diagnosis, again, width)
@@ -112,8 +103,7 @@ def diagnose(
 ) -> CommandResult:
     """Return the result of `rlpatch diagnose` on run `number` (None: newest) in `folder`; write the files of `output`.
 
-    `width` is the columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline, or one of a
-    trainer or an engine's iterations; TRACE if no file can be read; USAGE if there is no such run.
+    Raises Problem as `read` does.
     """
     result = CommandResult("diagnose")
     diagnosis = read(folder, number, display, result)
@@ -122,37 +112,27 @@ def diagnose(
 
 
 def newest_since(folder: Path, started: float) -> tuple[Process, ...]:
-    """Return the processes of the newest run in `folder` that began after `started` (s since 1970); () without any.
-
-    A run that began up to a second earlier counts, too.
-    """
+    """Return the processes of the newest run in `folder` since `started`, in s since 1970, or a second before."""
     surveyed = runs.survey(files.paths(folder)).runs if folder.is_dir() else ()
     return next((processes for run, processes in reversed(surveyed) if run.started >= started - 1), ())
 
 
 def diagnose_newest(folder: Path, result: CommandResult, started: float, output: Output) -> None:
-    """Add to `result` the diagnosis of the newest run in `folder` that began after `started` (seconds since 1970).
+    """Add to `result` the diagnosis of the newest run in `folder` since `started`, and write the files of `output`.
 
-    A run that began up to a second earlier counts, too. Write the files of `output`. Raises Problem (NO_TRACE) if no
-    run began since, or if no engine of the run recorded an iteration and no trainer a stage.
+    Raises Problem (NO_TRACE) if no run began since, or if no engine of the run recorded an iteration and no trainer a
+    stage.
     """
     processes = newest_since(folder, started)
     if not processes:
-        raise Problem(
-            Kind.NO_TRACE,
-            Text("no timeline file of the run was found"),
-            str(folder),
-            Text("the log of the run may say why: look for lines that contain “rlpatch”"),
-        )
+        hint = Text("the log of the run may say why: look for lines that contain “rlpatch”")
+        raise Problem(Kind.NO_TRACE, Text("no timeline file of the run was found"), str(folder), hint)
     diagnosis = _diagnose_with_steps(folder, processes, silent, result)
     add_diagnosis(result, diagnosis, folder, None, output)
 
 
 def _next_command(diagnosis: RunDiagnosis, folder: Path) -> CommandLine | None:
-    """Return the command that records the windows that the diagnosis still lacks; None if it has none to propose.
-
-    The command is `trigger` while a live worker in `folder` records on demand, else `run`. Raises OSError.
-    """
+    """Return the command that records the windows that the diagnosis still lacks; None if it has none to propose."""
     if not diagnosis.planned or not diagnosis.next_windows:
         return None
     windows = ("--iterations", diagnosis.next_windows, *diagnosis.planned.conditions)

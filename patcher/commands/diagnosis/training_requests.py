@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from patcher.workers.worker import FAILED
 
 STUDIED = 2
 """Calls of a stage that have to end before micro-batches are chosen: the warm-up, and one to choose them from."""
-
-EXPIRES_S = 86_400.0
 
 
 @dataclass
@@ -47,9 +44,8 @@ class TrainingRequests:
     def request_missing(self, processes: Sequence[Process], supported: Collection[str]) -> None:
         """Request the micro-batches that the diagnosis lacks; `supported` are its stages that need no more windows.
 
-        Workers that still record are not asked again, nor is a stage more than `rounds` times. `processes` are those of
-        the run. Afterwards `pending` tells whether a stage may still be recorded, and `has_new_windows` whether windows
-        have been saved since the last call. Raises OSError.
+        Afterwards `pending` tells whether a stage may still be recorded, and `has_new_windows` whether windows have
+        been saved since the last call. Raises OSError.
         """
         self.pending = self.has_new_windows = False
         by_stage = dict[str, list[TrainerStage]]()
@@ -59,22 +55,13 @@ class TrainingRequests:
             self._request_if_idle(name, stages, [stage for stage in stages if stage.name not in supported])
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence on each worker that was asked for a window and recorded nothing, with the reason.
-
-        Workers that failed are left out: `failure_notes` has a sentence on them. Raises OSError if the workers' states
-        cannot be read.
-        """
+        """Yield a sentence on each worker that was asked for a window and recorded nothing. Raises OSError."""
         for name, asked in self.asked.items():
             for row in self._workers(name, asked.request) if asked.request is not None else ():
                 if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
-                    yield Text(
-                        "{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}",
-                        stage=name,
-                        host=row.worker.host,
-                        pid=row.worker.pid,
-                        rank=row.worker.rank,
-                        reason=row.why,
-                    )
+                    worker = {"host": row.worker.host, "pid": row.worker.pid, "rank": row.worker.rank}
+                    text = Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}")
+                    yield text.filled(stage=name, **worker, reason=row.why)
 
     def _request_if_idle(self, name: str, stages: Sequence[TrainerStage], missing: Sequence[TrainerStage]) -> None:
         """Request the windows that stage ``name`` lacks, unless workers are recording or there are new windows.
@@ -99,10 +86,7 @@ class TrainingRequests:
                 self._request_micro_batches(name, missing, living, role=roles.pop() if one_of_several else "")
 
     def _workers(self, name: str, request: FiledRequest | None) -> list[WorkerProgress]:
-        """Return the progress on ``request`` of the workers of stage ``name`` that record on demand.
-
-        None stands for the request in the folder.
-        """
+        """Return the progress on ``request`` (None: that in the folder) of the on-demand workers of stage ``name``."""
         return [
             row
             for row in progress.collect(self.states, time.time(), requested=request).rows
@@ -114,9 +98,8 @@ class TrainingRequests:
     ) -> None:
         """Request the shortest and the longest micro-batch of the slowest rank in the next training step.
 
-        ``name`` is the stage, ``stages`` has it once for each rank and role, ``living`` are its live workers. ``role``
-        is the only role to record, "" for all. `asked` gets the request, `say` a line on it. Nothing is requested if
-        the rank has ended too few calls to choose micro-batches from, or if no worker has counted a step.
+        ``role`` is the only role to record, "" for all. Nothing is requested if the rank has ended too few calls to
+        choose from, or if no worker has counted a step.
         """
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
@@ -125,18 +108,10 @@ class TrainingRequests:
         if not windows or not turns:
             return
         window = PlannedWindows(tuple(windows)).option
-        request = TriggerRequest(
-            id=secrets.token_hex(6), window=window, ranks=str(rank or 0), at=max(turns) + 1, role=role,
-            expires=time.time() + EXPIRES_S,
-        )  # fmt: skip
+        request = TriggerRequest(window=window, ranks=str(rank or 0), at=max(turns) + 1, role=role)
         micro_batches = f"--micro-batch {window}"
         asked = self.asked[name]
         asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
-        where = Text(
-            "asked trainer rank {rank} to record stage {stage} of training step {step} with {window}",
-            rank=request.ranks,
-            stage=name,
-            step=request.at,
-            window=f"--role {role} {micro_batches}" if role else micro_batches,
-        )
-        self.say(where)
+        text = Text("asked trainer rank {rank} to record stage {stage} of training step {step} with {window}")
+        chosen = f"--role {role} {micro_batches}" if role else micro_batches
+        self.say(text.filled(rank=request.ranks, stage=name, step=request.at, window=chosen))

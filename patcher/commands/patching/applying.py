@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from patcher import plan as planning
-from patcher.commands import applied, guarding
+from patcher.commands import applied
 from patcher.commands.finding import Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
@@ -18,6 +17,7 @@ from patcher.commands.patching.planning import (
     Attempted,
     Candidate,
     Planned,
+    check_profilers,
     edits_by_root,
     find_candidates,
     plan,
@@ -48,15 +48,17 @@ def apply(
 ) -> CommandResult:
     """Patch every target of `words` on this machine or the nodes of `where`, or none if any has a problem.
 
-    With `dry_run` only plan and check; else interrupted commands are completed or rolled back first. `launch` will
-    start the run: it is searched for other profilers. One that is on is a problem, with `force` a warning. Problems of
-    planning are in the result; Problem is raised if searching, recovering or writing fails.
+    With `dry_run` only plan and check; else interrupted commands are ended first. `launch` will start the run: another
+    profiler in it that is on is a problem, with `force` a warning. Problems of planning are in the result; Problem is
+    raised if searching, recovering or writing fails.
     """
     places, step = searches(where, words, "apply", writes=not dry_run)
     candidates = [find_candidates(words, search, request, "apply") for search in places]
     if not dry_run and not where.nodes:
         step += _end_interrupted(candidates, where)
-    step += _check_profilers(candidates, where, launch, force=force)
+    if not any(tried.problems for tried in candidates):  # which the reader mends first
+        of_all = [candidate for tried in candidates for candidate in tried.values]
+        step += check_profilers(of_all, launch, force=force, nodes=where.nodes)
     if not step.problems:
         planned = [plan(tried) for tried in candidates]
         step = sum((planning_failures(tried, words, request) for tried in planned), step)
@@ -68,49 +70,17 @@ def apply(
 
 
 def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
-    """Complete or roll back all interrupted commands in the search, if a candidate's root has one; report the outcome.
-
-    Return an empty report if none has. Raises Problem: INTERRUPTED after Ctrl-C, ENVIRONMENT (lock, damaged store),
-    ROLLBACK_INCOMPLETE.
-    """
+    """End all interrupted commands in the search, if a candidate's root has one; report the outcome."""
     targets = [candidate.target for tried in candidates for candidate in tried.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()
     return applied.end_interrupted(where.search.discover(), where.on_wait)
 
 
-def _check_profilers(
-    candidates: Sequence[Attempted[Candidate]], where: Where, launch: Launch, *, force: bool
-) -> StepResult:
-    """Return the report on other profilers that are on or may be; empty if a candidate already has a problem.
-
-    A profiler that is on is a problem, with `force` a warning. A timeline uses no profiler and is not checked.
-    """
-    step = StepResult()
-    if any(tried.problems for tried in candidates):  # which the reader mends first
-        return step
-    for search, upstream, target, config, *_ in (candidate for tried in candidates for candidate in tried.values):
-        if not config.profiler.MODULE:
-            continue
-        profiler, recorder = planning.builtin_profiler(upstream, config), config.profiler.STARTED_BY
-        if where.nodes:
-            step += where.nodes.guard(search, upstream, target, profiler, launch, force=force, recorder=recorder)
-        else:
-            step += guarding.guard(
-                upstream, target.version, launch, force=force, target=target, profiler=profiler, recorder=recorder
-            )
-    return step
-
-
 def _final_report(
     step: StepResult, plans: Sequence[Planned], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    """Return the result of `rlpatch apply`: `step`, then the plans, the next commands, and the processes to restart.
-
-    With `dry_run` it ends with the command that applies the plans. `diff` and `revert` are the next commands if lines
-    were inserted. If no file changed, no process has to restart. A warning tells of other users' engines. `committed`
-    has what was written on each node.
-    """
+    """Return the result of `rlpatch apply`: `step`, then the plans, the next commands, and the processes to restart."""
     verb = describing.WOULD if dry_run else describing.DONE
     for search, search_plans in groupby(plans, key=lambda planned: planned.search):
         step = sum(
@@ -137,8 +107,7 @@ def _final_report(
 def _place_options(plans: Sequence[Planned]) -> tuple[str, ...]:
     """Return the options with which `diff` and `revert` find the patched files from any folder and environment.
 
-    They are `--path` or `--python` with absolute paths, or the options of a cluster. Returns () if none are needed, or
-    if the targets are in several environments, which these options cannot name together. `plans` is not empty.
+    They are absolute, or those of a cluster; () if none are needed, or if they cannot name several environments.
     """
     words, targets = plans[-1].search.words, [planned.plan.target for planned in plans]
     own_path = {*sys.path} - {*os.environ.get("PYTHONPATH", "").split(os.pathsep)}
@@ -155,10 +124,7 @@ def _place_options(plans: Sequence[Planned]) -> tuple[str, ...]:
 
 
 def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
-    """Return a warning that the engines of other users will record from their next start on; empty without any.
-
-    It names these users, and the folders to which the patches of `plans` write traces.
-    """
+    """Return a warning that the engines of other users will record from their next start on; empty without any."""
     users = sorted({engine.user for engine in engines if engine.user})
     if not users:
         return StepResult()
@@ -173,10 +139,7 @@ def _warn_of_other_users(engines: Iterable[RunningProcess], plans: Sequence[Plan
 
 
 def node_header(search: Search) -> tuple[str, ...]:
-    """Return the header line above the results of the cluster nodes in a search, with up to eight names.
-
-    Returns () for this machine.
-    """
+    """Return the line above the results of the cluster nodes in a search; () for this machine."""
     if not search.nodes:
         return ()
     names = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")

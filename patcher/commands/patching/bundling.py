@@ -49,8 +49,8 @@ def bundle(
 ) -> CommandResult:
     """Plan the targets `words` at each of `places`, and write all plans to the archive `output`.
 
-    The places may have different releases. With any problem in a plan nothing is written. Raises Problem: USAGE if
-    `output` is a folder or another file than a bundle, ENVIRONMENT if it cannot be written.
+    With any problem in a plan nothing is written. Raises Problem: USAGE if `output` is a folder or another file than a
+    bundle, ENVIRONMENT if it cannot be written.
     """
     plans, step = _plan_everywhere(words, places, request)
     if step.problems:
@@ -64,21 +64,11 @@ def bundle(
     )
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
         step += StepResult.noted([_SAVE_PATH])
-    unknown = Text("(unknown version)")
-    releases = joined(
-        COMMA,
-        (
-            Text("{target} {version}", target=record.patch.target, version=record.version or unknown)
-            for record in bundled
-        ),
-    )
+    release, unknown = Text("{target} {version}"), Text("(unknown version)")
+    releases = (release.filled(target=plan.patch.target, version=plan.version or unknown) for plan in bundled)
+    wrote = Text("wrote {output} ({kilobytes:.0f} KB) for {releases}")
     lines = (
-        Text(
-            "wrote {output} ({kilobytes:.0f} KB) for {releases}",
-            output=output,
-            kilobytes=len(content) / 1000,
-            releases=releases,
-        ),
+        wrote.filled(output=output, kilobytes=len(content) / 1000, releases=joined(COMMA, releases)),
         Text("next: run `python3 {bundle} apply` on each machine; --help lists more commands", output.name),
     )
     data = Bundled(str(output), tuple(describing.payload(planned.plan) for planned in plans), len(content))
@@ -95,7 +85,7 @@ def _plan_everywhere(
 ) -> tuple[list[Planned], StepResult]:
     """Return the plans for `words` at all places, made as if the files were unpatched, and the problems.
 
-    A place may lack a target or have another version. That is a problem only if no place has it, or if nothing else was
+    That a place lacks a target or has another version is a problem only if no place has it, or if nothing else was
     planned there. Raises Problem (ENVIRONMENT) for a damaged wheel.
     """
     plans: list[Planned] = []
@@ -114,31 +104,21 @@ def _plan_everywhere(
 
 
 def _bundle_problems(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
-    """Return a problem for each reason why a bundle of these plans would be useless; [] if there is none.
-
-    Reasons are options that fit no target, more than one patch per target, and a plan without changes.
-    """
+    """Return a problem for each reason why a bundle of these plans would be useless; [] if there is none."""
     problems = [*unrecorded(request, plans)]
     if len(request.parts()) > 1:
         cause = Text("a bundle can have only one patch per target: a recording window or a timeline")
         problems.append(usage(cause, Text("make two bundles: put --timeline into a bundle of its own")))
     for plan in (planned.plan for planned in plans):
         if not any(place.marked for place in plan.places):
-            name, version = plan.target.project.name, plan.target.version
-            cause = Text(
-                "the settings of {target} {version} are already those that this bundle would set",
-                target=name,
-                version=version,
-            )
+            cause = Text("the settings of {target} {version} are already those that this bundle would set")
+            cause = cause.filled(target=plan.target.project.name, version=plan.target.version)
             problems.append(usage(cause, Text("this bundle would change nothing, so it was not written")))
     return problems
 
 
 def _is_planned(word: str, plans: Sequence[Planned]) -> bool:
-    """Tell whether one of the plans is for the target that `word` names, and for its version if there is one.
-
-    Raises Problem if `word` names no target.
-    """
+    """Tell whether one of the plans is for the target that `word` names, and for its version if there is one."""
     upstream, version = parse_target(word)
     targets = (planned.plan.target for planned in plans)
     of_project = (target for target in targets if target.project == upstream.project)
@@ -146,10 +126,7 @@ def _is_planned(word: str, plans: Sequence[Planned]) -> bool:
 
 
 def _plan_unpatched(planned: Planned, place: SearchOptions) -> Plan:
-    """Return the plan for the same target as if the target were not patched yet.
-
-    If `place` is a wheel, the path of the wheel is the root of the target.
-    """
+    """Return the plan for the same target as if it were not patched yet; a wheel stays the root of its target."""
     target = planned.plan.target
     plan = planning.make_plan(planned.upstream, _Pristine._make(target), planned.plan.config)
     for wheel in (path for path in place.path if path.is_file()):
@@ -159,10 +136,7 @@ def _plan_unpatched(planned: Planned, place: SearchOptions) -> Plan:
 
 @contextlib.contextmanager
 def _unpacked_wheel(place: SearchOptions) -> Iterator[SearchOptions]:
-    """Yield `place`, or if it is a wheel, a search in a temporary folder with its Python files and metadata.
-
-    The folder is removed at the end of the ``with`` statement. Raises Problem (ENVIRONMENT) if the wheel is damaged.
-    """
+    """Yield `place`, or if it is a wheel, a search in a temporary folder with its Python files and metadata."""
     wheels = [path for path in place.path if path.suffix == ".whl" and zipfile.is_zipfile(path)]
     if not wheels:
         yield place

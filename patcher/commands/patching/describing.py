@@ -92,18 +92,14 @@ def notes(plan: Plan) -> StepResult:
 
 
 def describe(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
-    """Return the report on a plan: its lines, warnings and notes.
-
-    `verb` is the word for what happens to a file: "patched", "would patch" or "patches".
-    """
+    """Return the report on a plan; `verb` says what happens to a file: "patched", "would patch" or "patches"."""
     return StepResult(tuple(_plan_lines(upstream, plan, verb))) + notes(plan)
 
 
 def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepResult:
     """Return the report on plans that a command has made by itself: a line for each target, the rest as details.
 
-    It has each warning and note once, without the notes on windows, which are for those who choose them. `verb` is the
-    word for what happens to a file, such as "patches".
+    It has each warning and note once, without those on windows, which are for whoever chooses them.
     """
     lines, named = list[str](), set[str]()
     warnings, notes_left = dict[Note, None](), dict[Note, None]()
@@ -123,24 +119,13 @@ def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepR
 
 
 def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
-    """Yield the lines on a plan: target, files, replaced patch, recording window, and where the traces go.
-
-    `verb` is the word for what happens to a file, such as "patched".
-    """
+    """Yield the lines on a plan: target, files, replaced patch, recording window, and where the traces go."""
     target, config = plan.target, plan.config
-    version = target.version or Text("(unknown version)")
-    yield Text(
-        "{target} {version}: {installation} in {folder}",
-        target=target.project.name,
-        version=version,
-        installation=target.installed_as,
-        folder=target.root,
-    )
-    yield Text(
-        "  found through {found_by}; version from {source}",
-        found_by=target.found_by,
-        source=target.version_from or Text("an unknown source"),
-    )
+    name, version = target.project.name, target.version or Text("(unknown version)")
+    head = Text("{target} {version}: {installation} in {folder}")
+    yield head.filled(target=name, version=version, installation=target.installed_as, folder=target.root)
+    source = target.version_from or Text("an unknown source")
+    yield Text("  found through {found_by}; version from {source}", found_by=target.found_by, source=source)
     for change, place in _placed(plan):
         yield from _file_lines(change, place, plan, verb)
     for change in plan.cleared:
@@ -154,31 +139,21 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     if config.records_step_zero:
         yield Text("  Step 0 includes the profiler's start-up cost, because there is no earlier step for the warm-up.")
     if profiler := planning.builtin_profiler(upstream, config):
-        by = switched_on_by(upstream, profiler, target)
-        yield Text(
-            "  this setting alone records nothing: switch {profiler} on as usual, with {switch}",
-            profiler=profiler,
-            switch=by,
-        )
+        line = Text("  this setting alone records nothing: switch {profiler} on as usual, with {switch}")
+        yield line.filled(profiler=profiler, switch=switched_on_by(upstream, profiler, target))
         return
     if not config.profiler.MODULE:
-        yield Text(
+        line = Text(
             "  each process writes its own timeline to {save_path}/timeline; read the timelines with `rlpatch"
-            " timeline {save_path}`",
-            config.save_path,
+            " timeline {save_path}`"
         )
+        yield line.filled(config.save_path)
         return
-    kinds = {
-        Text(
-            "the rollout or training stage as a whole, and each of its decode steps, micro-batches and so on"
-        ): config.ranges.markers,
-        Text("every call of an nn.Module"): config.ranges.module_ranges,
-    }
+    steps = Text("the rollout or training stage as a whole, and each of its decode steps, micro-batches and so on")
+    kinds = {steps: config.ranges.markers, Text("every call of an nn.Module"): config.ranges.module_ranges}
     if any(kinds.values()):
-        yield Text(
-            "  marked as named ranges in the trace: {parts}",
-            joined(AND, (kind for kind, marked in kinds.items() if marked)),
-        )
+        parts = joined(AND, (kind for kind, marked in kinds.items() if marked))
+        yield Text("  marked as named ranges in the trace: {parts}", parts)
     if config.profiler.STARTED_BY:
         yield from starting.nsys_lines(config.save_path)
         return
@@ -195,17 +170,12 @@ def _placed(plan: Plan) -> list[tuple[Change, Place]]:
 
 
 def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
-    """Yield a line on what a recipe inserts into a file, then a line for each profiler argument that it sets.
-
-    `verb` is the word for what happens to the file, such as "patched"; an unchanged file gets another one.
-    """
+    """Yield a line on what a recipe inserts into a file, then a line for each profiler argument that it sets."""
     without = "" if place.marked or change.before == change.after else Text("no lines inserted")
     if change.before == change.after:
-        verb = (
-            Text("patch registered again in .rlpatch (file unchanged):")
-            if plan.edit.add and place.marked
-            else Text("unchanged")
-        )
+        verb = Text("unchanged")
+        if plan.edit.add and place.marked:
+            verb = Text("patch registered again in .rlpatch (file unchanged):")
     structure = place.structure
     shape: str = Text("places found by code structure")
     if structure is not None:
@@ -216,36 +186,22 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
     for setting in place.settings:
         text = Text("    {argument}: already {value}", argument=setting.keyword, value=setting.after)
         if setting.changed:
-            before = setting.before or Text("not set")
-            text = Text(
-                "    {argument}: {before} → {after}", argument=setting.keyword, before=before, after=setting.after
-            )
-        yield (
-            Text("{setting} ({file}:{line})", setting=text, file=place.file, line=setting.line)
-            if setting.line
-            else text
-        )
+            before, change_text = setting.before or Text("not set"), Text("    {argument}: {before} → {after}")
+            text = change_text.filled(argument=setting.keyword, before=before, after=setting.after)
+        if setting.line:
+            text = Text("{setting} ({file}:{line})", setting=text, file=place.file, line=setting.line)
+        yield text
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
-    """Return in words how many lines are inserted into a file, or how many profiler arguments are changed in it.
-
-    Lines of a recorder that `patch` shares with other patches are counted apart.
-    """
+    """Return in words how many lines are inserted into a file, or how many profiler arguments are changed in it."""
     if not place.recipe.calls:
         there = {marked.patch: marked for marked in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
         count = len(there[patch].lines)
         if shared:
-            return Text(
-                "{count} lines inserted, plus {shared} lines of a recorder that several patches share",
-                count=count,
-                shared=shared,
-            )
+            text = Text("{count} lines inserted, plus {shared} lines of a recorder that several patches share")
+            return text.filled(count=count, shared=shared)
         return Text("{count} lines inserted", count)
-    different = sum(setting.changed for setting in place.settings)
-    return Text(
-        "{different} of the {count} arguments of the profiler changed",
-        different=different,
-        count=len(place.settings),
-    )
+    different, count = sum(setting.changed for setting in place.settings), len(place.settings)
+    return Text("{different} of the {count} arguments of the profiler changed", different=different, count=count)

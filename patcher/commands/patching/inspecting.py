@@ -13,7 +13,6 @@ from patcher.commands.finding import Search, nothing_found, report_nothing
 from patcher.commands.patching import describing
 from patcher.commands.patching.planning import plan_targets
 from patcher.commands.patching.roots import patched_elsewhere, patched_roots
-from patcher.commands.patching.tampering import with_edited_line
 from patcher.commands.where import Where, searches
 from patcher.messages import CommandLine, CommandResult, Problem, StepResult, Text
 from patcher.request import ProfileRequest
@@ -22,9 +21,9 @@ from patcher.request import ProfileRequest
 def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
     """Return the diff from unpatched to patched files: of the applied patches, or of what `request` would apply.
 
-    `request` None takes the applied patches. `names` are the targets (none: all). With `calls`, each inserted block is
-    folded to one line, so `git apply` does not accept the diff. Cluster nodes with equal files share one diff. Raises
-    Problem: USAGE if the files are below several roots, FOREIGN_EDIT if somebody edited lines of an applied patch.
+    With `calls`, each inserted block is folded to one line, so `git apply` does not accept the diff. Cluster nodes with
+    equal files share one diff. Raises Problem: USAGE if the files are below several roots, FOREIGN_EDIT if somebody
+    edited lines of an applied patch.
     """
     places, step = searches(where, names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
@@ -47,10 +46,7 @@ File = tuple[str, bytes, bytes]
 
 
 def _planned_files(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
-    """Return the files that `request` would patch, and a report with the problems and notes of the plans.
-
-    The files are (path, pristine bytes, patched bytes) by root; a file that is patched already is among them.
-    """
+    """Return the files that `request` would patch, by root, and a report with the problems and notes of the plans."""
     files: dict[Path, dict[str, File]] = {}
     plans, step = plan_targets(names, search, request, "diff")
     for plan in (planned.plan for planned in plans):
@@ -63,18 +59,16 @@ def _planned_files(names: Sequence[str], search: Search, request: ProfileRequest
 
 
 def _applied_files(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
-    """Return the patched files of the targets `names`, and a report on why there are none (empty if there are any).
-
-    The files are (path, pristine bytes, patched bytes) by root. Raises Problem (FOREIGN_EDIT), with the edited line if
-    known, if somebody edited inserted lines.
-    """
+    """Return the patched files of the targets `names` by root, and a report on why there are none, if so."""
     roots, discovery = patched_roots(names, search)
     files: Files = {}
     for root in roots:
         try:
             files |= applied.patched_files([root])
         except Problem as problem:
-            raise with_edited_line(problem, root, applied.restore_hint(root)) from None
+            if root.records and not root.mirror:
+                raise problem.replace(hint=applied.restore_hint(root.path)) from None
+            raise
     if files:
         return files, StepResult()
     is_elsewhere = not search.words and bool(patched_elsewhere(names, search, discovery))

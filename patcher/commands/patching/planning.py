@@ -7,16 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from patcher import plan as planning
 from patcher.changes import edits
 from patcher.changes.change import Edit
+from patcher.commands.applied import restore_hint
 from patcher.commands.finding import Search
+from patcher.commands.guarding import guard
 from patcher.commands.patching.redirecting import redirect_problem
-from patcher.commands.patching.tampering import explain_foreign_edit
 from patcher.config import ProfileConfig, Stage, TimelineStage
-from patcher.messages import AND, OR, Note, Problem, StepResult, Text, joined, permission_problem, usage
+from patcher.guards.result import Launch
+from patcher.messages import AND, OR, Kind, Note, Problem, StepResult, Text, joined, permission_problem, usage
 from patcher.plan import Plan
 from patcher.recipe import Upstream
 from patcher.request import ProfileRequest, has_stage, resolve, stage_problem, supports_any
@@ -24,6 +26,9 @@ from patcher.store import STORE
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
 from patches import projects
+
+if TYPE_CHECKING:
+    from patcher.commands.where import NodeCommands
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -57,10 +62,7 @@ class Attempted(Generic[T]):
 
 
 class Candidate(NamedTuple):
-    """Target that was found, with what to record there, before it is planned.
-
-    An `optional` one is left out if it cannot be planned.
-    """
+    """Target that was found, with what to record there; an `optional` one is left out if it cannot be planned."""
 
     search: Search
     upstream: Upstream
@@ -84,9 +86,7 @@ def find_candidates(
     """Return the installed targets that `words` name, one per project, with the configuration to record in each.
 
     A target appears twice if it supports both the window and the timeline of the request. Stages of `request.beside`
-    are added as optional candidates, unless there is a problem. Problems are words that name no installed target,
-    options that do not fit a target, and a request that only the targets' engine or trainer can record. `command` is a
-    command's name, for hints.
+    are added as optional candidates, unless there is a problem.
     """
     if problem := redirect_problem(words, search, request):
         return Attempted(search, (), (problem,))
@@ -111,24 +111,44 @@ def find_candidates(
     return replace(candidates, values=[*candidates.values, *optional])
 
 
+def check_profilers(
+    candidates: Iterable[Candidate], launch: Launch, *, force: bool, nodes: NodeCommands | None = None
+) -> StepResult:
+    """Return the report on other profilers that are on or may be, on this machine or `nodes`.
+
+    A profiler that is on is a problem, with `force` a warning. A timeline uses no profiler and is not checked.
+    """
+    step = StepResult()
+    for search, upstream, target, config, *_ in candidates:
+        profiler, recorder = planning.builtin_profiler(upstream, config), config.profiler.STARTED_BY
+        if config.profiler.MODULE and nodes:
+            step += nodes.guard(search, upstream, target, profiler, launch, force=force, recorder=recorder)
+        elif config.profiler.MODULE:
+            step += guard(
+                upstream, target.version, launch, force=force, target=target, profiler=profiler, recorder=recorder
+            )
+    return step
+
+
 def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     """Return a plan or a problem for each candidate; plans for the same root build on each other, in order.
 
     Timelines come last: a line that is inserted later stands above the earlier ones, so an iteration is in the timeline
-    when a window asks for its id. Optional candidates are planned only if all other windows have a plan. Those that
-    cannot be planned are left out, with a note in the first plan.
+    when a window asks for its id. Optional candidates that cannot be planned are left out, with a note in the first
+    plan.
     """
     ahead: dict[Path, dict[PurePosixPath, bytes]] = {}
 
     def planned(candidate: Candidate) -> Planned:
-        """Plan a candidate on top of earlier plans for its root; keep its files for later plans. Raises Problem."""
         before = ahead.setdefault(candidate.target.root, {})
         target = candidate.target._replace(ahead=before)
         records = StoreFolder(candidate.target.folder).records()
         try:
             plan = planning.make_plan(candidate.upstream, target, candidate.config, records)
         except Problem as problem:
-            raise explain_foreign_edit(problem, candidate.target) from None
+            if problem.kind is Kind.FOREIGN_EDIT and records and not target.mirror:
+                raise problem.replace(hint=restore_hint(target.root)) from None
+            raise
         before.update((change.path, change.after) for change in plan.edit.changes)
         return Planned(candidate.search, candidate.upstream, plan._replace(notes=(*plan.notes, *candidate.notes)))
 
@@ -149,14 +169,10 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
 
 
 def edits_by_root(plans: Iterable[Planned]) -> list[tuple[Search, Edit]]:
-    """Return the edits of `plans`, merged into one per root, as (search that found the root, edit).
-
-    Plans of the same search stand next to each other in `plans`.
-    """
-    by_search = groupby(plans, key=lambda planned: planned.search)
+    """Return the edits of `plans`, merged into one per root, with the search that found the root."""
     return [
         (search, edit)
-        for search, group in by_search
+        for search, group in groupby(plans, key=lambda planned: planned.search)
         for edit in edits.merge_by_root(planned.plan.edit for planned in group)
     ]
 
@@ -170,10 +186,7 @@ def plan_targets(
 
 
 def planning_failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
-    """Return the problems of planning, or else a problem for each stage and window that no plan records.
-
-    With problems and several target `words`, a note adds that nothing was written. Empty without problems.
-    """
+    """Return the problems of planning, or else a problem for each stage and window that no plan records."""
     step = StepResult(problems=planned.problems or unrecorded(request, planned.values))
     if step.problems and len(words) > 1:
         step += StepResult.noted([Note(Text("nothing was written, because some targets cannot be patched"))])
@@ -181,10 +194,7 @@ def planning_failures(planned: Attempted[Planned], words: Sequence[str], request
 
 
 def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
-    """Return a problem for each requested stage or window that none of the plans would record; () if there is none.
-
-    A target records only the part of `request` that it supports, so an option may have an effect on one target alone.
-    """
+    """Return a problem for each requested stage or window that none of the plans would record."""
     stages = [(planned.upstream, planned.plan.config.stage) for planned in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in stages]:
@@ -198,30 +208,15 @@ def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Probl
 
 
 def _resolved_candidate(search: Search, upstream: Upstream, target: Target, request: ProfileRequest) -> Candidate:
-    """Return the candidate for a target, with the configuration that follows from `request` and the target.
-
-    If torch or torch_npu can only be assumed, a note says so. Raises Problem as `_checked_config` does.
-    """
+    """Return the candidate for a target, with a note if torch or torch_npu can only be assumed."""
     config, notes = _checked_config(request, upstream, target), list[Note]()
     profiler, decisive = config.profiler.MODULE, upstream.runs_on
     if profiler and decisive and "tool" not in request.choices and not any(map(target.beside, decisive)):
         packages, name = joined(AND, decisive), target.project.name
         options = joined(OR, (f"--tool {tool}" for tool in decisive.values()))
-        text = Text(
-            "{profiler} is assumed, as {packages} are not installed in the environment of {target}",
-            profiler=profiler,
-            packages=packages,
-            target=name,
-        )
-        notes = [
-            Note(
-                text,
-                Text(
-                    "choose the profiler with {options}, or name the run's Python interpreter with --python EXE",
-                    options,
-                ),
-            )
-        ]
+        text = Text("{profiler} is assumed, as {packages} are not installed in the environment of {target}")
+        choice = Text("choose the profiler with {options}, or name the run's Python interpreter with --python EXE")
+        notes = [Note(text.filled(profiler=profiler, packages=packages, target=name), choice.filled(options))]
     return Candidate(search, upstream, target, config, tuple(notes))
 
 
@@ -239,16 +234,11 @@ def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target)
         if package or inside.name == STORE:
             what = Text("the package {package}", inside.name) if package else Text("rlpatch's store (.rlpatch)")
             cause = Text("the folder for the traces must not be inside {place}: {folder}", place=what, folder=folder)
-            hint = Text(
-                "add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}", inside
-            )
-            raise usage(cause, hint, str(inside))
+            hint = Text("add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}")
+            raise usage(cause, hint.filled(inside), str(inside))
         with suppress(PermissionError):  # what this user may not see, that of the engine may
             if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
-                cause = Text(
-                    "traces cannot be written to {folder}: no folder can be created in {inside}",
-                    folder=folder,
-                    inside=inside,
-                )
-                raise usage(cause, Text("use --save-path DIR with a folder that exists or can be created"), str(inside))
+                cause = Text("traces cannot be written to {folder}: no folder can be created in {inside}")
+                hint = Text("use --save-path DIR with a folder that exists or can be created")
+                raise usage(cause.filled(folder=folder, inside=inside), hint, str(inside))
     return config

@@ -21,48 +21,42 @@ _EXAMPLES = dict.fromkeys(RolloutStage.NAMES, ("--decode", "30:60")) | dict.from
 def redirect_problem(words: Sequence[str], search: Search, request: ProfileRequest) -> Problem | None:
     """Return the problem that targets of `words` cannot record the request or a part of it, with a command that can.
 
-    It adds their engine or trainer, or puts it in their place, or drops targets if the others record all. None if
-    nothing is wrong, if no engine or trainer can record the rest, if several windows are left over, if a word names no
-    project, or for the stages builtin and timeline.
+    It adds their engine or trainer, puts it in their place, or drops targets if the others record all. None if nothing
+    is wrong, or if no single engine or trainer can record the rest.
     """
     part = request.parts()[0]
     upstreams = dict(_named(words))
     if part.stage in (BUILTIN, TIMELINE) or len(upstreams) < len(set(words)):
         return None
     requests = [ProfileRequest((window,)) for window in part.windows] or [part]
-    missing, unsuited = _unsupported(requests, upstreams)
+    missing = [request for request in requests if not _supporting([request], upstreams)]
+    unsuited = [word for word in upstreams if word not in _supporting(requests, upstreams)]
     if part is not request:  # each of them keeps a timeline
         unsuited = []
-    partners = _partners(missing[0], upstreams.values()) if missing else []
+    partners = _partners(missing[:1], upstreams.values())
     if len(missing) != bool(partners) or not (missing or unsuited):
         return None
-    return _partner_problem(search, part, (unsuited, requests if unsuited else missing), upstreams, partners)
+    names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in unsuited or upstreams))
+    hint, likely = _hint(search, [*upstreams], unsuited, partners, part)
+    absent = Text("not installed here: {packages}; type --python EXE or --path DIR to say where to find them")
+    notes = (absent.filled(", ".join(partners)),) if partners and not likely else ()
+    cause = _cause(requests if unsuited else missing, names, likely or partners)
+    return Problem(Kind.USAGE if part.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
 
 
-def _partner_problem(
-    search: Search,
-    request: ProfileRequest,
-    unsupported: tuple[Sequence[str], Sequence[ProfileRequest]],
-    upstreams: Mapping[str, Upstream],
-    partners: Sequence[str],
-) -> Problem:
-    """Return the problem that targets cannot record a request, with the command line that names a partner instead.
-
-    `partners` are the engines or trainers that can record it; the hint names an installed one, or all if none is
-    installed. `unsupported` is a pair: the target words to replace (none: a partner is added), and the requests that
-    the targets cannot record. `request` is the request as a whole, `upstreams` maps each target word to its project.
-    """
-    unsuited, requests = unsupported
+def _hint(
+    search: Search, words: Sequence[str], unsuited: Sequence[str], partners: Sequence[str], request: ProfileRequest
+) -> tuple[str, list[str]]:
+    """Return the command line with an installed one of `partners`, else those with each; and the installed ones."""
     installed = {target.project.name for target in search.discover().targets}
     likely = [name for name in partners if name in installed]
-    cause = _cause(requests, unsuited or [*upstreams], upstreams, likely or partners)
-    names = likely[:1] or partners or [""]
-    hint = joined(OR, (_redirected_command(search, [*upstreams], unsuited, name, request) for name in names))
-    absent = Text(
-        "not installed here: {packages}; type --python EXE or --path DIR to say where to find them", ", ".join(partners)
-    )
-    notes = (absent,) if partners and not likely else ()
-    return Problem(Kind.USAGE if request.windows else Kind.NO_RECIPE, cause, hint=hint, notes=notes)
+    chosen = likely[:1] or partners or [""]
+    return joined(OR, (_redirected_command(search, words, unsuited, name, request) for name in chosen)), likely
+
+
+def _supporting(requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]) -> list[str]:
+    """Return the keys of `upstreams` whose project can record any of `requests`."""
+    return [word for word in upstreams if any(supports_any(request, upstreams[word]) for request in requests)]
 
 
 def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
@@ -72,68 +66,35 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
             yield word, parse_target(word)[0]
 
 
-def _unsupported(
-    requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upstream]
-) -> tuple[list[ProfileRequest], list[str]]:
-    """Return the requests that none of the projects can record, and the words whose project can record no request.
-
-    `upstreams` maps the target words of the command line to their projects.
-    """
-    missing = [
-        request for request in requests if not any(supports_any(request, upstream) for upstream in upstreams.values())
-    ]
-    unsuited = [
-        word for word, upstream in upstreams.items() if not any(supports_any(request, upstream) for request in requests)
-    ]
-    return missing, unsuited
-
-
-def _partners(request: ProfileRequest, upstreams: Iterable[Upstream]) -> list[str]:
-    """Return the names of the other projects that can record `request`.
-
-    These are engines that one of `upstreams` uses, and trainers that use one of `upstreams` as an engine.
-    """
+def _partners(requests: Sequence[ProfileRequest], upstreams: Iterable[Upstream]) -> list[str]:
+    """Return the names of the engines or trainers of `upstreams` that can record any of `requests`."""
+    if not requests:
+        return []  # to look at all projects imports their recipes
     names = {upstream.project.name for upstream in upstreams}
     engines = [projects.upstream(name) for upstream in upstreams for name in upstream.engines]
     trainers = [trainer for trainer in projects.upstreams() if not names.isdisjoint(trainer.engines)]
-    return [*dict.fromkeys(other.project.name for other in (*engines, *trainers) if supports_any(request, other))]
+    partners = {other.project.name: other for other in (*engines, *trainers)}
+    return _supporting(requests, partners)
 
 
-def _cause(
-    requests: Sequence[ProfileRequest], words: Sequence[str], upstreams: Mapping[str, Upstream], partners: Sequence[str]
-) -> str:
-    """Return a sentence that the targets `words` cannot record `requests`, and which engines or trainers run that part.
-
-    These are `partners`; without any, the sentence only says what is not available.
-    """
-    names = joined(AND, dict.fromkeys(upstreams[word].project.name for word in words))
+def _cause(requests: Sequence[ProfileRequest], names: str, partners: Sequence[str]) -> str:
+    """Return a sentence that the targets `names` cannot record `requests`, and which `partners` run that part."""
     what = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))
     if not partners:
         return Text("{option} is not available for {targets}", option=what, targets=names)
     (unit,) = [window.unit for window in requests[0].windows] or [""]
+    values = {"option": what, "targets": names}
     if kind_of(unit) is TrainingStage or requests[0].stage in TrainingStage.NAMES:
-        return Text(
-            "{option} is not available for {targets}: the training runs in {trainers}",
-            option=what,
-            targets=names,
-            trainers=joined(OR, partners),
-        )
-    return Text(
-        "{option} is not available for {targets}: the rollout runs in {engines}",
-        option=what,
-        targets=names,
-        engines=joined(OR, partners),
-    )
+        text = Text("{option} is not available for {targets}: the training runs in {trainers}")
+        return text.filled(**values, trainers=joined(OR, partners))
+    text = Text("{option} is not available for {targets}: the rollout runs in {engines}")
+    return text.filled(**values, engines=joined(OR, partners))
 
 
 def _redirected_command(
     search: Search, words: Sequence[str], unsuited: Sequence[str], partner: str, request: ProfileRequest
 ) -> CommandLine:
-    """Return the typed command line with the target `partner` in place of the `unsuited` ones.
-
-    It replaces the first of them, the others are dropped. Without unsuited words, `partner` is added before the first
-    of `words`; "" adds nothing. If `request` has a stage without a window, an example of a window is added.
-    """
+    """Return the typed command line with `partner` in place of the `unsuited` targets, or before the first target."""
     example = () if request.windows or request.choices.get("on_demand") else _EXAMPLES.get(request.stage, ())
     added = (partner, *example) if partner else ()
     if not unsuited:

@@ -13,7 +13,6 @@ from patcher.commands.finding import Search, report_nothing
 from patcher.commands.patching.applying import node_header
 from patcher.commands.patching.planning import Attempted
 from patcher.commands.patching.roots import elsewhere_line, patched_elsewhere, patched_roots
-from patcher.commands.patching.tampering import with_edited_line
 from patcher.commands.where import Committed, Where, carry_out, running, searches
 from patcher.messages import OR, CommandLine, CommandResult, Kind, Note, Problem, StepResult, Text, joined, usage
 from patcher.targets.patched import PatchedRoot
@@ -26,9 +25,8 @@ def revert(
     """Remove the patches of the targets `words` (none: all) from every patched root, from all roots or from none.
 
     With `restore`, a file whose inserted lines were edited is replaced by its backup. `stage` and `role` select patches
-    (None: any). Interrupted commands are completed or rolled back first, except with `dry_run`. Raises Problem: USAGE
-    if patches are applied, but none has this stage and role; others if the removal itself fails. Problems that are
-    found before it are in the result.
+    (None: any). Interrupted commands are ended first, except with `dry_run`. Raises Problem: USAGE if patches are
+    applied, but none has this stage and role; others if the removal itself fails.
     """
     patched, nothing, step = _patched_roots(words, where, dry_run=dry_run)
     roots = [root for attempted in patched for root in attempted.values]
@@ -50,25 +48,20 @@ def revert(
 def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Removal | None:
     """Return the planned removal of `patches` from `root`, None if the root has none of them.
 
-    With `restore`, a file whose inserted lines were edited is replaced by its backup, without any patch. Raises Problem
-    (FOREIGN_EDIT) for such a file without `restore` or a readable backup. Without `restore`, and except for a cluster
-    node, the Problem names the edited line and suggests `--restore`.
+    Without `restore`, a FOREIGN_EDIT Problem of this machine names the edited line and suggests `--restore`.
     """
     try:
         return removal(root, patches, restore=restore)
     except Problem as problem:
         if restore or root.mirror or problem.kind is not Kind.FOREIGN_EDIT:
             raise
-        raise with_edited_line(problem.replace(hint=restore_hint(root)), root) from None
+        raise problem.replace(hint=restore_hint(root.path)) from None
 
 
 def _final_report(
     step: StepResult, removals: Sequence[tuple[Search, Removal]], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    """Return the result of `rlpatch revert`: `step`, each removal, and without `dry_run` the processes to restart.
-
-    `committed` has what was written on each node.
-    """
+    """Return the result of `rlpatch revert`: `step`, each removal, and without `dry_run` the processes to restart."""
     for search, pairs in groupby(removals, key=lambda pair: pair[0]):
         lines = (line for _, removal in pairs for line in removal.lines(dry_run=dry_run))
         step += StepResult((*node_header(search), *lines))
@@ -99,8 +92,7 @@ class _PatchedRoots(NamedTuple):
 def _patched_roots(words: Sequence[str], where: Where, *, dry_run: bool) -> _PatchedRoots:
     """Return the roots with patches of the targets `words` (none: of any), and reports on the search.
 
-    Interrupted commands are completed or rolled back first, on a cluster by `searches`; with `dry_run` they are not.
-    The report `step` tells of that, and names other places that still have patches.
+    Interrupted commands are ended first, on a cluster by `searches`; with `dry_run` they are not.
     """
     places, step = searches(where, words, "revert", writes=not dry_run)
     patched, nothing, elsewhere = [], StepResult(), list[PatchedRoot]()
@@ -113,9 +105,8 @@ def _patched_roots(words: Sequence[str], where: Where, *, dry_run: bool) -> _Pat
         elsewhere += [] if search.words else patched_elsewhere(words, search, discovery)
         nothing = report_nothing(words, discovery, is_elsewhere=bool(elsewhere))
     if elsewhere and any(attempted.values for attempted in patched):
-        text = Text(
-            "other places still have patches; list them with {command}", CommandLine("status", *words, "--everywhere")
-        )
+        command = CommandLine("status", *words, "--everywhere")
+        text = Text("other places still have patches; list them with {command}", command)
         step += StepResult.noted([Note(text, joined("\n", map(elsewhere_line, elsewhere)))])
     elif elsewhere:
         nothing = StepResult(problems=(_elsewhere_problem(words, nothing, elsewhere),))
@@ -123,20 +114,14 @@ def _patched_roots(words: Sequence[str], where: Where, *, dry_run: bool) -> _Pat
 
 
 def _elsewhere_problem(words: Sequence[str], report: StepResult, roots: Sequence[PatchedRoot]) -> Problem:
-    """Return the problem that nothing was reverted, although `roots` outside of the search have patches of `words`.
-
-    Its cause is the first line of `report`, its hint the commands that revert these roots, joined by "or".
-    """
+    """Return the problem that nothing was reverted, although `roots` outside of the search have patches of `words`."""
     (cause, *_) = report.lines
     hint = joined(OR, (CommandLine("revert", *words, "--path", str(root.path)) for root in roots))
     return Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(map(elsewhere_line, roots)))
 
 
 def _selected_patches(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
-    """Return the applied patches with the given stage and role (None: any); the empty set if nothing is applied.
-
-    Raises Problem (USAGE) if patches are applied, but none of them matches.
-    """
+    """Return the applied patches with the given stage and role (None: any). Raises Problem (USAGE) if none matches."""
     applied = {record.patch for root in roots for record in root.records}
     patches = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
     if applied and not patches:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from patcher.changes.change import Record
-from patcher.changes.state import FileState
 from patcher.commands import applied, elsewhere
 from patcher.commands.applied import PatchPayload
 from patcher.commands.finding import Search, SearchOptions, named_projects, report_nothing
@@ -32,7 +31,6 @@ def status(names: Sequence[str], search: SearchOptions, discovery: Discovery, *,
 
     Roots in `discovery` are reported; roots elsewhere are only named, unless `everywhere`. If a file is not intact, the
     roots are read again until two looks agree, up to `_LOOKS` times: another command may be changing the file.
-    Raises Problem: USAGE for a name with a version, NO_TARGET for an unknown one.
     """
     payloads: list[tuple[PatchPayload, ...]] = []
     for _ in range(_LOOKS):
@@ -61,9 +59,7 @@ class _Roots(NamedTuple):
 def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discovery, *, everywhere: bool) -> _Roots:
     """Return the roots with patches of the targets `names`: `local` ones with their searches, and those elsewhere.
 
-    Roots in `discovery` are local. Roots outside of it are local, too, with `everywhere`. Without it they are
-    elsewhere, or left out if the search is restricted to a path or an interpreter. Raises Problem: USAGE for a name
-    with a version, NO_TARGET for an unknown one.
+    Roots outside of `discovery` are local with `everywhere`, and left out if the search is restricted.
     """
     several = len(search.path) > 1
     local: list[tuple[Search, PatchedRoot]] = [
@@ -73,20 +69,14 @@ def _find_roots(names: Sequence[str], search: SearchOptions, discovery: Discover
     elsewhere = patched_elsewhere(names, search, discovery) if everywhere or not search.words else []
     if not everywhere:
         return _Roots(local, elsewhere)
-    searches = [search.replace(path=(other.path,), python=None, environment=None) for other in elsewhere]
+    searches = [search.replace(path=(other.path,), python=None) for other in elsewhere]
     return _Roots(local + [(other, root) for other in searches for root in patched_roots(names, other)[0]], ())
-
-
-def _gone(patch: PatchPayload) -> list[FileState]:
-    """Return the files of `patch` that no longer have it."""
-    return [file for file in patch.files if file.state in ("lost", "missing")]
 
 
 def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[PatchPayload, ...]]:
     """Return the report and the JSON of all patches in a root.
 
-    An interrupted command is a warning. Edited lines and files that have lost their patch are problems, each with the
-    next command to type.
+    An interrupted command is a warning; edited lines and files that have lost their patch are problems.
     """
 
     def again(record: Record) -> str:
@@ -94,27 +84,21 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
 
     step = StepResult()
     if root.pending:
-        text = Text(
-            "an rlpatch command was interrupted in this folder; type {command}",
-            CommandLine("recover", *search.words),
-        )
-        step = StepResult.noted(
-            [Note(text, Text("an rlpatch command was interrupted in {path}", root.path))], "warning"
-        )
+        recover = CommandLine("recover", *search.words)
+        text = Text("an rlpatch command was interrupted in this folder; type {command}", recover)
+        where = Text("an rlpatch command was interrupted in {path}", root.path)
+        step = StepResult.noted([Note(text, where)], "warning")
     state, patches = applied.status(root, again)
     changed = [str(root.path / file.path) for patch in patches for file in patch.files if file.state == "tampered"]
     if changed:
         cause = Text("somebody edited or moved lines that rlpatch inserted, so the recording cannot be trusted")
         edited = [*applied.edited_files(root, {record.patch for record in root.records})]
-        hint = applied.restore_hint(root) if edited else CommandLine("revert", "--path", str(root.path))
-        from patcher.commands.patching.tampering import with_edited_line  # noqa: PLC0415  (it loads what plans)
-
-        step += StepResult(problems=(with_edited_line(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint), root),))
+        hint = applied.restore_hint(root.path) if edited else CommandLine("revert", "--path", str(root.path))
+        step += StepResult(problems=(Problem(Kind.FOREIGN_EDIT, cause, changed[0], hint),))
     for record, patch in zip(root.records, patches, strict=True):
-        for file in _gone(patch)[:1]:
-            cause = Text(
-                "{patch} no longer records anything in this file: {reason}", patch=record.patch, reason=file.detail
-            )
+        for file in [file for file in patch.files if file.state in ("lost", "missing")][:1]:
+            cause = Text("{patch} no longer records anything in this file: {reason}")
+            cause = cause.filled(patch=record.patch, reason=file.detail)
             forget = CommandLine("revert", record.patch.target, "--path", str(root.path))
             hint = (file.state == "lost" and again(record)) or forget
             if root.pending:
@@ -127,10 +111,7 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
 
 
 def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery) -> list[PatchedRoot]:
-    """Return the roots outside of `discovery` in which this user applied patches of `names` (none: of any target).
-
-    A root that cannot be read is left out.
-    """
+    """Return the roots outside of `discovery` in which this user applied patches of `names` (none: of any target)."""
     roots: list[PatchedRoot] = []
     for root in elsewhere.remembered().roots:
         if root not in discovery.stores:
@@ -146,10 +127,7 @@ def elsewhere_line(root: PatchedRoot) -> str:
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
-    """Return the roots with patches of the targets `names` (none: of any), and everything that the search discovered.
-
-    Raises Problem if a name is no target or has a version, or if the place to search does not exist.
-    """
+    """Return the roots with patches of `names` (none: of any), and all that was discovered. Raises Problem."""
     names_of_projects = named_projects(names, search)
     discovery = search.discover()
     return patched(discovery, names_of_projects), discovery

@@ -6,13 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from patcher import plan as planning
 from patcher.changes import edits
 from patcher.commands.finding import SearchOptions
-from patcher.commands.guarding import guard
 from patcher.commands.patching import describing, steering
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import find_candidates, plan, planning_failures
+from patcher.commands.patching.planning import check_profilers, find_candidates, plan, planning_failures
 from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.guards.result import Launch
 from patcher.hook import folder as folders
@@ -63,11 +61,10 @@ def run(
 ) -> CommandResult:
     """Return the plans for `words` and, as `then` of the result, a function that runs the command with the patches.
 
-    `then` is not set with `dry_run` or with problems. If the installed files have the patches already, it runs the
-    command unchanged. With `require`, a place in the launch that certainly leaves processes unpatched is a problem.
-    With `force`, other profilers that are on are only warned of. `meanwhile` starts a companion beside the command. The
-    folder of the import hook, if needed, is created at once. Raises Problem: USAGE without a command, NO_COMMAND or
-    NOT_EXECUTABLE if its program is missing or cannot be executed.
+    `then` is not set with `dry_run` or with problems. With `require`, a place in the launch that certainly leaves
+    processes unpatched is a problem. With `force`, other profilers that are on are only warned of. `meanwhile` starts a
+    companion beside the command. Raises Problem: USAGE without a command, NO_COMMAND or NOT_EXECUTABLE if its program
+    is missing or cannot be executed.
     """
     if not launch.command:
         raise usage(Text("after `--`, type the command to run"), f"{search.again({})} -- bash run.sh")
@@ -78,13 +75,7 @@ def run(
     step = StepResult()
     if not candidates.problems:
         readable, gaps, step = _readable_launch(launch)
-        for candidate in (item for item in candidates.values if item.config.profiler.MODULE):
-            upstream, target = candidate.upstream, candidate.target
-            profiler = planning.builtin_profiler(upstream, candidate.config)
-            recorder = candidate.config.profiler.STARTED_BY
-            step += guard(
-                upstream, target.version, readable, force=force, target=target, profiler=profiler, recorder=recorder
-            )
+        step += check_profilers(candidates.values, readable, force=force)
         step = sum((_report_gap(gap, require=require) for gap in gaps), step)
         data = replace(data, losses=gaps)
     if not step.problems:
@@ -103,47 +94,36 @@ def run(
     changed = [candidate.plan for candidate in planned.values if candidate.plan.changed]
     result = CommandResult("run", step + steering.variable_warnings(launch.environ), data=data, aside=True)
     if changed:
-        result.lines.append(
-            Text("no file is changed: the processes of the command import the patched code from memory")
-        )
-        result.then = _runner_with_hook(changed, launch, gaps, meanwhile, require=require)
+        how = Text("no file is changed: the processes of the command import the patched code from memory")
     else:
-        result.lines.append(
-            Text(
-                "the installed files already have these patches, so rlpatch runs the command without changing any file"
-            )
+        how = Text(
+            "the installed files already have these patches, so rlpatch runs the command without changing any file"
         )
-        result.then = _runner_without_hook(launch, meanwhile)
+    result.lines.append(how)
+    result.then = _runner(changed, launch, gaps, meanwhile, require=require)
     return result
 
 
 def _readable_launch(launch: Launch) -> tuple[Launch, tuple[HookGap, ...], StepResult]:
     """Return the launch, the places in it at which rlpatch's import hook gets lost, and a report.
 
-    The report is empty unless the command names a file that cannot be read. Then it has a warning, and the launch is
-    returned without the command and without places. But Problem is raised if that file is `launch.script`, the script
-    whose settings the user asked to check.
+    If the command names a file that cannot be read, the report has a warning, and the launch goes without the command.
+    But Problem is raised if the user asked to check that file (`launch.script`).
     """
     try:
         return launch, hook_gaps(launch, folders.VARIABLE), StepResult()
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        note = Note(
-            Text(
-                "rlpatch cannot read the script that the command runs, so the script is not checked: the script might"
-                " switch on another profiler, or start Python without rlpatch's hook"
-            ),
-            str(problem),
+        text = Text(
+            "rlpatch cannot read the script that the command runs, so the script is not checked: the script might"
+            " switch on another profiler, or start Python without rlpatch's hook"
         )
-        return launch.replace(command=()), (), StepResult.noted([note], "warning")
+        return launch.replace(command=()), (), StepResult.noted([Note(text, str(problem))], "warning")
 
 
 def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
-    """Return a warning that a place in the launch leaves, or may leave, processes unpatched, and what to do instead.
-
-    With `require` a gap that is certain is a problem.
-    """
+    """Return a warning, with `require` perhaps a problem, that a place in the launch leaves processes unpatched."""
     seen_text = (Text("text in the launch command or script: {text}", gap.found),) if gap.found else ()
     if require and gap.sure:
         cause = Text("{reason}, so processes started this way are unpatched", gap.why)
@@ -151,101 +131,67 @@ def _report_gap(gap: HookGap, *, require: bool) -> StepResult:
     warning = Text("{place} may start unpatched processes: {reason}", place=gap.where, reason=gap.why)
     if gap.sure:
         warning = Text("{place} starts unpatched processes: {reason}", place=gap.where, reason=gap.why)
-    note = Note(warning, joined("\n", seen_text))
-    return StepResult((Text("in {place}: {advice}", place=gap.where, advice=gap.instead),)) + StepResult.noted(
-        [note], "warning"
-    )
+    advice = Text("in {place}: {advice}", place=gap.where, advice=gap.instead)
+    return StepResult((advice,)) + StepResult.noted([Note(warning, joined("\n", seen_text))], "warning")
 
 
-def _runner_without_hook(launch: Launch, meanwhile: Meanwhile | None) -> Callable[[Show], int]:
-    """Return a function that runs the command of `launch` without the import hook, beside what `meanwhile` starts.
-
-    That function returns the exit code of `rlpatch run`. If the command fails, it ends this process with the command's
-    status. If the command cannot be started, it shows the problem.
-    """
-
-    def then(show: Show) -> int:
-        """Run the command and return the exit code of `rlpatch run`.
-
-        If the command fails by itself, end this process with the command's status instead. `show` prints the
-        problem if the command cannot be started; then what it returns is the exit code.
-        """
-        companion = meanwhile(show) if meanwhile else None
-        try:
-            status = parent.run(launch.command, launch.environ, companion)
-        except Problem as problem:
-            return show(CommandResult("run", problems=[problem]))
-        return _finish_run(status, 0, companion)
-
-    return then
-
-
-def _finish_run(status: int, code: int, companion: Companion | None) -> int:
-    """Return the exit code of `rlpatch run`: that of the companion, or if it is 0 or there is none, `code`.
-
-    The companion is what went on beside the command, and shows its result here. `status` is the exit status of the
-    command. If the command failed, and not because the companion ended it, end this process with that status instead.
-    """
-    if companion is not None:
-        code = companion.finish() or code
-    ended_here = companion is not None and companion.ends_command()
-    return code if status == 0 or ended_here else parent.leave(status)
-
-
-def _runner_with_hook(
+def _runner(
     plans: Sequence[Plan], launch: Launch, gaps: Sequence[HookGap], meanwhile: Meanwhile | None, *, require: bool
 ) -> Callable[[Show], int]:
-    """Create the folder of the import hook, and return the function that runs the command of `launch` with the hook.
+    """Return a function that runs the command of `launch`, beside what `meanwhile` starts, and returns the exit code.
 
-    Folders of killed runs are deleted. The returned function runs the command beside what `meanwhile` starts. It shows
-    in how many processes each plan had an effect (none is a problem with `require`), and which processes are still
-    alive. It returns the exit code of `rlpatch run`; if the command fails by itself, it ends this process with the
-    command's status. `gaps` are the places in the launch at which the hook may get lost.
+    With `plans`, the command gets an import hook, whose folder is created at once. If the command fails by itself, the
+    function ends this process with the command's status.
     """
-    folders.sweep()
-    folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
+    folder = None
+    if plans:
+        folders.sweep()
+        folder = folders.RunFolder(edits.merge_by_root(plan.edit for plan in plans), require=require)
 
     def then(show: Show) -> int:
-        """Run the command, show in how many processes each plan had an effect, and return the exit code.
-
-        If the command fails by itself, end this process with its status instead.
-        """
         companion = meanwhile(show) if meanwhile else None
         try:
-            status = parent.run(launch.command, folder.environ(launch.environ), companion)
+            environ = folder.environ(launch.environ) if folder else launch.environ
+            status = parent.run(launch.command, environ, companion)
         except Problem as problem:
-            folder.leave()
+            if folder:
+                folder.leave()
             return show(CommandResult("run", problems=[problem]))
-        patched, step = _report_effects(folder, plans, gaps, require=require)
-        still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
-        if still:
-            pids = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
-            needed = folder.path
-            detail = Text(
-                "the patch of these processes still needs {folder}; once these processes have ended, the next `rlpatch"
-                " run` deletes this folder",
-                needed,
-            )
-            text = Text(
-                "still alive after the command ended: {processes} of the run ({pids})",
-                processes=processes_text(len(still)),
-                pids=pids,
-            )
-            step += StepResult.noted([Note(text, detail)])
-        code = show(CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True))
-        return _finish_run(status, code, companion)
+        code = show(_hook_report(folder, plans, gaps, require=require)) if folder else 0
+        if companion is not None:
+            code = companion.finish() or code
+        ended_here = companion is not None and companion.ends_command()
+        return code if status == 0 or ended_here else parent.leave(status)
 
     return then
+
+
+def _hook_report(
+    folder: folders.RunFolder, plans: Sequence[Plan], gaps: Sequence[HookGap], *, require: bool
+) -> CommandResult:
+    """Leave the folder of the import hook; report the processes in which plans had an effect, and those still alive.
+
+    A plan without any patched process is a problem with `require`.
+    """
+    patched, step = _report_effects(folder, plans, gaps, require=require)
+    still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
+    if still:
+        pids = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
+        text = Text("still alive after the command ended: {processes} of the run ({pids})")
+        text = text.filled(processes=processes_text(len(still)), pids=pids)
+        detail = Text(
+            "the patch of these processes still needs {folder}; once these processes have ended, the next `rlpatch"
+            " run` deletes this folder",
+            folder.path,
+        )
+        step += StepResult.noted([Note(text, detail)])
+    return CommandResult("run", step, data=RunOutcome(patched), aside=True, tells_all=True)
 
 
 def _report_effects(
     folder: folders.RunFolder, plans: Sequence[Plan], gaps: Sequence[HookGap], *, require: bool
 ) -> tuple[dict[str, int], StepResult]:
-    """Return target → in how many processes of the run the files of its `plans` were patched, and the report on that.
-
-    `folder` has the reports of the processes. `gaps` are the places in the launch at which the import hook may have got
-    lost. With `require`, a plan without any patched process is a problem.
-    """
+    """Return target → in how many processes of the run the files of its plans were patched, and the report."""
     patched, step = dict[str, set[int]](), StepResult()
     for planned in plans:
         pids, ended = _report_effect(folder, planned, gaps, require=require)
@@ -265,9 +211,8 @@ def _report_effect(
 ) -> tuple[set[int], StepResult]:
     """Return the ids of the processes of the run in which the files of `plan` were patched, and what went wrong.
 
-    Processes that imported these files unpatched get a warning. So does a run without any patched process. With
-    `require` that is a problem, but only a note if other nodes of a Ray cluster may have such processes. `folder` has
-    the reports of the processes. `gaps` are the places in the launch at which the import hook may have got lost.
+    A run without any patched process gets a warning. With `require` that is a problem, but only a note if other nodes
+    of a Ray cluster may have such processes.
     """
     name = plan.target.project.name
     files = {plan.target.root / change.path for change in plan.edit.changes}
@@ -279,14 +224,8 @@ def _report_effect(
         notes = [Note(text, joined("\n", unpatched))] if unpatched else []
         return pids, StepResult.noted(notes, "warning")
     if folder.went_to_ray and not unpatched:
-        note = Note(
-            Text(
-                "no process on this machine imported the patched {target}; for other nodes, see the log of the run",
-                name,
-            ),
-            _RAY,
-        )
-        return set(), StepResult.noted([note])
+        text = Text("no process on this machine imported the patched {target}; for other nodes, see the log of the run")
+        return set(), StepResult.noted([Note(text.filled(name), _RAY)])
     cause = Text("no process of the run imported the patched {target}", name)
     reasons = (*unpatched, *_reasons_unpatched(folder, plan, gaps))
     if require:
@@ -296,10 +235,7 @@ def _report_effect(
 
 
 def _why_unpatched(state: str, path: str) -> str:
-    """Return why a process imported the file `path` unpatched; "" if it did not.
-
-    `state` is what it reported: "changed", "elsewhere" or "patched".
-    """
+    """Return why a process imported the file `path` unpatched; "" if it did not."""
     if state == "changed":
         return Text("{path} changed after `rlpatch run` had read it: start the run again", path)
     if state == "elsewhere":
@@ -324,18 +260,12 @@ _IN_PLACE = Text(
 def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> tuple[str, ...]:
     """Return likely reasons why no process imported the patched files of `plan`, each a sentence with its remedy.
 
-    `gaps` are the places in the launch at which the import hook may have got lost. If any Python process had the hook,
-    only gaps that are certain count.
+    If any Python process had the hook, only `gaps` that are certain count.
     """
     began, prefix = folder.prefixes(), plan.target.prefix
+    loss, behind = Text("{place}: {reason} ({text}); {advice}"), Text("from this line on")
     losses = tuple(
-        Text(
-            "{place}: {reason} ({text}); {advice}",
-            place=gap.where,
-            reason=gap.why,
-            text=gap.found or Text("from this line on"),
-            advice=gap.instead,
-        )
+        loss.filled(place=gap.where, reason=gap.why, text=gap.found or behind, advice=gap.instead)
         for gap in gaps
         if gap.sure or not began
     )
@@ -350,12 +280,10 @@ def _reasons_unpatched(folder: folders.RunFolder, plan: Plan, gaps: Sequence[Hoo
     if prefix and os.path.realpath(prefix) not in map(os.path.realpath, began):
         text = Text(
             "{target} is in {environment}, but the run's Python processes use other environments ({environments}):"
-            " choose the environment of the run with --python EXE",
-            environments=", ".join(began[:3]),
-            target=plan.target.project.name,
-            environment=prefix,
+            " choose the environment of the run with --python EXE"
         )
-        return (text, *losses)
+        name, environments = plan.target.project.name, ", ".join(began[:3])
+        return (text.filled(target=name, environment=prefix, environments=environments), *losses)
     files = ", ".join(str(change.path) for change in plan.edit.changes)
     begun = Text(
         "Python processes loaded rlpatch's hook, but none imported {files}: did the run end before it imported them?",

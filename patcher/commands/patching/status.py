@@ -27,9 +27,8 @@ class Status(NamedTuple):
 def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = False) -> CommandResult:
     """Return the result of `rlpatch status`: each patch of the targets `names` (none: all), and the state of its files.
 
-    Patches that this user applied outside of the search are only named, and not even that if the search is restricted.
-    With `everywhere` they are reported, too, and entries of the list of patched folders that cannot be read are a
-    warning. Raises Problem: USAGE for a name with a version, NO_TARGET for an unknown one.
+    Patches that this user applied outside of the search are only named, unless `everywhere`. Raises Problem: USAGE for
+    a name with a version, NO_TARGET for an unknown one.
     """
     named_projects(names, search)
     discovery = search.discover()
@@ -51,17 +50,7 @@ def _unreadable_warning(entries: Sequence[Path]) -> Note:
     paths = ["".join(char if char.isprintable() else " " for char in str(path)) for path in entries[:_NAMED]]
     more = [Text("and {count} more entries", len(entries) - _NAMED)] if len(entries) > _NAMED else []
     text = Text("skipped {count} unreadable entries in the list of patched folders", len(entries))
-    return Note(
-        text,
-        joined(
-            "\n",
-            [
-                Text(
-                    "for each patched folder, rlpatch keeps a file with its path. These are not regular files, or"
-                    " contain no path:"
-                ),
-                *paths,
-                *more,
-            ],
-        ),
+    why = Text(
+        "for each patched folder, rlpatch keeps a file with its path. These are not regular files, or contain no path:"
     )
+    return Note(text, joined("\n", [why, *paths, *more]))

@@ -32,28 +32,21 @@ _OTHERS = ("RLPATCH_REQUEST", "RLPATCH_LANG", "RLPATCH_RUN", "RLPATCH_RAY_HOOK")
 
 
 def variable_warnings(environ: Mapping[str, str]) -> StepResult:
-    """Return a warning for each RLPATCH variable of `environ` with a misspelled name or an invalid value.
-
-    An unknown name counts as misspelled if it resembles that of a variable which a recorder reads.
-    """
+    """Return a warning for each RLPATCH variable of `environ` with a misspelled name or an invalid value."""
     stages = ("", *(f"_{stage.upper().replace('-', '_')}" for stage in STAGES))
     patterns = {f"RLPATCH{stage}{name}": pattern for stage in stages for name, pattern in _VALUES.items()}
     return StepResult.noted(_notes(environ, patterns), "warning")
 
 
 def _notes(environ: Mapping[str, str], patterns: Mapping[str, str]) -> Iterator[Note]:
-    """Yield a note on each RLPATCH variable of `environ` with a misspelled name or an invalid value, sorted by name.
-
-    `patterns` maps each variable that a recorder reads to the regular expression of its value. An empty value is valid.
-    """
+    """Yield a note on each RLPATCH variable of `environ` that `patterns` lacks or whose value does not match there."""
     for variable in sorted(name for name in environ if name.startswith("RLPATCH")):
         if variable not in (*patterns, *_OTHERS):
             for near in difflib.get_close_matches(variable, patterns, 1, cutoff=0.8):
                 yield Note(Text("{variable} has no effect: did you mean {name}?", variable=variable, name=near))
         elif (value := environ[variable]) and not _valid(value, patterns.get(variable, ".*")):
-            yield Note(
-                Text("{variable}={value} is not valid, so nothing will be recorded", variable=variable, value=value)
-            )
+            text = Text("{variable}={value} is not valid, so nothing will be recorded", variable=variable, value=value)
+            yield Note(text)
 
 
 def _valid(value: str, pattern: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,12 +29,9 @@ from patcher.targets import versions
 from patcher.workers import life, progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import AT_WORK, RunProgress, WorkerProgress
-from patcher.workers.request import FiledRequest, TriggerRequest
+from patcher.workers.request import EXPIRES_S, FiledRequest, TriggerRequest
 from patcher.workers.worker import Worker
 from patches.projects import projects
-
-EXPIRES_S = 86_400.0
-"""Seconds after which a request expires by default: a day later nobody thinks of it any more."""
 
 
 class TriggerOptions(NamedTuple):
@@ -108,12 +104,10 @@ class ServedData(TriggerData, WatchData):
 def trigger(
     save_path: Path, options: TriggerOptions, wait: WatchOptions | None, open_display: OpenDisplay
 ) -> CommandResult:
-    """Write a request for a recording window, then wait until every worker has served it or never will.
+    """Write a request for a recording window; with `wait` until every worker has served it or never will.
 
-    The wait may end earlier, as `wait` says; None does not wait. `open_display` shows it. A dry run writes nothing.
     Raises Problem: USAGE for options that fit no worker, ENVIRONMENT if an earlier request is pending or this one can't
-    be written. NO_WORKER if no live one accepts requests, unless `options.at` asks workers to come. Raises also what
-    `wait_for_workers` does.
+    be written, NO_WORKER if no live one accepts requests, unless `options.at` asks workers to come.
     """
     _check_window(options)
     folder, now = StateFolder(save_path.resolve()), time.time()
@@ -129,9 +123,8 @@ def trigger(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
     )
     if options.dry_run:
-        return CommandResult(
-            "trigger", step + StepResult((Text("next: run the same command without --dry-run"),)), data=data
-        )
+        step += StepResult((Text("next: run the same command without --dry-run"),))
+        return CommandResult("trigger", step, data=data)
     filed = _write_request(folder, stage, request)
     step += StepResult(done=(Text("wrote {file}", folder.file(stage)),))
     if wait is None:
@@ -139,7 +132,6 @@ def trigger(
         return CommandResult("trigger", step + StepResult((line,)), data=data)
 
     def serves(worker: Worker) -> bool:
-        """Tell whether a worker accepts requests and has the request's stage and target."""
         return worker.on_demand and worker.stage == stage and worker.target in (target, target or worker.target)
 
     target = rows[0].worker.target if rows else ""
@@ -148,9 +140,9 @@ def trigger(
 
 
 def _check_window(options: TriggerOptions) -> None:
-    """Raise Problem (USAGE) for a condition on a training stage, a role of a rollout, or step 0 without a condition.
+    """Refuse a condition on a training stage, a role of a rollout, and step 0 without a condition.
 
-    With a condition, steps are counted from 0 once the condition holds, so there is a step 0.
+    With a condition, steps are counted from 0 once the condition holds.
     """
     window = options.window
     if options.conditions and options.training:
@@ -166,15 +158,11 @@ def _check_window(options: TriggerOptions) -> None:
         window.check()
 
 
-# ---------------------------------------------------------------- who takes it
-
-
 def _accepting_workers(folder: StateFolder, collected: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
     """Return the live workers that accept the request, all of one stage, whatever their rank.
 
-    Returns [] if `options.at` is set and no worker is alive, because workers that start later may serve the request.
-    Raises Problem: NO_WORKER if no live worker accepts it, USAGE if workers of several stages do, or if no worker of
-    the target has this stage and kind of window.
+    [] if `options.at` is set and no worker is alive: workers that start later may serve the request. Raises Problem:
+    NO_WORKER if no live worker accepts it, USAGE if workers of several stages do, or none of the target could.
     """
     if options.at is not None and all(row.life.gone for row in collected.rows):
         return []
@@ -185,36 +173,24 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
             "run {command} to record workers that start later, from their first rollout or training step on", again
         )
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
-    of_target, counting = _workers_of_target(collected, options)
+    of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
+    units = [row for row in of_target if row.worker.unit == options.window.unit]
+    of_stage = [row for row in units if options.stage in ("", row.worker.stage)]
+    counting = [row for row in of_stage if options.role in ("", row.worker.role)]
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
-    waiting = (
-        Text("running workers of several stages accept this recording request: {stages}", joined(AND, stages))
-        if stages
-        else Text("no running worker accepts this recording request")
-    )
+    waiting = Text("no running worker accepts this recording request")
+    if stages:
+        waiting = Text("running workers of several stages accept this recording request: {stages}", joined(AND, stages))
     cause = Text("{options}: {reason}", options=f"{options.target} {options.words}".lstrip(), reason=waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _fitting_options(living, collected.rows))
 
 
-def _workers_of_target(
-    collected: RunProgress, options: TriggerOptions
-) -> tuple[list[WorkerProgress], list[WorkerProgress]]:
-    """Return the workers of the requested target, and those among them with the requested window, stage and role."""
-    of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
-    units = [row for row in of_target if row.worker.unit == options.window.unit]
-    of_stage = [row for row in units if options.stage in ("", row.worker.stage)]
-    return of_target, [row for row in of_stage if options.role in ("", row.worker.role)]
-
-
 def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
-    """Return the options of `trigger` that the `living` workers accept, joined by "or".
-
-    If none is living, return those of all workers `rows`, then advice to patch with `--on-demand`.
-    """
+    """Return the options of `trigger` that the `living` workers accept, else those of all, joined by "or"."""
     workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
     choices: list[str] = sorted({f"{worker.target} --stage {worker.stage} --{worker.unit} A:B" for worker in workers})
     if not living:
@@ -223,21 +199,13 @@ def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProg
 
 
 def _workers_of_ranks(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
-    """Return the workers of `living` whose rank is one of `options.ranks` (None: all workers).
-
-    Raises Problem (USAGE) if there is none.
-    """
+    """Return the workers of `living` whose rank is requested. Raises Problem (USAGE) if there is none."""
     takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     if not takers:
         ranks = ",".join(map(str, options.ranks or ()))
         cause = Text("--ranks {ranks}: no running worker with one of these ranks accepts this recording request", ranks)
-        raise usage(
-            cause,
-            Text(
-                "use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: {ranks}",
-                _ranks(living),
-            ),
-        )
+        hint = Text("use --ranks all, or choose among the ranks whose workers wait for `rlpatch trigger`: {ranks}")
+        raise usage(cause, hint.filled(_ranks(living)))
     return takers
 
 
@@ -246,10 +214,7 @@ def _ranks(rows: Sequence[WorkerProgress]) -> str:
 
 
 def _is_of_target(worker: Worker, word: str) -> bool:
-    """Tell whether `word` ("": any) names the worker's project or distribution, and its release if it has `==`.
-
-    Names are compared as pip does: without regard to case, and to `-`, `_` and `.`.
-    """
+    """Tell whether `word` ("": any) names the worker's project or distribution, as pip compares names."""
     name, _, release = word.partition("==")
     normalised = versions.normalise(name)
     names = ((project.name, *project.distributions) for project in projects())
@@ -257,14 +222,10 @@ def _is_of_target(worker: Worker, word: str) -> bool:
     return not word or (worker.target == next(project_names, normalised) and release in ("", worker.release))
 
 
-# ---------------------------------------------------------------- the request
-
-
 def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
     """Return the request that `options` describe, for the rollout or training step `options.at`.
 
-    By default that is the first one which no worker has reached yet: rollout 0 or training step 1 if none has counted.
-    `rows` are the workers, `now` is in seconds since 1970. Raises Problem (USAGE) if a worker has already reached
+    By default that is the first one which no worker has reached yet. Raises Problem (USAGE) if one has reached
     `options.at`.
     """
     turns = _turns(rows)
@@ -278,8 +239,8 @@ def _build_request(rows: Sequence[WorkerProgress], options: TriggerOptions, now:
         raise usage(cause, Text("use --at {number} or a larger number, or leave --at out", following))
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
-        id=secrets.token_hex(6), window=str(options.window), ranks=ranks, at=at, role=options.role,
-        load=options.at_load, tail=options.at_tail, context=options.at_context, expires=now + options.expires,
+        window=str(options.window), ranks=ranks, at=at, role=options.role, load=options.at_load,
+        tail=options.at_tail, context=options.at_context, expires=now + options.expires,
     )  # fmt: skip
 
 
@@ -290,33 +251,22 @@ def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
 
 
 def _worker_notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
-    """Yield warnings of ranks that will write no trace and of workers that may be dead.
-
-    A note follows if the workers have reached different rollouts or training steps.
-    """
+    """Yield warnings of ranks that will write no trace and of workers that may be dead or have come further."""
     for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
         text = Text("rank {rank} does not accept recording requests and will write no trace", rank)
         yield Message("warning", text, Text("ranks that accept recording requests: {ranks}", _ranks(living)))
     for row in living:
         if row.life.silent:
             text = Text("{worker} might have ended: {reason}", worker=row.worker.name, reason=row.life.words)
-            yield Message(
-                "warning",
-                text,
-                Text(
-                    "this worker has not reported for a while, so it might already be past the requested rollout or"
-                    " training step"
-                ),
+            detail = Text(
+                "this worker has not reported for a while, so it might already be past the requested rollout or"
+                " training step"
             )
+            yield Message("warning", text, detail)
     turns = _turns(living)
     if turns and min(turns) < max(turns):
-        text = Text(
-            "the workers have reached different {turn}s: {first} to {last}",
-            turn=options.turns,
-            first=min(turns),
-            last=max(turns),
-        )
-        yield Message("note", text)
+        text = Text("the workers have reached different {turn}s: {first} to {last}")
+        yield Message("note", text.filled(turn=options.turns, first=min(turns), last=max(turns)))
 
 
 def _pending_notes(
@@ -324,8 +274,7 @@ def _pending_notes(
 ) -> Iterator[Message]:
     """Yield messages on an earlier request for `stage`, which the new request replaces; nothing if there is none.
 
-    A damaged file of a request is a warning. Raises Problem (ENVIRONMENT) if workers still have to serve the earlier
-    request, unless `options.replace` is set.
+    Raises Problem (ENVIRONMENT) if workers still have to serve the earlier request, unless `options.replace` is set.
     """
     file = folder.file(stage)
     for skipped_file in (skipped_file for skipped_file in collected.skipped if skipped_file.file == file):
@@ -339,25 +288,17 @@ def _pending_notes(
     if not of_stage and request.expires > time.time():
         whose = Text("workers that start later")
     name = Text("{window} of {turn} {number}", window=request.window, turn=options.turns, number=request.at)
+    values = {"id": request.id, "window": name, "workers": whose}
     if whose and not options.replace:
-        cause = Text(
-            "recording request {id} ({window}) is still waiting for {workers}",
-            id=request.id,
-            window=name,
-            workers=whose,
-        )
+        cause = Text("recording request {id} ({window}) is still waiting for {workers}", **values)
         hint = Text("wait for this recording request with `rlpatch watch`, or replace it with --replace")
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if whose:
-        yield Message(
-            "warning",
-            Text(
-                "the new recording request replaces request {id} ({window}), which was still waiting for {workers}",
-                id=request.id,
-                window=name,
-                workers=whose,
-            ),
+        text = Text(
+            "the new recording request replaces request {id} ({window}), which was still waiting for {workers}",
+            **values,
         )
+        yield Message("warning", text)
     elif all(row.outcome != progress.DONE for row in of_stage):
         yield Message("note", Text("no worker served the previous recording request ({window})", name))
 
@@ -373,18 +314,14 @@ def _write_request(folder: StateFolder, stage: str, request: TriggerRequest) -> 
 
 
 def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires.
-
-    Without `rows`, the second line says that it is for the first workers that start.
-    """
+    """Return three lines on a request: the window, the workers `rows` that it is for, and when it expires."""
     whose = Text(
         "  no worker has reported its status yet; the first workers that start will serve this recording request"
     )
     if rows:
         target = f"{rows[0].worker.target} {rows[0].worker.release}".rstrip()
-        whose = Text(
-            "  the recording request goes to {workers} of {target}", workers=_worker_names(rows), target=target
-        )
+        names = _worker_names(rows)
+        whose = Text("  the recording request goes to {workers} of {target}", workers=names, target=target)
     values = {"window": options.words, "turn": options.turns, "number": request.at}
     asked = Text("requested a recording of {window} in {turn} {number}", **values)
     if options.dry_run:

@@ -35,10 +35,7 @@ class Environment(NamedTuple):
 
 
 def running_environment(packages: Sequence[str]) -> Environment:
-    """Return the environment of the running interpreter, with those of `packages` that it would import.
-
-    The working directory that `python -m` puts first on the import path is left out.
-    """
+    """Return the environment of the running interpreter, with those of `packages` that it would import."""
     path = [entry for entry in sys.path if entry]
     as_module = getattr(sys.modules.get("__main__"), "__spec__", None)
     if as_module and path and os.path.realpath(path[0]) == os.path.realpath(Path.cwd()):
@@ -55,9 +52,8 @@ def running_environment(packages: Sequence[str]) -> Environment:
 def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S) -> Environment:
     """Start another interpreter and return its environment, with those of `packages` that it would import.
 
-    `exe` is an executable, an environment's folder or a name on PATH. `name` is for messages, `timeout` is in seconds.
-    Raises Problem: USAGE if there is no such program or it is no Python, ENVIRONMENT if it fails, is too old, or does
-    not answer.
+    `exe` is an executable, an environment's folder or a name on PATH. Raises Problem: USAGE if there is no such program
+    or it is no Python, ENVIRONMENT if it fails, is too old, or does not answer.
     """
     import json  # noqa: PLC0415
 
@@ -67,16 +63,11 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     if not marker:
         raise _no_answer(program, code, (err.strip() or out.strip()).decode(errors="replace"))
     answer = json.loads(tail.splitlines()[0])
-    return Environment(
-        name=name, prefix=answer["prefix"], path=tuple(answer["path"]), packages=_packages(answer["found"])
-    )
+    return Environment(name, answer["prefix"], tuple(answer["path"]), _packages(answer["found"]))
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
-    """Yield the environment of the running interpreter and of each of `more_interpreters`, with or without `packages`.
-
-    `packages` are looked for in each. A text on each interpreter that does not answer is added to `searched`.
-    """
+    """Yield the environment of the running interpreter and of each of `more_interpreters` that answers."""
     yield running_environment(packages)
     for name, exe in more_interpreters():
         try:
@@ -86,10 +77,7 @@ def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Envir
 
 
 def more_interpreters() -> Iterator[tuple[str, str]]:
-    """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, each environment only once.
-
-    The environment of the running interpreter is left out. The program of a variable may not exist.
-    """
+    """Yield (name for messages, program) of $VIRTUAL_ENV, $CONDA_PREFIX and python3, each environment only once."""
     from shutil import which  # noqa: PLC0415
 
     prefixes = {os.path.realpath(sys.prefix)}
@@ -109,10 +97,7 @@ def _packages(specs: dict[str, dict[str, Any]]) -> dict[str, Package]:
 
 
 def executable(exe: str) -> str:
-    """Return the path of an interpreter given by its path, its environment's folder or its name on PATH.
-
-    Raises Problem (USAGE) if there is no such program, or if it cannot be executed.
-    """
+    """Return the path of an interpreter given by path, environment folder or name. Raises Problem (USAGE)."""
     from shutil import which  # noqa: PLC0415
 
     program = Path(os.path.expanduser(exe))  # noqa: PTH111  (which keeps the name of a user that is not there)
@@ -120,20 +105,15 @@ def executable(exe: str) -> str:
         program = program / "bin" / "python"
     if found := which(str(program.absolute()) if program.is_file() else exe):
         return found
-    cause = (
-        Text("{interpreter} cannot be executed", exe)
-        if program.exists()
-        else Text("the interpreter {path} does not exist", program)
-    )
+    cause = Text("the interpreter {path} does not exist", program)
+    if program.exists():
+        cause = Text("{interpreter} cannot be executed", exe)
     hint = Text("for a folder with packages, use --path {folder}", exe) if Path(exe).is_dir() else _HINT
     raise Problem(Kind.USAGE, cause, str(program), hint)
 
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
-    """Run the module `locate` in the interpreter `program`, for `packages`; return exit code, stdout and stderr.
-
-    Raises Problem: ENVIRONMENT after `timeout` seconds, USAGE if the program cannot be started.
-    """
+    """Run the module `locate` in the interpreter `program`, for `packages`; return exit code, stdout and stderr."""
     import pkgutil  # noqa: PLC0415
     import signal  # noqa: PLC0415
     import subprocess  # noqa: PLC0415
@@ -155,9 +135,8 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         cause = Text("the interpreter did not answer in {timeout:g} s", timeout)
-        raise Problem(
-            Kind.ENVIRONMENT, cause, program, Text("check whether this command ends: {program} -c pass", program)
-        ) from None
+        hint = Text("check whether this command ends: {program} -c pass", program)
+        raise Problem(Kind.ENVIRONMENT, cause, program, hint) from None
     except OSError as error:
         raise _not_python(program, error.strerror or str(error)) from None
     finally:
@@ -168,24 +147,16 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
 
 
 def _no_answer(program: str, code: int, text: str) -> Problem:
-    """Return the problem that `program` is too old a Python, failed, or is no Python.
-
-    `code` is its exit code (negative: killed by that signal), `text` what it printed.
-    """
+    """Return the problem that `program` is too old a Python, failed, or is no Python; `text` is what it printed."""
     last = text.splitlines()[-1].strip() if text else Text("the program printed nothing")
     if last.startswith("SyntaxError"):
         cause = Text("the Python version of the interpreter is below 3.7")
-        return Problem(
-            Kind.ENVIRONMENT,
-            cause,
-            program,
-            Text("use --path DIR with the site-packages folder of this interpreter"),
-        )
+        hint = Text("use --path DIR with the site-packages folder of this interpreter")
+        return Problem(Kind.ENVIRONMENT, cause, program, hint)
     if "Traceback" in text or text.startswith("Fatal Python error") or code < 0:
         cause = Text("the interpreter failed (exit code {code}): {last_line}", code=code, last_line=last)
-        return Problem(
-            Kind.ENVIRONMENT, cause, program, Text("check whether this command works: {program} -c pass", program)
-        )
+        hint = Text("check whether this command works: {program} -c pass", program)
+        return Problem(Kind.ENVIRONMENT, cause, program, hint)
     return _not_python(program, last)
 
 

@@ -18,8 +18,8 @@ MARKER = "<<rlpatch-locate>>"
 def locate(names: list[str], path: list[str]) -> dict[str, dict[str, Any]]:
     """Return where this interpreter finds each of the packages `names` along `path`; missing ones are left out.
 
-    An entry has "origin", the path of the module or its `__init__.py` (None for a folder without), and "locations", the
-    package's folders (empty for a single module). Nothing is imported.
+    "origin" is the module or `__init__.py` (None for a folder without), "locations" are the package's folders. Nothing
+    is imported.
     """
     packages = {}
     for name in names:
@@ -44,10 +44,7 @@ def _spec(name: str, path: list[str]) -> Any:
 
 
 def main() -> None:
-    """Locate the packages named on the command line; print `MARKER` and JSON on a line of stdout.
-
-    The JSON has "prefix" (`sys.prefix`), "path" (existing entries of `sys.path`) and "found" (the answer of `locate`).
-    """
+    """Locate the packages named on the command line; print `MARKER` and JSON on a line of stdout."""
     import json  # noqa: PLC0415  (rlpatch itself, which calls `locate`, needs none)
 
     # `-c` puts '' first: the working directory would shadow what is installed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from patcher.messages.errors import Problem
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery, Project, Target
+from tests.alarms import at_most
 
 TOY = Project("toy", "toy", ("toy",), files=("toy/worker.py",))
 MARKED = b"x = 1  # not of rlpatch but by hand\n"
@@ -28,3 +30,10 @@ def test_paths_are_those_of_the_other_machine_and_bytes_those_of_the_copy(tmp_pa
     root = PatchedRoot(Path("/site"), (target,), (), TOY.files, False, tmp_path)
     assert root.marked() == {"toy/worker.py": MARKED}
     assert patched(Discovery((target,), (), (), (), tmp_path)) == []
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    os.mkfifo(tmp_path / "toy/worker.py")
+    with at_most(5):
+        assert not Discovery((Target(TOY, "1.0", tmp_path, "wheel", "", ""),), (), (), ()).may_be_patched

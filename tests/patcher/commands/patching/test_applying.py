@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from patcher import plan
-from patcher.commands import applied, guarding
+from patcher.commands import applied
 from patcher.commands.finding import SearchOptions
-from patcher.commands.patching import applying
+from patcher.commands.patching import applying, planning
 from patcher.commands.where import Where
 from patcher.config import Window
 from patcher.guards.result import Launch
@@ -73,7 +73,7 @@ def test_the_steps_stand_in_one_order(
         steps.append("guard")
         return StepResult(problems=on)
 
-    monkeypatch.setattr(guarding, "guard", guard)
+    monkeypatch.setattr(planning, "guard", guard)
     where = Where(SearchOptions(path=(tmp_path / "site",)), print)
     request = ProfileRequest((Window("decode", 30, 60),), {"save_path": "/tmp/traces"})
     report = applying.apply(["vllm-ascend"], where, request, Launch(environ={}), dry_run=dry_run, force=False)
