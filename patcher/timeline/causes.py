@@ -236,19 +236,13 @@ def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> li
 
 
 def _steps_to_compare(count: int, step: int) -> list[int]:
-    """Return the indices of the steps to compare a step with: up to 40 before and 40 after it.
-
-    ``step`` is its index among ``count`` steps. Step 0, the warm-up, is left out if at least two others remain.
-    """
+    """Return the indices of up to 40 steps before and 40 after ``step``, if possible without step 0, the warm-up."""
     near = [other for other in range(max(step - NEIGHBOURS, 0), min(step + NEIGHBOURS + 1, count)) if other != step]
     return near[1:] if near[:1] == [0] and len(near) > FEWEST else near
 
 
 def _usual_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> float | None:
-    """Return the expected number of decode steps in ``step`` if it has clearly more than that, else None.
-
-    ``others`` are the steps to compare it with, as (distance in steps, step).
-    """
+    """Return the expected number of decode steps in ``step`` if it has clearly more than that, else None."""
     middle, spread = expected_and_spread([(at, other.amounts.decode_steps) for at, other in others])
     return middle if step.amounts.decode_steps - middle > SPREADS * spread else None
 
@@ -256,8 +250,7 @@ def _usual_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]
 def _with_waits_of_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> StepTimes:
     """Return ``step`` with the waits for a CPU that its additional decode steps caused, as a part of the decoding.
 
-    On a machine without a free CPU, each decode step waits: twice as many of them wait twice as long. ``others`` are
-    the steps to compare it with, as (distance in steps, step).
+    On a machine without a free CPU, each decode step waits: twice as many of them wait twice as long.
     """
     usual = _usual_decode_steps(step, others)
     if usual is None:
@@ -283,10 +276,7 @@ def _with_waits_of_validation(step: StepTimes) -> StepTimes:
 
 
 def _with_waits_as_work(step: StepTimes, waits: Mapping[Activity, Mapping[int | None, int]]) -> StepTimes:
-    """Return ``step`` with some of its waits for a CPU as times of the activities that waited.
-
-    ``waits`` has the microseconds by activity and process.
-    """
+    """Return ``step`` with ``waits`` for a CPU (activity → process → µs) as times of the activities that waited."""
     us = dict(step.us)
     by_process = {activity: dict(shares) for activity, shares in step.by_process.items()}
     for activity, by_waiting in waits.items():
@@ -303,11 +293,7 @@ def _is_decode(activity: Activity) -> bool:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A step and the steps to compare it with.
-
-    ``others`` has their distance in steps, negative before the step. ``processes`` has replica and rank by the
-    process's index.
-    """
+    """A step, the ``others`` by their distance (negative before it), and ranks and replicas by process index."""
 
     step: StepTimes
     others: Sequence[tuple[int, StepTimes]]
@@ -317,8 +303,7 @@ class _Comparison:
     def steps_with_rare_phase(self) -> Mapping[str, Sequence[tuple[int, StepTimes]]]:
         """Return each rare phase of this step → the other steps with this phase, as (distance in steps, step).
 
-        A phase is what the driver calls a part of its step, such as validation. It is rare if fewer than half of the
-        other steps have it. Earlier steps have negative distances.
+        A phase, such as validation, is rare if fewer than half of the other steps have it.
         """
         phases = self.step.phases
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
@@ -376,11 +361,7 @@ class _Comparison:
         return rare or activity == CPU_WAIT
 
     def verdict(self, regular_us: Sequence[tuple[int, float]]) -> StepVerdict:
-        """Return the verdict on the step, with the causes that limited it and its largest activity.
-
-        ``regular_us`` has the other steps as (distance in steps, microseconds without what only some steps have, as
-        the method `regular_us` returns them).
-        """
+        """Return the verdict on the step; ``regular_us`` has (distance in steps, `regular_us`) of the other steps."""
         us = self.step.us
         verdict, why, limits = self._judge(regular_us)
         mostly = max(us, key=us.__getitem__) if us else None
@@ -395,10 +376,7 @@ class _Comparison:
         )
 
     def _incomparable_parts(self) -> Iterator[Part]:
-        """Yield name and seconds of each phase without a comparison: validation, and what too few other steps have.
-
-        Phases below 5 % of the step are left out.
-        """
+        """Yield the phases without a comparison that take over 5 % of the step."""
         for phase in sorted(self.incomparable):
             us = sum(us for activity, us in self.step.us.items() if activity.phase == phase)
             if phase and us > SHARE * self.step.total:
@@ -407,9 +385,8 @@ class _Comparison:
     def _us_over_typical(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
 
-        The result is negative for a shorter step. ``typical`` is the length of a typical step without rare phases and
-        waits for a CPU, in microseconds. If one of these is shorter than usual, that does not make up for another part
-        that is longer.
+        ``typical`` is the length of a typical step without rare phases and waits for a CPU, in microseconds. If one of
+        these is shorter than usual, that does not make up for another part that is longer.
         """
         expected = sum(
             us if activity.phase in self.incomparable else min(us, self.usual_times[activity][0])
@@ -419,12 +396,7 @@ class _Comparison:
         return self.step.total - typical - expected
 
     def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
-        """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
-
-        The verdict is ``limited``, or `TYPICAL`, `SEVERAL` (causes) or `NOT_KNOWN`. The activities are empty unless it
-        is ``limited``, and the reason may be "" only then. ``regular_us`` has (distance in steps, regular microseconds)
-        of the other steps: their lengths without what only some have.
-        """
+        """Return verdict, reason, and what limited the step, the costliest activity first; none unless ``limited``."""
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
         if not self.excesses:
@@ -494,7 +466,6 @@ class _Comparison:
         """Tell whether one trainer rank alone was much later than usual during ``activity``, which took longer by that.
 
         Ranks do the same at the same time, so more work or a busy machine makes them later than each other by little.
-        ``worked`` is the length of the step without waits for a CPU, in microseconds.
         """
         late = self.step.late.get(activity, {})
         last = max(late, key=lambda process: late[process], default=None)
@@ -536,11 +507,7 @@ class _Comparison:
         return Text("{count} decode steps instead of the usual {usual:.0f}", count=count, usual=usual)
 
     def _why_unknown(self, activity: Activity) -> str:
-        """Return why nobody can tell what made ``activity`` longer; "" if this can be told.
-
-        Reasons: its process recorded nothing, its machine stood still for half of the excess, or it is a trainer's and
-        a trainer stopped recording.
-        """
+        """Return why nobody can tell what made ``activity`` longer; "" if this can be told."""
         if activity.role == "unrecorded":
             return Text("{activity} took longer, but the process that ran it recorded nothing", activity.what)
         stopped = self.step.stopped.get(activity, 0)
@@ -553,10 +520,7 @@ class _Comparison:
         return self.step.incomplete if activity.role == "trainer" else ""
 
     def _cause_of(self, activity: Activity) -> Cause:
-        """Return ``activity`` as a cause of the step's length: excess, possible saving, and the responsible process.
-
-        Excess and saving are at least 0. Rank and replica are None if no single process is responsible.
-        """
+        """Return ``activity`` as a cause of the step's length, with the single process that is responsible, if any."""
         us = self.step.us[activity]
         excess = max(us - self.usual_times[activity][0], 0)
         replica, rank = self._responsible_process(activity, excess)
@@ -574,11 +538,7 @@ class _Comparison:
         )
 
     def _slack(self, activity: Activity, replica: int | None) -> float:
-        """Return by how many microseconds ``activity`` can shrink before the step waits for something else instead.
-
-        ``replica`` is the one responsible for the activity, or None. Infinite if nothing is known to run at the same
-        time.
-        """
+        """Return by how much ``activity`` can shrink (µs) before the step waits for something else; inf if unknown."""
         if activity.kind == "iteration":
             return self.step.last_replica[1] if replica is not None and self.step.last_replica[0] == replica else inf
         return self.step.rewards_delay if activity.role == "reward" and activity.phase in GENERATING else inf
@@ -623,10 +583,7 @@ class _Comparison:
         return self.processes[trainers[0]].rank if alone else None
 
     def _most_delayed_process(self, activity: Activity, excess: float) -> ProcessRank:
-        """Return the process that is later than usual by at least half of an activity's ``excess``, else NOBODY.
-
-        Only the process that came latest after the others is considered. ``excess`` is in microseconds.
-        """
+        """Return the process that came last, if it is later than usual by half of an ``excess`` (µs), else NOBODY."""
         late = self.step.late.get(activity, {})
         last = max(late, key=lambda process: late[process], default=None)
         if last is None or not excess:
@@ -637,8 +594,7 @@ class _Comparison:
     def _responsible_replica(self, replica: int | None, excess: float) -> int | None:
         """Return ``replica`` if it causes at least half of ``excess`` (microseconds), else None.
 
-        It does if it finishes last in the step, and later than usual by half of the excess. The only replica of a run
-        is always returned.
+        It does if it finishes last in the step, and later than usual by half of the excess.
         """
         if len({process.replica for process in self.processes if process.replica is not None}) == 1:
             return replica
@@ -649,8 +605,7 @@ class _Comparison:
     def _slowest_sync_process(self, activity: Activity, excess: float) -> ProcessRank:
         """Return the slowest process of a part of the weight sync if it causes half of the part's excess, else NOBODY.
 
-        It does if its lead over the next slowest process of its role exceeds its usual lead by that half. ``activity``
-        is the part, ``excess`` is in microseconds.
+        It does if its lead over the next slowest process of its role exceeds its usual lead by that half.
         """
         later, process = self._slowest_in_sync(self.step, activity)
         before = [self._slowest_in_sync(other, activity) for _, other in self.others]
@@ -660,10 +615,9 @@ class _Comparison:
         )
 
     def _slowest_in_sync(self, step: StepTimes, activity: Activity) -> tuple[int, int | None]:
-        """Return lead and index of the slowest process in one part (``activity``) of the weight sync of ``step``.
+        """Return the lead (µs) of the slowest process in a part of the sync over the next of its role, and its index.
 
-        The lead is how many microseconds it takes longer than the next slowest process of its role. (0, None) for fewer
-        than two processes.
+        (0, None) for fewer than two processes.
         """
         lengths = {
             process: us

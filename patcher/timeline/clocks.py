@@ -69,8 +69,7 @@ class Alignment(NamedTuple):
 def align(processes: Sequence[Process], reference: int) -> Alignment:
     """Align the clocks of all ``processes`` to that of the process with the index ``reference``.
 
-    Return the offset of each machine's clock, and how it was found. With several machines, this reads the processes'
-    files.
+    With several machines, this reads the processes' files.
     """
     newest, hosts = dict[str, tuple[int, int]](), defaultdict[str, dict[str, None]](dict)
     for head in (process.head for process in processes):
@@ -115,10 +114,9 @@ def solve_offsets(bounds: Iterable[ClockBound], home: str, walls: Mapping[str, i
 
 
 def _longest_paths(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[str]) -> dict[str, int]:
-    """Return boot id → the length in microseconds of the longest path from ``home`` to it in a graph of clocks.
+    """Return boot id → the longest path from ``home`` to it in a graph of clocks, in microseconds.
 
-    ``edges`` has the length of each edge, a bound from one clock to another. Clocks without a path are absent. The
-    search ends after as many rounds as there are ``boots``.
+    ``edges`` has the length of each edge, a bound from one clock to another. Clocks without a path are absent.
     """
     lengths = {home: 0}
     for _ in boots:  # a longer way has a circle, which is a contradiction
@@ -156,8 +154,7 @@ def clock_bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
 def _read_spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
     """Read a process's files, and yield its spans of ``kinds`` that have ended, with times of the process's own clock.
 
-    Reading ends with the block that completes 50,000 such spans (`MOST`). Nothing is read if no file has any. ``index``
-    is that of the process in its run.
+    Reading ends with the block that completes 50,000 such spans (`MOST`).
     """
     if not any(part.kinds & {*kinds} for part in process.parts):
         return
@@ -176,9 +173,8 @@ def _bounds_from_calls(
 ) -> Iterator[ClockBound]:
     """Yield clock bounds from calls on machine ``here`` and the executions (``works``) that they started on ``there``.
 
-    Machines are boot ids. Calls and executions are of one method, equally many, and paired in order of start. An
-    execution starts after its call. It also ends before its call, but if any call is too short to have waited, no bound
-    uses the ends. Spans without an end give no such bound.
+    Calls and executions are of one method, equally many, and paired in order of start. An execution starts after its
+    call. It also ends before its call, but if any call is too short to have waited, no bound uses the ends.
     """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
@@ -244,10 +240,7 @@ class _BusyPeriod(NamedTuple):
 
 
 def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
-    """Return the periods in which at least one request is alive, in order, each with the number of its requests.
-
-    ``spans`` have start and end of each request, in microseconds. Periods that touch are one.
-    """
+    """Return the periods in which at least one request is alive, in order, each with the number of its requests."""
     periods = list[_BusyPeriod]()
     for start, end in sorted(spans):
         last = periods[-1] if periods else None

@@ -102,10 +102,7 @@ def _causes_of(step: TrainingStep) -> list[Cause]:
 
 
 def _step_excesses(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
-    """Yield a cause for each process, activity and phase that took longer in single steps than in the typical step.
-
-    Its time is the excess, summed over these steps. Its ``share`` of the run is not set yet (0).
-    """
+    """Yield a cause for each process, activity and phase, with the seconds that it took longer in single steps."""
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
         for cause in _causes_of(step):
@@ -123,10 +120,9 @@ def _step_excesses(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
 def with_applicable_advice(
     causes: Iterable[RunCause], proposed: Iterable[str], trainer_count: int
 ) -> tuple[RunCause, ...]:
-    """Return the causes with other advice where theirs is impossible to follow.
+    """Return the causes with other advice where theirs needs a window that is not proposed, or a second trainer.
 
-    Advice to record a window needs its name in ``proposed``, the names of the proposed windows. Advice to compare ranks
-    needs two trainers; ``trainer_count`` is their number.
+    ``proposed`` are the names of the proposed windows.
     """
     window_names = {*proposed}
     instead = dict[str, str]()
@@ -162,8 +158,7 @@ def advice_key(cause: Cause) -> str:
 def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
     """Yield what polls, long tails, weight syncs, driver gaps and rewards cost in all steps together, as five causes.
 
-    The cost is the upper bound of what a fix saves, without the excesses of single steps; it may be 0. Its ``share`` of
-    the run is not set yet (0). ``paths`` has the sums of each step's critical path.
+    The cost is the upper bound of what a fix saves, without the excesses of single steps; it may be 0.
     """
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
@@ -183,11 +178,7 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
 
 
 def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
-    """Return key of ``ADVICE`` → upper bound in seconds of what a fix saves in a step.
-
-    The keys are poll, tail, sync, gap and reward. The excess that the step's causes of the same key already count is
-    subtracted, but no saving is below 0. ``path`` has the sums of the step's critical path.
-    """
+    """Return key of ``ADVICE`` → most seconds that a fix saves in a step, without what its causes count already."""
     bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
     gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
     savings = {
@@ -199,10 +190,10 @@ def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
 
 
 def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
-    """Yield two causes: waiting for the last replica, and for the last rank, each summed over all steps; it may be 0.
+    """Yield two causes: waiting for the last replica, and for the last rank, each summed over all steps.
 
-    A step's excess for which a single replica or rank is to blame is subtracted: it is a cause of its own. A replica or
-    rank is named if it is the last one in over half of at least two steps concerned.
+    An excess for which a single one is to blame is a cause of its own. One that is last in over half of the steps is
+    named.
     """
     for of, key in (("replicas", "replica"), ("ranks", "rank")):
         waits, last = dict[int, float](), Counter[int]()
@@ -244,8 +235,7 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
 def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
     """Yield a cause for each activity that takes over a tenth of the steps' critical paths, with its time there.
 
-    The excesses of single steps do not count. Polls, weight syncs, rewards and driver gaps are left out, because
-    `_recurring_costs` yields them. So is unrecorded time. ``paths`` has the sums of each step's critical path.
+    Excesses of single steps do not count, nor do the activities of `_recurring_costs`.
     """
     whole = sum(path.total for path in paths)
     spent = defaultdict[Activity, dict[int, int]](dict)
@@ -266,10 +256,7 @@ def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
 
 
 def _longest_segment(step: TrainingStep, kind: str) -> Cause | None:
-    """Return the longest segment of ``kind`` on the step's critical path, as a cause without an excess.
-
-    None if there is no such segment.
-    """
+    """Return the longest segment of ``kind`` on the step's critical path, as a cause without an excess, if any."""
     segments = [segment for segment in step.critical_path if segment.kind == kind]
     if not segments:
         return None
@@ -280,10 +267,7 @@ def _longest_segment(step: TrainingStep, kind: str) -> Cause | None:
 
 
 def path_seconds(paths: Sequence[StepTimes]) -> tuple[Cause, ...]:
-    """Return the seconds of each activity on the critical paths of all steps, as causes, the largest first.
-
-    The first step, a warm-up, is left out if there are others. ``paths`` has the sums of each step's critical path.
-    """
+    """Return the seconds of each activity on the critical paths, the largest first, if possible without warm-up."""
     sums = Counter[Activity]()
     for path in paths[1:] or paths:
         sums.update(path.us)

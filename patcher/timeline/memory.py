@@ -170,8 +170,7 @@ class MemoryCollector:
     ) -> None:
         """Add a step: its spans, and the memory notes and devices of the processes, by the process's index.
 
-        Peaks, curves, changes, series and KV caches are updated. ``number`` is that of the step, None after the last
-        step that ended.
+        ``number`` is that of the step, None after the last step that ended.
         """
         for at, device in devices.items():
             self.devices[at] = self._known_or_renamed(device_home(self.processes[at], device))
@@ -194,10 +193,7 @@ class MemoryCollector:
         self._add_sync_changes(by_process, notes)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
-        """Return the known place of the same device, else ``device``, renamed if another device has its name.
-
-        Then its identity is added to the name. A place is a host or device.
-        """
+        """Return the known place of the same device, else ``device``, renamed if another device has its name."""
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
             return places[device.identity]
@@ -210,8 +206,7 @@ class MemoryCollector:
     ) -> None:  # fmt: skip
         """Go through the memory notes of a step in the order of time, and keep the peak of each device and host.
 
-        A peak replaces only a lower one of the same step. ``number`` is that of the step. All mappings are by the
-        process's index. ``notes`` and ``spans`` are the step's. ``sleeps`` has time (microseconds) → what the sleep or
+        A peak replaces only a lower one of the same step. ``sleeps`` has time (microseconds) → what the sleep or
         wake-up before it freed.
         """
         events: list[tuple[int, int, MemoryNote | HostNote]] = []
@@ -241,7 +236,7 @@ class MemoryCollector:
     def _record_use(self, process: int, note: MemoryNote | HostNote) -> tuple[MemoryHome, int] | None:
         """Add a point to the curve of the host or device that ``note`` tells of; return the place and its bytes in use.
 
-        None if the device or its free memory is unknown. ``process`` is the index of the process that wrote the note.
+        None if the device or its free memory is unknown.
         """
         device = self.devices.get(process)
         if isinstance(note, HostNote):
@@ -275,10 +270,8 @@ class MemoryCollector:
     ) -> MemoryPeak:
         """Return the peak of a host's or device's memory in a step: its holders and their activities, and the phase.
 
-        ``moment`` is the time with most memory in use, ``number`` that of the step, None after the last one. ``spans``
-        are those of each process in the step; the phase is the driver's. Holders are sorted by size, without those of 0
-        bytes; in a large run only the twelve largest are listed. The rest of the memory in use is ``other``, at least
-        0.
+        ``moment`` is the time with most memory in use, ``number`` that of the step, None after the last one. Holders
+        are sorted by size, without those of 0 bytes; in a large run only the twelve largest are listed.
         """
         at, used = moment.at, moment.used
         holders = [
@@ -303,8 +296,7 @@ class MemoryCollector:
         """Add to ``changes`` how many bytes each sleep of a process freed, and how many the end of each work.
 
         A work is a method that the process executes for the driver; sleeps and works within others do not count. Bytes
-        are negative if memory was taken. ``process`` is its index; ``spans`` and ``history``, its memory notes in
-        order, are those of one step.
+        are negative if memory was taken.
         """
         role = self.processes[process].role
         for freed in dict(_memory_freed_by_sleeps(spans, history)).values():
@@ -319,8 +311,7 @@ class MemoryCollector:
     def _add_sync_changes(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
         """Add to ``changes`` each device's peak during the weight sync, in bytes above the larger of its begin and end.
 
-        ``spans`` and ``notes`` are those of each process in the step, by its index. A device with fewer than three
-        notes during the sync is left out.
+        A device with fewer than three notes during the sync is left out.
         """
         used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
         syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
@@ -343,9 +334,8 @@ class MemoryCollector:
     ) -> None:
         """Keep the memory that a process has at the end of step ``number``, and its peak of private memory in the step.
 
-        With the peak go its time, and what the process was doing by ``spans``. So do the microseconds for which it had
-        more than midway between least and most. ``process`` is its index, ``history`` has its notes in order. Without
-        notes nothing is kept.
+        With the peak go its time, what the process was doing by ``spans``, and for how many microseconds it had more
+        than midway between least and most.
         """
         if not history:
             return
@@ -363,10 +353,7 @@ class MemoryCollector:
             series.most[number] = (highest.private, highest.at, above, _activity_at(spans, highest.at))
 
     def _keep_cache_peak(self, number: int | None, process: int, notes: Notes) -> None:
-        """Keep the most KV-cache blocks that an engine ever had in use, with the ``number`` of the step.
-
-        ``process`` is the index of the engine's process, ``notes`` are its notes in this step. Call it once a step.
-        """
+        """Keep the most KV-cache blocks that an engine ever had in use, with the ``number`` of the step."""
         most = max(notes.cache, key=lambda note: note.used, default=None)
         before = self.cache.get(process)
         if most and (before is None or most.used > before.used):
@@ -375,8 +362,7 @@ class MemoryCollector:
     def result(self) -> RunMemory:
         """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches.
 
-        Peaks are in the order of the steps, places by kind and name, changes by kind, then size. The others are sorted
-        by size, caches by the share in use, the largest first. Changes below 100 MB are left out.
+        Changes below 100 MB are left out.
         """
         changes = [
             MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))
@@ -407,11 +393,7 @@ class MemoryCollector:
         )  # fmt: skip
 
     def _growth(self, process: int) -> Iterator[MemoryGrowth]:
-        """Yield how a process's memory grows per step, from the second step on; nothing for memory that does not grow.
-
-        Three kinds are looked at: allocated on the device, reserved there but unused, and private on the host.
-        ``process`` is its index.
-        """
+        """Yield how a process's memory on device and host grows per step; nothing for memory that does not grow."""
         device, host = self.devices.get(process), self.host_notes.get(self.hosts[process])
         newest = self.held[process].note
         on_device, series = newest.free if device else None, self.series[process]
@@ -432,9 +414,8 @@ class MemoryCollector:
     def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
         """Yield the steps in which a process had more private host memory than usual; the first step does not count.
 
-        ``process`` is its index. ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device");
-        this growth is subtracted. Adjacent steps with the same peak are one. With fewer than four steps after the first
-        nothing is yielded.
+        ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device"); this growth is
+        subtracted.
         """
         steps = [*self.series[process].most.items()][1:]
         if len(steps) < FEWEST:
@@ -471,10 +452,7 @@ def _history(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[Mem
 
 
 def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
-    """Yield each of ``spans`` that begins when the one yielded before has ended.
-
-    ``spans`` are sorted by start; of equal starts, the longest comes first.
-    """
+    """Yield each of ``spans``, sorted by start (longest first), that begins when the last one has ended."""
     until = None
     for span in spans:
         if until is None or span.start >= until:
@@ -485,10 +463,9 @@ def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
 def _memory_freed_by_sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterator[tuple[int, _Freed]]:
     """Yield for each sleep or wake-up (time, what it freed).
 
-    The time is that of the first note after it, in microseconds. ``spans`` and ``history``, the notes, are those of one
-    process. A sleep without a note before and after it, or within another one, is skipped. An engine's sleep takes
-    memory from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``,
-    ``torch_memory_saver``).
+    The time is that of the first note after it, in microseconds. A sleep without a note before and after it, or within
+    another one, is skipped. An engine's sleep takes memory from under its allocator, whose numbers then stay
+    (``vllm/device_allocator/cumem.py``, ``torch_memory_saver``).
     """
     on_device = [
         (note.at, note.free, note.reserved) for note in history if note.free is not None and note.reserved is not None
@@ -502,10 +479,7 @@ def _memory_freed_by_sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryN
 
 
 def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("phase", "work", "sync", "sleep")) -> str:
-    """Return the name of the innermost span of ``kinds`` at time ``at`` (microseconds); "" if there is none.
-
-    ``spans`` are those of a process, sorted by start; spans named "step" are left out.
-    """
+    """Return the name of the innermost of ``spans`` (sorted by start) of ``kinds`` at time ``at``, if any."""
     around = [span for span in spans if span.kind in kinds and span.start <= at <= end_of(span) and span.name != "step"]
     return around[-1].name if around else ""
 
@@ -513,9 +487,8 @@ def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("ph
 def _growth_rate(values: Sequence[tuple[int, int]]) -> float | None:
     """Return by how many bytes memory grows per step: the median slope over all pairs of ``values``, (step, bytes).
 
-    Steps may be missing. None for too few values, and unless they surely grow: at least 85 % of the pairs must not
-    fall, and the whole growth must be large and beyond chance. So a single jump is no growth. Many values are first
-    merged into medians.
+    None for too few values, and unless they surely grow: at least 85 % of the pairs must not fall, and the whole growth
+    must be large and beyond chance.
     """
     if len(values) < FEWEST:
         return None

@@ -67,10 +67,7 @@ def holder(held: MemoryHolder) -> Text:
 
 
 def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
-    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed.
-
-    Memory that no known process holds comes last.
-    """
+    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed."""
     most += len(peak.holders) == most + 1  # a single one is named
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:
@@ -100,10 +97,7 @@ def peak_line(peak: MemoryPeak) -> Text:
 
 
 def change_line(change: MemoryChange) -> Text:
-    """Return a line on device memory that was given back, taken or needed: median and maximum over all times.
-
-    The sizes are absolute. The words say by the sign of the median whether memory was given back or taken.
-    """
+    """Return a line on device memory that was given back, taken or needed: median and maximum over all times."""
     role = ROLES.get(change.role, change.role)
     values = {
         "activity": change.what,
@@ -136,10 +130,7 @@ def change_line(change: MemoryChange) -> Text:
 
 
 def growth_line(growth: MemoryGrowth) -> Text:
-    """Return a line on memory that grows: process, bytes per step, first and last size, and number of steps.
-
-    It also says for how many more steps the free memory lasts, if that is known.
-    """
+    """Return a line on memory that grows: process, bytes per step, first and last size, and steps until it is full."""
     line = _GROWTH[growth.of].filled(
         process=growth.who,
         rate=size(growth.per_step),
@@ -206,10 +197,7 @@ def peaks(run: RunTimeline) -> Table:
 
 
 def changes(run: RunTimeline) -> Table:
-    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed.
-
-    A row is one activity of a role, with median and largest size; negative sizes were taken.
-    """
+    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed."""
     columns = (
         Column("kind", Text("kind of change")),
         Column("role", Text("role")),

@@ -170,8 +170,8 @@ class StepRecords:
         """
         if self.roles[reward.process] == "reward":
             return False
-        inner = self.children.get((reward.process, reward.id), ())
-        return any(child.kind == "phase" for child in inner) or bool(self.within(reward, self.remote_rewards))
+        has_phase = any(child.kind == "phase" for child in self.children_of(reward))
+        return has_phase or bool(self.within(reward, self.remote_rewards))
 
     def sender_stood_still(self, sender: int, receiver: int, low: int, high: int) -> bool:
         """Tell whether a message was handled late because its sender, rather than its receiver, stood still.
@@ -187,20 +187,14 @@ class StepRecords:
         return of_sender * 2 > high - low and of_receiver < ABOUT_AS_LONG * of_sender
 
     def _longest_silence(self, process: int, low: int, high: int) -> int:
-        """Return the longest time between ``low`` and ``high`` in which no span of a process starts or ends.
-
-        ``process`` is its index. All times are in microseconds.
-        """
+        """Return the longest time from ``low`` to ``high`` (µs) in which no span of ``process`` starts or ends."""
         moments = self._span_edges[process]
         inside = moments[bisect_right(moments, low) : bisect_left(moments, high)]
         return max(later - earlier for earlier, later in pairwise([low, *inside, high]))
 
     @cached_property
     def _span_edges(self) -> Mapping[int, Sequence[int]]:
-        """Return process index → the starts and ends of all its spans, in microseconds, sorted.
-
-        The end of a span that goes on is `ENDLESS`. A process without spans has [].
-        """
+        """Return process index → the starts and ends of all its spans, in microseconds, sorted; [] without spans."""
         moments = defaultdict[int, list[int]](list)
         for span in self.spans:
             moments[span.process] += [span.start, end_of(span)]
@@ -215,10 +209,7 @@ class StepRecords:
         return self._overlap(self.pauses.get(process, ()), start, end)
 
     def trainers_held_back(self, ranges: Mapping[int, Sequence[TimeRange]]) -> Sequence[TimeRange]:
-        """Return the times of the step in which all trainers at once were held back, in order; [] without trainers.
-
-        ``ranges`` are those in which each process was held back: `pauses` or `collections`.
-        """
+        """Return the times of the step in which all trainers at once were held back, by ``ranges`` of each process."""
         trainers = [process for process, role in enumerate(self.roles) if role == "trainer"]
         running = [uncovered(ranges.get(process, ()), self.start, self.end) for process in trainers]
         together = covered(part for parts in running for part in parts)
@@ -249,6 +240,14 @@ class StepRecords:
             nested[around if around in ids and around[1] != span.id else None].append(span)
         return nested
 
+    def children_of(self, span: KeptSpan) -> Sequence[KeptSpan]:
+        """Return the spans directly within ``span``."""
+        return self.children.get((span.process, span.id), ())
+
+    def engines_of(self, process: int) -> list[int]:
+        """Return the engines with a file in the replica of a process, a server; both are process indices."""
+        return [at for at in self.iterations if self.replica_of[at] == self.replica_of[process]]
+
     @cached_property
     def by_kind(self) -> Mapping[str, Sequence[KeptSpan]]:
         """Return the spans of each kind; an unknown kind has none."""
@@ -265,10 +264,7 @@ class StepRecords:
 
     @cached_property
     def roots(self) -> Sequence[KeptSpan]:
-        """Return the outermost spans of all processes but the driver, except those that a driver's call caused.
-
-        A span whose parent was not recorded counts as an outermost one.
-        """
+        """Return the outermost spans of all processes but the driver, except those that a driver's call caused."""
         caused = {(work.process, work.id) for group in self.groups.values() for work in group.works}
         roots = (root for root in self.children[None] if root.process != self.driver)
         return [root for root in roots if (root.process, root.id) not in caused]
@@ -281,7 +277,7 @@ class StepRecords:
         """
         if work.kind != "work" or work.amount is None:
             return ""
-        inner = self.children.get((work.process, work.id), ())
+        inner = self.children_of(work)
         units = [end_of(span) for span in inner if span.kind == "unit" or span.name == "training_step"]
         logs = [span.start for span in inner if span.name == "log"]
         if not units or low < max(units):
@@ -290,11 +286,7 @@ class StepRecords:
 
     @cached_property
     def phase_range(self) -> TimeRange:
-        """Return the range of the step from the start of the driver's first span to the end of its last one.
-
-        Logging does not count as a span. The driver loads data before this range, for example, and computes metrics
-        after it. Without a span, return the whole step.
-        """
+        """Return the range from the driver's first span to its last one's end, logging apart; else the whole step."""
         kinds = ("phase", "call", "work", "poll", "sync")
         roots = (root for root in self.children[None] if root.process == self.driver and root.kind in kinds)
         phases = covered((root for root in roots if root.name != "log"), self.start, self.end)
@@ -308,14 +300,14 @@ class StepRecords:
         """
         without_inner = list[KeptSpan]()
         for span in self._whole_engine_syncs:
-            inner = self._inner_syncs(span)
+            inner = self.inner_syncs(span)
             without_inner.append(span._replace(start=max(map(end_of, inner))) if inner else span)
         return [span for span in without_inner if span.start < end_of(span)]
 
     @cached_property
     def receivers(self) -> Sequence[KeptSpan]:
         """Return the engines' syncs in which they first wait for weights and then load them, by others within."""
-        return [span for span in self._whole_engine_syncs if self._inner_syncs(span)]
+        return [span for span in self._whole_engine_syncs if self.inner_syncs(span)]
 
     @property
     def _whole_engine_syncs(self) -> Iterator[KeptSpan]:
@@ -323,9 +315,9 @@ class StepRecords:
         spans = (*self.by_kind["sync"], *self.by_kind["sleep"])
         return (span for span in spans if self.roles[span.process] == "engine")
 
-    def _inner_syncs(self, span: KeptSpan) -> Sequence[KeptSpan]:
+    def inner_syncs(self, span: KeptSpan) -> Sequence[KeptSpan]:
         """Return the direct children of ``span`` that are of its kind."""
-        return [child for child in self.children.get((span.process, span.id), ()) if child.kind == span.kind]
+        return [child for child in self.children_of(span) if child.kind == span.kind]
 
     @cached_property
     def calls(self) -> Sequence[KeptSpan]:
@@ -370,11 +362,7 @@ class StepRecords:
         return max(map(end_of, earlier), default=-ENDLESS)
 
     def _group_by_number(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
-        """Group ``works`` of the same name and number on all ranks, for trainers without a controlling driver (SPMD).
-
-        Return the id of the work on the driver's own rank → its group. A work is one execution of a method, and its
-        number counts the executions on its rank.
-        """
+        """Group ``works`` of the same name and number on all ranks (SPMD), by the id of that on the driver's rank."""
         groups = dict[int, CallGroup]()
         for work in works:
             if work.process == self.driver and work.amount is not None:
@@ -402,10 +390,7 @@ class StepRecords:
         return served
 
     def is_alone(self, serve: KeptSpan, low: int, high: int) -> bool:
-        """Tell whether the replica handles no other request than that of ``serve`` from ``low`` to ``high`` (µs).
-
-        A request that is there for only a part of this time does not count.
-        """
+        """Tell whether the replica handles no request but ``serve`` all the time from ``low`` to ``high`` (µs)."""
         served = self.serves_by_replica[self.replica_of[serve.process]]
         return not any(other.start <= low and end_of(other) >= high for other in served if other is not serve)
 
@@ -440,10 +425,7 @@ class StepRecords:
 
     @cached_property
     def request_waits(self) -> Sequence[tuple[int | None, TimeRange]]:
-        """Return the replica of each request, and the time from its sending until its server begins to handle it.
-
-        It is sent once the load balancer, if recorded, has chosen the server.
-        """
+        """Return for each request its replica, and the time from its sending (or routing) until its server begins."""
         requests = {request.amount: request for request in self.by_kind["request"]}
         waits = list[tuple[int | None, TimeRange]]()
         for serve in self.by_kind["serve"]:
@@ -488,10 +470,7 @@ class StepRecords:
         return routes
 
     def batch_around(self, trajectory: KeptSpan) -> KeptSpan | None:
-        """Return the batch in which an agent loop began ``trajectory``: one call of the driver; None if not recorded.
-
-        Of several, it is the one that began last.
-        """
+        """Return the last batch (a call of the driver) in which an agent loop began ``trajectory``, if recorded."""
         batches = (batch for batch in self.by_kind["batch"] if batch.process == trajectory.process)
         around = [batch for batch in batches if batch.start <= trajectory.start <= end_of(batch)]
         return max(around, key=by_start) if around else None
@@ -511,10 +490,7 @@ class StepRecords:
         return min([end_of(sync), *ends])
 
     def end_of_sending(self, sync: KeptSpan) -> int | None:
-        """Return when the trainer of ``sync``, a weight sync, had sent all its weights and freed its buffers.
-
-        In microseconds; None if that is not recorded.
-        """
+        """Return when the trainer of ``sync`` had sent its weights and freed its buffers (µs); None if not recorded."""
         return max(map(end_of, self.sends_of(sync)), default=None)
 
     def sends_of(self, sync: KeptSpan) -> list[KeptSpan]:
@@ -537,9 +513,9 @@ class StepRecords:
     def awaited_spans(self, span: KeptSpan) -> list[KeptSpan]:
         """Return the spans of other processes that the driver may have waited for during its ``span``.
 
-        These are executions of methods, weight syncs and sleeps that lie within it. A trajectory is what an agent loop
-        does for one sample. Those that end within the span count if the driver generates or polls, or if none of them
-        runs across its edges. Without trajectories, the handling of requests counts instead, or rewards.
+        These are executions of methods, weight syncs and sleeps that lie within it. Those that end within the span
+        count if the driver generates or polls, or if none of them runs across its edges. Without trajectories, the
+        handling of requests counts instead, or rewards.
         """
         low, high = span.start - self.tolerance, end_of(span) + self.tolerance
         syncs = (root for root in self.roots if root.kind in ("sync", "sleep") and self.roles[root.process] != "engine")
@@ -553,10 +529,7 @@ class StepRecords:
 
     @property
     def _rollout_spans(self) -> list[KeptSpan]:
-        """Return the outermost spans of the rollout: trajectories, else the handling of requests, else rewards.
-
-        A trajectory is what an agent loop does for one sample. [] if nothing was recorded.
-        """
+        """Return the outermost spans of the rollout: trajectories, else the handling of requests, else rewards."""
         for kind in ("trajectory", "serve", "reward"):
             if leading := [root for root in self.roots if root.kind == kind]:
                 return leading
@@ -566,69 +539,57 @@ class StepRecords:
 def critical_path(records: StepRecords) -> list[PathPiece]:
     """Return the pieces of a step's critical path, in order and without gaps: they sum to the step's length.
 
-    A piece is a time in which the step waited for one activity. Pauses of rlpatch's own recorders are pieces, too, and
-    so are garbage collections.
+    Pauses of rlpatch's own recorders are pieces, too, and so are garbage collections.
     """
     walk = _Walk(records)
     roots = [root for root in records.children[None] if root.process == records.driver]
-    walk.explain_parts(_with_groups(records, roots), records.start, records.end, None, "", 0)
+    walk.explain_parts(_with_groups(records, roots), records.start, records.end, None)
     pieces = (part for piece in reversed(walk.pieces) for part in _split_at_pauses(records, piece))
     return merged(part for piece in pieces for part in _split_at_collections(records, piece))
 
 
 def _split_at_pauses(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
-    """Yield a piece of the critical path without the pauses in which rlpatch held its process back, and these pauses.
-
-    All parts are in order, and the pauses are pieces of the role ``rlpatch``. The piece's delay is reduced by their
-    length, and stays with its first part.
-    """
+    """Yield a piece of the critical path without pauses in which rlpatch held its process back, and these pauses."""
     if piece.process is None:
         pauses = records.trainers_paused if piece.role == "trainer" else ()
     else:
         processes = [piece.process]
         if piece.role == "server":  # it waits for its engine
-            replica = records.replica_of[piece.process]
-            processes += [at for at in records.iterations if records.replica_of[at] == replica]
+            processes += records.engines_of(piece.process)
         pauses = covered(pause for process in processes for pause in records.pauses.get(process, ()))
-    at, late = piece.start, piece.late
-    late = max(late - length(covered(pauses, piece.start, piece.end)), 0)
-    for start, end in pauses:
-        if start < piece.end and end > piece.start:
-            start, end = max(start, piece.start), min(end, piece.end)
-            yield piece._replace(start=at, end=start, late=late)
-            yield PathPiece(start, end, "rlpatch", "pause", PAUSE, piece.phase, piece.process)
-            at, late = end, 0
-    yield piece._replace(start=at, late=late)
+    for part, interrupts in _interrupted(piece, pauses):
+        yield part._replace(role="rlpatch", kind="pause", what=PAUSE, late=0) if interrupts else part
 
 
 def _split_at_collections(records: StepRecords, piece: PathPiece) -> Iterator[PathPiece]:
-    """Yield a piece of the critical path without the garbage collections of its process, and these, in order.
-
-    If the piece names no trainer, only those of all trainers at once count. A collection explains the piece's delay up
-    to its own length. The remaining delay stays with the first part.
-    """
-    if piece.kind == "pause":
-        collections: Sequence[TimeRange] = ()
-    elif piece.process is None:
+    """Yield a piece of the critical path without the garbage collections of its process, and these, in order."""
+    collections: Sequence[TimeRange] = ()
+    if piece.process is None:
         collections = records.trainers_collecting if piece.role == "trainer" else ()
-    else:
+    elif piece.kind != "pause":
         collections = records.collections.get(piece.process, ())
-    inside = covered(collections, piece.start, piece.end)
+    for part, interrupts in _interrupted(piece, collections):
+        yield part._replace(kind="gc", what=COLLECTION) if interrupts else part
+
+
+def _interrupted(piece: PathPiece, ranges: Iterable[TimeRange]) -> Iterator[tuple[PathPiece, bool]]:
+    """Yield the parts of ``piece`` in order, each with whether it lies in one of ``ranges``, which interrupt the piece.
+
+    An interruption explains the piece's delay up to its own length; the rest stays with the first part.
+    """
+    inside = covered(ranges, piece.start, piece.end)
     at, late = piece.start, max(piece.late - length(inside), 0)
     explained = piece.late - late
     for start, end in inside:
-        yield piece._replace(start=at, end=start, late=late)
-        own = min(explained, end - start)
-        yield piece._replace(start=start, end=end, kind="gc", what=COLLECTION, late=own)
-        at, late, explained = end, 0, explained - own
-    yield piece._replace(start=at, late=late)
+        yield piece._replace(start=at, end=start, late=late), False
+        by_this = min(explained, end - start)
+        yield piece._replace(start=start, end=end, late=by_this), True
+        at, late, explained = end, 0, explained - by_this
+    yield piece._replace(start=at, late=late), False
 
 
 def merged(pieces: Iterable[PathPiece]) -> list[PathPiece]:
-    """Merge adjacent pieces that differ only in time and delay; delays are summed, and empty pieces dropped.
-
-    ``pieces`` are in order. A new list is returned.
-    """
+    """Merge adjacent pieces that differ only in time and delay; delays are summed, and empty pieces dropped."""
     neighbours = list[PathPiece]()
     for piece in pieces:
         last = neighbours[-1] if neighbours else None
@@ -645,61 +606,71 @@ def _with_groups(records: StepRecords, spans: Iterable[KeptSpan]) -> list[KeptSp
 
 
 class _Walk:
-    """Walk from the end of a step back to its start, which appends ``pieces``, the latest first."""
+    """Walk from the end of a step back to its start.
+
+    Methods explain the time from ``low`` to ``high`` (microseconds) by appending ``pieces`` of the path, the latest
+    first. ``phase`` is the driver's at that time, and ``depth`` the number of spans around what is explained.
+    """
 
     def __init__(self, records: StepRecords) -> None:
         self.records = records
         self.pieces = list[PathPiece]()
+        self.phase = ""
+        self.depth = 0
 
-    def explain_parts(
-        self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, span: KeptSpan | None, phase: str, depth: int
-    ) -> None:
-        """Append pieces of the path from ``high`` back to ``low`` (microseconds): what was waited for among ``parts``.
+    def explain_parts(self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, span: KeptSpan | None) -> None:
+        """Explain a time by what was waited for among ``parts``.
 
-        The latest piece comes first. Time that no part covers is attributed to ``span``, the span around the parts
-        (None: the driver, outside of its phases). ``phase`` is the driver's. ``depth`` is the level of nesting around
-        ``parts``.
+        Time that no part covers is attributed to ``span``, the span around the parts (None: the driver, outside of its
+        phases).
         """
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
-                self.explain_uncovered(span, begin, end, phase)
+                self.explain_uncovered(span, begin, end)
             elif isinstance(part, CallGroup):
-                self.explain_call(part, begin, end, phase, depth + 1)
+                self.explain_call(part, begin, end)
             else:
-                self.explain(part, begin, end, phase, depth + 1)
+                self.explain(part, begin, end)
 
-    def explain(self, span: KeptSpan, low: int, high: int, phase: str, depth: int) -> None:
-        """Append pieces of the path for ``low`` to ``high`` (microseconds), in which the step waited for ``span``.
+    def explain(self, span: KeptSpan, low: int, high: int) -> None:
+        """Explain a time in which the step waited for ``span``, by spans within it, or of others that it waited for.
 
-        The latest piece comes first. They name the spans within it, or spans of other processes that it waited for.
-        ``phase`` is the driver's. ``depth`` is the nesting so far; beyond `DEEPEST` the spans within are not named.
+        Beyond `DEEPEST` levels, the spans within are not named.
         """
-        if depth > DEEPEST:
-            self.explain_uncovered(span, low, high, phase)
-            return
+        phase = self.phase
+        self.depth += 1
+        if self.depth > DEEPEST:
+            self.explain_uncovered(span, low, high)
+        else:
+            if span.process == self.records.driver and span.kind == "phase":
+                self.phase = span.name
+            self._explain_by_kind(span, low, high)
+        self.depth -= 1
+        self.phase = phase
+
+    def _explain_by_kind(self, span: KeptSpan, low: int, high: int) -> None:
         records = self.records
-        inner = records.children.get((span.process, span.id), ())
+        inner = records.children_of(span)
         if span.process == records.driver:
-            phase = span.name if span.kind == "phase" else phase
-            self.explain_parts(_with_groups(records, inner), low, high, span, phase, depth)
+            self.explain_parts(_with_groups(records, inner), low, high, span)
         elif span.kind == "serve":
-            self.explain_serve(span, low, high, phase)
+            self.explain_serve(span, low, high)
         elif span.kind in ("sync", "sleep") and not inner:
-            self.explain_sync(span, low, high, phase)
+            self.explain_sync(span, low, high)
         elif span.kind == "request":
             serves = (serve for serve in records.by_kind["serve"] if serve.amount == span.amount)
-            self.explain_awaited(span, serves, "generate", low, high, phase, depth)
+            self.explain_awaited(span, serves, "generate", low, high)
         elif span.kind == "reward" and records.waits_for_worker(span):
-            self.explain_awaited(span, records.remote_rewards, span.name, low, high, phase, depth)
+            self.explain_awaited(span, records.remote_rewards, span.name, low, high)
         else:
-            self.explain_parts(inner, low, high, span, phase, depth)
+            self.explain_parts(inner, low, high, span)
 
-    def explain_uncovered(self, span: KeptSpan | None, low: int, high: int, phase: str) -> None:
-        """Append pieces of the path for ``low`` to ``high`` (microseconds), which no span within ``span`` covers.
+    def explain_uncovered(self, span: KeptSpan | None, low: int, high: int) -> None:
+        """Explain a time that no span within ``span`` covers.
 
         Time in which other processes worked for the span is attributed to them, and what remains to the span. For a
         call whose executions may be missing, what remains is not recorded. Without a span, it is time outside of the
-        driver's phases. ``phase`` is the driver's.
+        driver's phases.
         """
         records = self.records
         if span is None or (span.kind, span.name) == ("phase", "step"):
@@ -712,64 +683,62 @@ class _Walk:
             role = "trainer" if records.roles[records.driver] == "trainer" else "driver"
             self.pieces.append(PathPiece(low, high, role, "gap", what, "", records.driver))
         elif span.process == records.driver:
-            remote: list[KeptSpan | PathPiece] = [*records.awaited_spans(span), *self._waits_for_agents(span, phase)]
-            remote += self._wait_for_trajectories(span, low, high, phase)
-            for cover, begin, end in walk_back(remote, low, high):
-                if isinstance(cover, PathPiece):
-                    self.pieces.append(cover._replace(start=begin, end=end))
-                elif cover is not None:
-                    self.explain(cover, begin, end, phase, 1)
-                elif span.kind == "call" and records.may_lack_works(span):
-                    self.pieces.append(PathPiece(begin, end, "unrecorded", "gap", span.name, phase, None))
-                else:
-                    self.add_piece(span, begin, end, phase)
+            self._explain_wait_of_driver(span, low, high)
         elif span.kind in ("trajectory", "request", "phase"):
             rewards = (reward for reward in records.by_kind["reward"] if not records.waits_for_worker(reward))
             other_rewards = (
                 reward for reward in rewards if reward.process == span.process and reward.parent != span.id
             )
             for cover, begin, end in walk_back(other_rewards, low, high):
-                self.add_piece(cover or span, begin, end, phase)
+                self.add_piece(cover or span, begin, end)
         else:
-            self.add_piece(span, low, high, phase)
+            self.add_piece(span, low, high)
 
-    def _waits_for_agents(self, span: KeptSpan, phase: str) -> list[PathPiece]:
-        """Return a piece of the path for each agent loop: from the start of ``span`` until its first trajectory begins.
+    def _explain_wait_of_driver(self, span: KeptSpan, low: int, high: int) -> None:
+        """Explain a time in ``span`` of the driver, without spans of its own, by what others did for it."""
+        remote: list[KeptSpan | PathPiece] = [*self.records.awaited_spans(span)]
+        if span.kind == "phase" and span.name in GENERATING:
+            remote += [*self._waits_for_agents(span), *self._wait_for_trajectories(span, low, high)]
+        for cover, begin, end in walk_back(remote, low, high):
+            if isinstance(cover, PathPiece):
+                self.pieces.append(cover._replace(start=begin, end=end))
+            elif cover is not None:
+                self.explain(cover, begin, end)
+            elif span.kind == "call" and self.records.may_lack_works(span):
+                self.add_unrecorded(span.name, begin, end)
+            else:
+                self.add_piece(span, begin, end)
 
-        ``span`` is a phase in which the driver generates; [] for any other span. An agent loop has no piece if it was
-        already at work. If the driver called it late because the driver stood still, its piece begins with that call,
-        and without a record of the call it has none. ``phase`` is the driver's.
+    def _waits_for_agents(self, span: KeptSpan) -> Iterator[PathPiece]:
+        """Yield a piece of the path for each agent loop: from the start of ``span`` until its first trajectory begins.
+
+        In ``span`` the driver generates. An agent loop has no piece if it was already at work. If the driver called it
+        late because the driver stood still, its piece begins with that call, and without a record of the call it has
+        none.
         """
         records = self.records
-        if span.kind != "phase" or span.name not in GENERATING:
-            return []
         firsts = dict[int, KeptSpan]()
         for root in sorted(records.roots, key=by_start):
             if root.kind == "trajectory" and end_of(root) > span.start:
                 firsts.setdefault(root.process, root)
-        pieces = list[PathPiece]()
         for process, first in firsts.items():
             batch = records.batch_around(first)
             called = min(max(batch.start, span.start), first.start) if batch else first.start
             late = records.sender_stood_still(span.process, process, span.start, called)
             begin = called if late else span.start
-            what = _start_of(first._replace(name=first.kind)).name
             if begin < first.start < end_of(span):
-                pieces.append(PathPiece(begin, first.start, "agent", first.kind, what, phase, process))
-        return pieces
+                what = _start_of(first._replace(name=first.kind)).name
+                yield PathPiece(begin, first.start, "agent", first.kind, what, self.phase, process)
 
-    def _wait_for_trajectories(self, span: KeptSpan, low: int, high: int, phase: str) -> list[PathPiece]:
+    def _wait_for_trajectories(self, span: KeptSpan, low: int, high: int) -> list[PathPiece]:
         """Return pieces of the path from the end of the last trajectory until ``high``, if it ended after ``low``.
 
-        ``span`` is a phase in which the driver generates, without spans of its own from ``low`` to ``high``
-        (microseconds). Until the driver has all trajectories, agent loops pad and send them, and the driver unpacks
-        them. The first part is the agent loop's whose batch ends last, the second the driver's. Without batches,
-        neither is recorded. [] for any other span, for up to 20 ms, and if the driver certainly stood still then.
-        ``phase`` is the driver's.
+        In ``span`` the driver generates, without spans of its own from ``low`` to ``high``. Until the driver has all
+        trajectories, agent loops pad and send them, and the driver unpacks them. The first part is the agent loop's
+        whose batch ends last, the second the driver's. Without batches, neither is recorded. [] for up to 20 ms, and if
+        the driver certainly stood still then.
         """
         records = self.records
-        if span.kind != "phase" or span.name not in GENERATING:
-            return []
         trajectories = [root for root in records.roots if root.kind == "trajectory" and low < end_of(root) <= high]
         last = max(map(end_of, trajectories), default=high)
         if high - last <= GAP_US:
@@ -781,21 +750,22 @@ class _Walk:
             own = (end_of(trajectory) for trajectory in trajectories if trajectory.process == batch.process)
             call = Text("call {method}", batch.name)
             return [
-                PathPiece(max(own, default=last), end_of(batch), "agent", batch.kind, what, phase, batch.process),
-                PathPiece(end_of(batch), high, "driver", "call", call, phase, span.process),
+                PathPiece(max(own, default=last), end_of(batch), "agent", batch.kind, what, self.phase, batch.process),
+                PathPiece(end_of(batch), high, "driver", "call", call, self.phase, span.process),
             ]
         if records.certainly_stood_still(span.process, last, high):
             return []
-        return [PathPiece(last, high, "unrecorded", "gap", what, phase, None)]
+        return [PathPiece(last, high, "unrecorded", "gap", what, self.phase, None)]
 
-    def add_piece(
-        self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
-    ) -> None:
-        """Append a piece of the path, the latest first: from ``low`` to ``high``, the step waited for ``span``.
+    def add_unrecorded(self, what: str, low: int, high: int) -> None:
+        """Append a piece in which the step waited for ``what``, which nobody recorded."""
+        self.pieces.append(PathPiece(low, high, "unrecorded", "gap", what, self.phase, None))
 
-        ``phase`` is the driver's. ``late`` is by how much the span's process came after the others. All times are in
-        microseconds. With ``all_ranks``, and for a trainer if the files of some ranks are missing, the piece names no
-        process.
+    def add_piece(self, span: KeptSpan, low: int, high: int, late: int = 0, *, all_ranks: bool = False) -> None:
+        """Append a piece in which the step waited for ``span``.
+
+        ``late`` is by how much the span's process came after the others, in microseconds. With ``all_ranks``, and for a
+        trainer if the files of some ranks are missing, the piece names no process.
         """
         role = self.records.roles[span.process]
         of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
@@ -807,132 +777,124 @@ class _Walk:
         what = span.kind if span.kind in ("trajectory", "request") else what
         what = self.records.name_after_micro_batches(span, low) or what
         process = None if all_ranks or (role == "trainer" and self.records.partial) else span.process
-        self.pieces.append(PathPiece(low, high, role, span.kind, what, phase, process, late))
+        self.pieces.append(PathPiece(low, high, role, span.kind, what, self.phase, process, late))
 
     # ------------------------------------------------------------ rollout
 
-    def explain_awaited(
-        self, span: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int, phase: str, depth: int
-    ) -> None:
-        """Append pieces, the latest first, for ``span``, a request or reward on which another process works.
+    def explain_awaited(self, span: KeptSpan, receivers: Iterable[KeptSpan], name: str, low: int, high: int) -> None:
+        """Explain a time in ``span``, a request or reward on which another process works.
 
         That work is the one of the spans ``receivers`` that ends last within ``span``. The time before it begins is
         attributed to it, too, unless the sender stood still. It is not recorded if requests of several replicas wait.
         If a load balancer chose the server, the time until it had done so is the load balancer's. If there is no
-        receiver, the spans within a request are the pieces; else the time is not recorded, with ``name``
-        as its activity. ``low`` and ``high`` are in microseconds, ``phase`` is the driver's, ``depth`` the nesting so
-        far.
+        receiver, the spans within a request are the pieces; else the time is not recorded, with ``name`` as its
+        activity.
         """
-        inside = self.records.within(span, receivers)
-        if not inside and (inner := self.records.children.get((span.process, span.id), ())) and span.kind == "request":
-            self.explain_parts(inner, low, high, span, phase, depth)
+        records = self.records
+        receiver = max(records.within(span, receivers), key=end_of, default=None)
+        if receiver is None:
+            if span.kind == "request" and (inner := records.children_of(span)):
+                self.explain_parts(inner, low, high, span)
+            else:
+                self.add_unrecorded(name, low, high)
             return
-        if not inside:
-            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", name, phase, None))
-            return
-        receiver = max(inside, key=end_of)
         begin, end = (min(max(time, low), high) for time in (receiver.start, end_of(receiver)))
-        self.explain_uncovered(span, end, high, phase)
-        self.explain(receiver, begin, end, phase, depth + 1)
-        route = self.records.routing_of(span, receiver)
+        self.explain_uncovered(span, end, high)
+        self.explain(receiver, begin, end)
+        route = records.routing_of(span, receiver)
         sent = end_of(route) if route else span.start
         routed = min(max(sent, low), begin)
-        if self.records.sender_stood_still(span.process, receiver.process, sent, receiver.start):
-            self.explain_uncovered(span, routed, begin, phase)
-        elif receiver.start - sent > GAP_US and self.records.waits_for_several_replicas(receiver, sent):
-            self.pieces.append(PathPiece(routed, begin, "unrecorded", "gap", _start_of(receiver).name, phase, None))
+        if records.sender_stood_still(span.process, receiver.process, sent, receiver.start):
+            self.explain_uncovered(span, routed, begin)
+        elif receiver.start - sent > GAP_US and records.waits_for_several_replicas(receiver, sent):
+            self.add_unrecorded(_start_of(receiver).name, routed, begin)
         else:
-            self.add_piece(_start_of(receiver), routed, begin, phase)
+            self.add_piece(_start_of(receiver), routed, begin)
         if route:
-            self._explain_routing(span, route, low, routed, phase)
+            self._explain_routing(span, route, low, routed)
 
-    def _explain_routing(self, request: KeptSpan, route: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Append pieces, the latest first, until a load balancer has chosen the server for ``request``.
+    def _explain_routing(self, request: KeptSpan, route: KeptSpan, low: int, high: int) -> None:
+        """Explain the time until a load balancer has chosen the server for ``request``; ``route`` is its choice.
 
-        ``route`` is its choice. The time before it is attributed to it, too, unless the agent loop stood still. ``low``
-        and ``high`` are in microseconds, ``phase`` is the driver's.
+        The time before it is attributed to it, too, unless the agent loop stood still.
         """
         begin = min(max(route.start, low), high)
-        self.add_piece(route, begin, high, phase)
+        self.add_piece(route, begin, high)
         if self.records.sender_stood_still(request.process, route.process, request.start, route.start):
-            self.explain_uncovered(request, low, begin, phase)
+            self.explain_uncovered(request, low, begin)
         else:
-            self.add_piece(_start_of(route), low, begin, phase)
+            self.add_piece(_start_of(route), low, begin)
 
-    def explain_serve(self, serve: KeptSpan, low: int, high: int, phase: str) -> None:
-        """Append pieces of the path from ``low`` to ``high`` (microseconds), in which the step waited for a request.
+    def explain_serve(self, serve: KeptSpan, low: int, high: int) -> None:
+        """Explain a time in which the step waited for ``serve``, a server's handling of a request.
 
-        ``serve`` is the server's handling of the request. The iterations of its replica are pieces. A gap between them
-        is attributed to the request if it touches ``low`` or ``high``, or if the replica has no other request; else to
-        the engine. If the replica has no other request in the gap before a prefill, the request waited for that prefill
-        from ``low`` on. Without a file of the engine, the time is not recorded. ``phase`` is the driver's.
+        The iterations of its replica are pieces. A gap between them is attributed to the request if it touches ``low``
+        or ``high``, or if the replica has no other request; else to the engine. If the replica has no other request in
+        the gap before a prefill, the request waited for that prefill from ``low`` on. Without a file of the engine, the
+        time is not recorded.
         """
-        replica, columns = self.records.replica_of[serve.process], self.records.iterations
-        engines = [at for at in columns if self.records.replica_of[at] == replica]
+        records = self.records
+        engines = records.engines_of(serve.process)
         if not engines:
-            self.pieces.append(PathPiece(low, high, "unrecorded", "gap", "generate", phase, None))
+            self.add_unrecorded("generate", low, high)
             return
-        parts = [piece for at in engines for piece in iteration_pieces(columns[at], low, high, phase, at)]
         after = ""
-        for piece, begin, end in walk_back(parts, low, high):
+        for piece, begin, end in walk_back(self._iterations(engines, low, high), low, high):
             if piece is not None:
                 self.pieces.append(piece._replace(start=begin, end=end))
                 after = piece.what
                 continue
-            alone = self.records.is_alone(serve, begin, end)
+            alone = records.is_alone(serve, begin, end)
             if alone and after == "prefill":
                 # Nothing else is there that could be prefilled behind the gap: until then the request was kept back,
                 # whatever its replica did for others.
-                self.add_piece(serve, low, end, phase)
+                self.add_piece(serve, low, end)
                 return
             if begin <= low or end >= high or alone:
-                self.add_piece(serve, begin, end, phase)
+                self.add_piece(serve, begin, end)
             else:
                 process = engines[0] if len(engines) == 1 else None
-                self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), phase, process))
+                self.pieces.append(PathPiece(begin, end, "engine", "gap", Text("no iteration"), self.phase, process))
+
+    def _iterations(self, engines: Iterable[int], low: int, high: int) -> list[PathPiece]:
+        """Return the iterations of ``engines`` (process indices) as pieces of the path."""
+        columns = self.records.iterations
+        return [piece for at in engines for piece in iteration_pieces(columns[at], low, high, self.phase, at)]
 
     # ------------------------------------------------------------ weight sync
 
-    def explain_sync(
-        self, span: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool = False
-    ) -> None:
-        """Append the path's pieces from ``low`` to ``high`` for ``span``, a weight sync or sleep without spans in it.
+    def explain_sync(self, span: KeptSpan, low: int, high: int, late: int = 0, *, all_ranks: bool = False) -> None:
+        """Explain a time in ``span``, a weight sync or sleep without spans in it.
 
         Time in which engines sync is attributed to them, and so is a trainer's wait until they begin to receive. A
         server also waits for the iterations of its engines. What remains is attributed to the span, and everything if
-        it is an engine's. Times are in microseconds, ``phase`` is the driver's. ``late`` is by how much the span's
-        process came after the others; it is noted on the span's own pieces, the latest first. With ``all_ranks`` these
-        name no process.
+        it is an engine's. ``late`` and ``all_ranks`` are those of `add_piece`, for the span's own pieces.
         """
         records, role = self.records, self.records.roles[span.process]
         parts = list[KeptSpan | PathPiece]()
         if role != "engine":
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
-            parts += self._receiver_wait(span, phase)
-            parts += self._receiver_stalls(span, phase)
-            parts += self._wait_for_clearing(span, phase)
-            parts += [*self._waits_after_gathering(span, parts, phase)]
+            parts += self._receiver_wait(span)
+            parts += self._receiver_stalls(span)
+            parts += self._wait_for_clearing(span)
+            parts += [*self._waits_after_gathering(span, parts)]
         if role == "server":
-            replica = records.replica_of[span.process]
-            for at, columns in records.iterations.items():
-                if records.replica_of[at] == replica:
-                    parts += iteration_pieces(columns, low, high, phase, at)
+            parts += self._iterations(records.engines_of(span.process), low, high)
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
-                self.add_piece(span, begin, end, phase, min(late, end - begin), all_ranks=all_ranks)
+                self.add_piece(span, begin, end, min(late, end - begin), all_ranks=all_ranks)
                 late = max(late - (end - begin), 0)
             elif isinstance(part, PathPiece):
                 self.pieces.append(part._replace(start=begin, end=end))
             else:
-                self.add_piece(part, begin, end, phase)
+                self.add_piece(part, begin, end)
 
-    def _receiver_wait(self, span: KeptSpan, phase: str) -> list[PathPiece]:
-        """Return the piece of the path in which a trainer's weight sync waits for the last engine to begin receiving.
+    def _receiver_wait(self, span: KeptSpan) -> list[PathPiece]:
+        """Return the piece in which ``span``, a trainer's weight sync, waits for the last engine to begin receiving.
 
-        ``span`` is the sync: the trainer calls the receivers before it gathers weights. The piece's delay is the time
-        since the last but one receiver began, 0 for a single one. [] without a receiver, or if the trainer stood still.
-        ``phase`` is the driver's.
+        The trainer calls the receivers before it gathers weights. The piece's delay is the time since the last but one
+        receiver began, 0 for a single one. [] without a receiver, or if the trainer stood still.
         """
         records = self.records
         receivers = sorted(records.within(span, records.receivers), key=by_start)
@@ -941,35 +903,31 @@ class _Walk:
         last = receivers[-1]
         if records.sender_stood_still(span.process, last.process, span.start, last.start):
             return []
-        before = receivers[-2].start if len(receivers) > 1 else last.start
-        what = _start_of(last).name
-        return [PathPiece(span.start, last.start, "engine", last.kind, what, phase, last.process, last.start - before)]
+        late = last.start - receivers[-2].start if len(receivers) > 1 else 0
+        return [_wait_for_start(last, "engine", span.start, self.phase, late)]
 
-    def _receiver_stalls(self, span: KeptSpan, phase: str) -> Iterator[PathPiece]:
-        """Yield the pieces of the path in which a trainer's weight sync waits for an engine that stands still.
+    def _receiver_stalls(self, span: KeptSpan) -> Iterator[PathPiece]:
+        """Yield the pieces in which ``span``, a trainer's weight sync, waits for an engine that stands still.
 
-        ``span`` is the sync. A piece lasts from the start of a receiver until it loads its first weights. The engine
-        certainly ran nothing in most of that time, as far as this shows, and in more of it than the trainer. The
-        piece's delay is its length. ``phase`` is the driver's.
+        A piece lasts from the start of a receiver until it loads its first weights. The engine certainly ran nothing in
+        most of that time, as far as this shows, and in more of it than the trainer. The piece's delay is its length.
         """
         records = self.records
         for receiver in records.within(span, records.receivers):
-            inner = (sync for sync in records.children[receiver.process, receiver.id] if sync.kind == receiver.kind)
-            loads = min(inner, key=by_start)
+            loads = min(records.inner_syncs(receiver), key=by_start)
             low, high = receiver.start, loads.start
             of_engine, of_trainer = (
                 records.stalled(process, low, high) for process in (receiver.process, span.process)
             )
             if of_engine > of_trainer and of_engine * 2 > high - low - UNWRITTEN_US:
-                what = _start_of(loads).name
-                yield PathPiece(low, high, "engine", loads.kind, what, phase, receiver.process, high - low)
+                yield _wait_for_start(loads, "engine", low, self.phase, high - low)
 
-    def _wait_for_clearing(self, span: KeptSpan, phase: str) -> list[KeptSpan | PathPiece]:
-        """Return what a trainer's weight sync waits for once it has sent its weights: a server clears its KV cache.
+    def _wait_for_clearing(self, span: KeptSpan) -> list[KeptSpan | PathPiece]:
+        """Return what ``span``, a trainer's weight sync, waits for at its end: a server clears its KV cache.
 
-        ``span`` is the sync. The time until the server begins counts for it, too, unless the trainer stood still. The
-        delay of that piece is the time since the last but one server began, 0 for a single one. [] if the trainer's
-        sending or the clearing is not recorded. ``phase`` is the driver's.
+        The time until the server begins counts for it, too, unless the trainer stood still. The delay of that piece is
+        the time since the last but one server began, 0 for a single one. [] if the trainer's sending or the clearing is
+        not recorded.
         """
         records = self.records
         syncs = records.within(span, records.by_kind["sync"])
@@ -979,75 +937,70 @@ class _Walk:
             return []
         received = (end_of(receiver) for receiver in records.within(span, records.receivers))
         since = max([sent, *(end for end in received if end <= last.start)])
-        before = [clear.start for clear in clears if clear.name == last.name and clear.process != last.process]
         if since >= last.start or records.sender_stood_still(span.process, last.process, since, last.start):
             return [last]
+        before = [clear.start for clear in clears if clear.name == last.name and clear.process != last.process]
         late = max(last.start - max(before), 0) if before else 0
-        what = _start_of(last).name
-        return [last, PathPiece(since, last.start, "server", last.kind, what, phase, last.process, late)]
+        return [last, _wait_for_start(last, "server", since, self.phase, late)]
 
-    def _waits_after_gathering(
-        self, span: KeptSpan, parts: Iterable[KeptSpan | PathPiece], phase: str
-    ) -> Iterator[PathPiece]:
-        """Yield the pieces of the path in which a trainer's weight sync has gathered its weights, and waits.
+    def _waits_after_gathering(self, span: KeptSpan, parts: Iterable[KeptSpan | PathPiece]) -> Iterator[PathPiece]:
+        """Yield the pieces in which ``span``, a trainer's weight sync, has gathered its weights, and waits.
 
-        ``span`` is the sync, ``parts`` what engines and servers do in it. The trainer then hands weights over, frees
-        its buffers, and waits until servers have reset their caches. Times that nobody recorded are of nobody, and so
-        is the time until its engine has opened the buffer that it made before. Gaps of up to 20 ms stay with the
-        trainer, and so do those in which it certainly stood still, and the time from the end of receiving until it has
-        freed its buffers, if that is recorded. ``phase`` is the driver's.
+        ``parts`` are what engines and servers do in it. The trainer then hands weights over, frees its buffers, and
+        waits until servers have reset their caches. Times that nobody recorded are of nobody, and so is the time until
+        its engine has opened the buffer that it made before. Gaps of up to 20 ms stay with the trainer, and so do those
+        in which it certainly stood still, and the time from the end of receiving until it has freed its buffers, if
+        that is recorded.
         """
         records = self.records
         receivers = records.within(span, records.receivers)
-        gathered = records.end_of_gathering(span)
         if not receivers:
             return
-        received, end = max(map(end_of, receivers)), end_of(span)
-        since, sent = min(gathered, received), records.end_of_sending(span)
+        received, sent = max(map(end_of, receivers)), records.end_of_sending(span)
+        since = min(records.end_of_gathering(span), received)
         frees = [TimeRange(received, sent)] if sent is not None and received < sent else []
-        waits: list[tuple[int, int, str]] = [(since, end, Text("end of {activity}", span.name))]
+        waits: list[tuple[int, int, str]] = [(since, end_of(span), Text("end of {activity}", span.name))]
         buffers = (send for send in records.sends_of(span) if send.name == INIT_BUFFER)
         waits += [(buffer.start, end_of(buffer), buffer.name) for buffer in buffers]
         for low, high, what in waits:
             for gap in uncovered(covered([*parts, *frees], low, high), low, high):
                 if gap.end - gap.start > GAP_US and not records.certainly_stood_still(span.process, gap.start, gap.end):
-                    yield PathPiece(gap.start, gap.end, "unrecorded", "gap", what, phase, None)
+                    yield PathPiece(gap.start, gap.end, "unrecorded", "gap", what, self.phase, None)
 
     # ------------------------------------------------------------ training
 
-    def explain_call(self, group: CallGroup, low: int, high: int, phase: str, depth: int) -> None:
-        """Append pieces of the path for a call of the driver, from its executions on all ranks (``group``).
+    def explain_call(self, group: CallGroup, low: int, high: int) -> None:
+        """Explain a time in a call of the driver by its executions on all ranks (``group``).
 
-        The latest piece comes first. If all executions have the same sequence of spans, the last rank to arrive at each
-        point of it counts. Else only the last rank to finish counts, and the time before it begins is its late start.
-        Time after the last execution is attributed to the call itself. ``low`` and ``high`` are in microseconds,
-        ``phase`` is the driver's, ``depth`` the nesting so far.
+        If all executions have the same sequence of spans, the last rank to arrive at each point of it counts. Else only
+        the last rank to finish counts, and the time before it begins is its late start. Time after the last execution
+        is attributed to the call itself.
         """
-        *_, last = sorted(group.works, key=end_of)
+        last = max(reversed(group.works), key=end_of)
         ends = max(low, min(high, end_of(last)))
         if ends < high:
-            self.explain_uncovered(group.call, ends, high, phase)
+            self.explain_uncovered(group.call, ends, high)
         courses = [self._points(work) for work in group.works]
         labels = [[point.label for point in course] for course in courses]
-        if len(group.works) > 1 and all(label == labels[0] for label in labels):
-            self._explain_lockstep(group, courses, low, ends, phase)
+        several = len(group.works) > 1
+        if several and all(label == labels[0] for label in labels):
+            self._explain_lockstep(group, courses, low, ends)
             return
         begin = min(max(low, last.start), ends)
         before = len(self.pieces)
-        self.explain(last, begin, ends, phase, depth)
-        if len(group.works) > 1:
+        self.explain(last, begin, ends)
+        if several:
             self._spread_delay(group, before, begin, ends)
-        self._explain_start(group, last, low, begin, phase, all_ranks=len(group.works) > 1)
+        self._explain_start(group, last, low, begin, all_ranks=several)
 
     def _explain_start(
-        self, group: CallGroup, last: KeptSpan, low: int, high: int, phase: str, late: int = 0, *, all_ranks: bool
+        self, group: CallGroup, last: KeptSpan, low: int, high: int, late: int = 0, *, all_ranks: bool
     ) -> None:
-        """Append pieces, the latest first, for ``low`` to ``high``: until ``last``, a call's last execution, begins.
+        """Explain the time until ``last``, the last of a call's executions to count, begins.
 
         If several ranks begin late, the time before the first of them is the driver's, as it sends the call to all of
         them. That begins once the ranks have ended earlier executions, and ends with the call: one that returned a
-        future is only queued. ``late`` and ``all_ranks`` are those of `add_piece`. Times are in microseconds, ``phase``
-        is the driver's.
+        future is only queued. ``late`` and ``all_ranks`` are those of `add_piece`.
         """
         first = min(work.start for work in group.works)
         several = len(group.works) > 1 and group.call.kind == "call"
@@ -1056,17 +1009,16 @@ class _Walk:
             free = min(max(self.records.end_of_earlier_works(group.works), low), high)
             sent = max(min(first, end_of(group.call), high), free)
         if sent < high:
-            self.add_piece(_start_of(last), sent, high, phase, late, all_ranks=all_ranks)
+            self.add_piece(_start_of(last), sent, high, late, all_ranks=all_ranks)
         if free < sent:
-            self.add_piece(group.call, free, sent, phase)
+            self.add_piece(group.call, free, sent)
         if low < free:
-            self.add_piece(_start_of(last), low, free, phase, all_ranks=all_ranks)
+            self.add_piece(_start_of(last), low, free, all_ranks=all_ranks)
 
     def _points(self, work: KeptSpan) -> list[Point]:
         """Return the starts and ends of ``work``, an execution, and of all spans within it, in order.
 
-        They are the points at which ranks are compared. Each point has the innermost span that runs until then. At most
-        64 levels, and about 65,000 points, are looked at.
+        Each has the innermost span that runs until then.
         """
         course = list[Point]()
         ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
@@ -1078,20 +1030,17 @@ class _Walk:
             if ends:
                 continue
             ahead.append((span, span, True))
-            inner = self.records.children.get((span.process, span.id))
-            if inner and depth < DEEPEST and len(course) < LONGEST:
-                ahead += [(child, span, False) for child in sorted(inner, key=by_start, reverse=True)]
+            if depth < DEEPEST and len(course) < LONGEST:
+                inner = sorted(self.records.children_of(span), key=by_start, reverse=True)
+                ahead += [(child, span, False) for child in inner]
         return course
 
-    def _explain_lockstep(
-        self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int, phase: str
-    ) -> None:
-        """Append pieces of the path for executions that pass the same points on all ranks, a piece for each point.
+    def _explain_lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int) -> None:
+        """Explain a time in executions that pass the same points on all ranks, with a piece for each point.
 
         ``courses`` has the points of each execution of ``group``. The piece before a point names the last rank to
         arrive at it; if all arrive together, it names none. A delay that a rank had at the point before does not count
-        again. If a collective lets ranks end together, the rank that worked longest without waiting counts. ``low`` and
-        ``high`` are in microseconds, ``phase`` is the driver's.
+        again. If a collective lets ranks end together, the rank that worked longest without waiting counts.
         """
         room = self._tolerance(end_of(group) - group.start)
         stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
@@ -1113,16 +1062,15 @@ class _Walk:
                 continue
             begin, end = max(begin, low), min(end, high)
             if index == 0:
-                self._explain_start(group, span, begin, end, phase, late, all_ranks=together)
+                self._explain_start(group, span, begin, end, late, all_ranks=together)
                 continue
             add = self.explain_sync if span.kind in ("sync", "sleep") else self.add_piece
-            add(span, begin, end, phase, late, all_ranks=together)
+            add(span, begin, end, late, all_ranks=together)
 
     def _spread_delay(self, group: CallGroup, first: int, low: int, high: int) -> None:
-        """Divide the delay of the last rank of ``group`` to finish among pieces of the path, by their length.
+        """Divide the delay of the last rank of ``group`` to finish among ``pieces`` from index ``first`` on, by length.
 
-        These are ``self.pieces`` from index ``first`` on, between ``low`` and ``high`` (microseconds). If the last two
-        of the ranks finish together, the pieces get no delay and name no process. A group has two ranks at least.
+        If the last two of the ranks finish together, the pieces get no delay and name no process.
         """
         before, last = sorted(map(end_of, group.works))[-2:]
         late = last - before if last - before > self._tolerance(last - group.start) else 0
@@ -1138,8 +1086,7 @@ class _Walk:
 def _largest_and_lead(values: Sequence[int], tolerance: int) -> tuple[int, int]:
     """Return the index of the largest value, and by how much it exceeds the median of the other values.
 
-    This lead is 0 if the next largest is within ``tolerance``. Of equal values the first is the largest. There must be
-    two values at least.
+    This lead is 0 if the next largest is within ``tolerance``.
     """
     index = max(range(len(values)), key=values.__getitem__)
     lower = sorted(value for at, value in enumerate(values) if at != index)
@@ -1160,9 +1107,9 @@ def work_without_waits(spans: Sequence[KeptSpan]) -> list[int] | None:
 def longest_work(spans: Sequence[KeptSpan]) -> tuple[int, int] | None:
     """Return the index of the span with the longest work, and its lead over the next one in microseconds.
 
-    Work is a span's time without waits in collectives. The recorder misses waits in C++, such as those for a rank that
-    begins later. So the lead is also computed without the time before all spans have begun, and the smaller lead
-    counts. It is 0 if another span leads then. None if the waits of any span are unknown, or for fewer than two spans.
+    The recorder misses waits in C++, such as those for a rank that begins later. So the lead is also computed without
+    the time before all spans have begun, and the smaller lead counts. It is 0 if another span leads then. None if the
+    waits of any span are unknown, or for fewer than two spans.
     """
     work = work_without_waits(spans)
     if work is None or len(work) < 2:
@@ -1181,14 +1128,18 @@ def _start_of(work: KeptSpan) -> KeptSpan:
     return work._replace(name=Text("start of {activity}", work.name))
 
 
+def _wait_for_start(span: KeptSpan, role: str, since: int, phase: str, late: int) -> PathPiece:
+    """Return the piece of the path from ``since`` until ``span`` begins, which its process is to blame for."""
+    return PathPiece(since, span.start, role, span.kind, _start_of(span).name, phase, span.process, late)
+
+
 def iteration_pieces(columns: IterationColumns, low: int, high: int, phase: str, process: int) -> list[PathPiece]:
     """Return the iterations of an engine around ``low`` to ``high`` (microseconds) as pieces of the path, in order.
 
-    The first may begin, or even end, before ``low``, and the last may end after ``high``: nothing is cut off.
-    ``columns`` are its iterations, ``process`` is its index, ``phase`` is the driver's. An iteration with at most
-    one token per request is a decode step; any other is a prefill, also one with speculative tokens. Neighbours of the
-    same kind with small gaps between them are one piece; a small gap before one of the other kind joins the piece
-    before it.
+    The first may begin, or even end, before ``low``, and the last may end after ``high``: nothing is cut off. An
+    iteration with at most one token per request is a decode step; any other is a prefill, also one with speculative
+    tokens. Neighbours of the same kind with small gaps between them are one piece; a small gap before one of the other
+    kind joins the piece before it.
     """
     first = max(bisect_left(columns.start, low) - 1, 0)
     last = bisect_left(columns.start, high)
@@ -1213,7 +1164,7 @@ def largest_joined_gap(columns: IterationColumns, first: int, last: int) -> int:
     """Return the largest gap, in microseconds, between two iterations of an engine that still count as one piece.
 
     It is three times the median length of iterations ``first`` to ``last`` (exclusive), and at least 20 ms, also
-    without any. Only the first 4096 of these iterations are looked at.
+    without any.
     """
     lengths = sorted(columns.end[at] - columns.start[at] for at in range(first, min(last, first + 4096)))
     return max(GAP_US, 3 * lengths[len(lengths) // 2]) if lengths else GAP_US

@@ -59,10 +59,7 @@ def _slice_event(process: int, thread: int, name: str, kind: str, start: float, 
 
 
 def _run_events(timeline: RunTimeline) -> Iterator[Event]:
-    """Yield the events of the whole run: steps, critical path, recorded and proposed windows, number of requests.
-
-    A proposed window whose time is unknown is left out.
-    """
+    """Yield the events of the whole run: steps, critical path, windows whose time is known, number of requests."""
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
@@ -87,10 +84,7 @@ def _run_events(timeline: RunTimeline) -> Iterator[Event]:
 
 
 def _lane_events(lane: Lane, process: int) -> Iterator[Event]:
-    """Yield the events of one lane as the process with the id ``process``: slices of spans and iterations, and names.
-
-    Spans that run many at once in a process, such as requests, are distributed over threads.
-    """
+    """Yield the events of one lane as the process with the id ``process``: slices of spans and iterations."""
     groups = defaultdict[str, list[LaneSpan]](list)
     for span in lane.spans:
         groups[span.kind if span.kind in AT_ONCE else ""].append(span)

@@ -43,10 +43,7 @@ def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple
 
 
 def _begin_and_end(metadata: Metadata) -> tuple[float, float] | None:
-    """Return begin and end of a window's steps in seconds since 1970; None if the ``metadata`` have no times.
-
-    The begin is the earliest time of any step, the end the latest. Values that are no times in ns are skipped.
-    """
+    """Return begin and end of a window's steps in seconds since 1970; None if the ``metadata`` have no times in ns."""
     units = metadata.raw.get("units")
     entries = [unit for unit in units if isinstance(unit, dict)] if isinstance(units, list) else []
     moments = (unit.get(key) for unit in entries for key in ("begin", "end"))

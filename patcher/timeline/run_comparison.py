@@ -184,10 +184,7 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
 
 
 def _describe_side(side: ChosenSteps) -> RunSide:
-    """Describe one side of a comparison: packages, lanes by role, median step, and the tokens of the mean step.
-
-    Tokens are None if any step does not tell them.
-    """
+    """Describe one side of a comparison; tokens are None if any step does not tell them."""
     lanes = defaultdict[str, int](int)
     for lane in side.run.lanes:
         lanes[lane.role] += 1
@@ -249,10 +246,7 @@ def _parts(step: TrainingStep) -> dict[str, float]:
 
 
 def _times_beside_path(step: TrainingStep) -> dict[str, float]:
-    """Return the seconds of a step's tail, imbalances and idle roles, by keys such as "tail" and "idle_trainer".
-
-    Imbalances and roles that are unknown in this step are left out.
-    """
+    """Return the seconds of a step's tail, imbalances and idle roles, by keys of `BESIDE`, as far as they are known."""
     seconds = {"tail": step.tail_seconds}
     seconds |= {uneven.of: uneven.seconds for uneven in step.imbalance}
     return seconds | {f"idle_{use.role}": use.idle_seconds for use in step.roles}
@@ -272,9 +266,9 @@ def _change(
 ) -> SecondsChange:
     """Return the change of the mean ``seconds`` of the part ``name`` between two sides, raw and at equal tokens.
 
-    ``seconds`` has a value for each step of each of the two ``sides``. ``change_count`` is the number of changes whose
-    confidence intervals hold together with 95 % probability. With fewer than four steps on a side, both intervals are
-    None and both directions unknown; without a fit of the tokens, only those at equal tokens are.
+    ``change_count`` is the number of changes whose confidence intervals hold together with 95 % probability. With fewer
+    than four steps on a side, both intervals are None and both directions unknown; without a fit of the tokens, only
+    those at equal tokens are.
     """
     z = statistics.NormalDist().inv_cdf(1 - CHANCE / change_count / 2)
     first, second = map(statistics.fmean, seconds)
@@ -296,8 +290,7 @@ def _change(
 def _change_with_interval(first: Sequence[float], second: Sequence[float], z: float) -> ChangeInterval:
     """Return the change of the mean from ``first`` to ``second`` with its confidence interval, by Welch's test.
 
-    Both have two values at least. ``z`` is the half-width that the interval would have with very many values, in
-    standard errors.
+    ``z`` is the half-width that the interval would have with very many values, in standard errors.
     """
     change = statistics.fmean(second) - statistics.fmean(first)
     squares = [statistics.variance(side) / len(side) for side in (first, second)]
@@ -312,10 +305,7 @@ def _change_with_interval(first: Sequence[float], second: Sequence[float], z: fl
 
 
 def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
-    """Return each cause that limited a step of either side, with its steps and excess on both, the costliest first.
-
-    Of a step with several causes, only the costliest counts.
-    """
+    """Return each cause that limited a step of either side, with its steps and excess on both, the costliest first."""
     grouped: dict[tuple[object, ...], list[list[Cause]]] = {}
     for at, side in enumerate(sides):
         for cause in filter(None, (step.limited_by for step in side)):
@@ -336,10 +326,9 @@ def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChang
 
 
 def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
-    """Return how a cause of long steps changed from the first side to the second: came, went, longer, shorter, unclear.
+    """Return how often a cause of long steps limited one side's steps (``counts``) compared with the other's.
 
-    ``counts`` has the number of steps that it limited on each of the ``sides``; longer is a larger share of the side's
-    steps. ``probability`` is that of such a difference by chance; above 5 %, the change is unclear.
+    ``probability`` is that of such a difference by chance; above 5 %, the change is unclear.
     """
     if probability > CHANCE:
         return UNCLEAR
@@ -351,10 +340,7 @@ def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]
 
 
 def _probability_by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
-    """Return the probability that two sides differ by chance at least as much as here (Fisher's exact test).
-
-    ``counts`` has the number of steps with a cause on each side, ``steps`` that of all steps.
-    """
+    """Return the probability that two sides differ by chance at least as much as here (Fisher's exact test)."""
     hits = sum(counts)
 
     def log_ways(first: int) -> float:
@@ -378,7 +364,6 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
     """Yield a sentence on why two runs cannot be compared, which is so if their trainers differ; else nothing.
 
     Trainers differ if the phases that both have make less than half of the steps' time, as the mean of both sides.
-    Nothing is yielded if neither side has phases.
     """
     sides = [_phase_seconds(side) for side in (before, after)]
     common = set(sides[0]) & set(sides[1])
@@ -397,10 +382,7 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
 
 
 def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
-    """Return name of a phase → its seconds on the critical paths of all steps of a side.
-
-    Work outside of all phases is summed by the name of the method; other time outside of phases is left out.
-    """
+    """Return name of a phase → its seconds on the critical paths of all steps of a side."""
     sums = defaultdict[str, float](float)
     for step in side.steps:
         for segment in step.critical_path:
@@ -410,10 +392,7 @@ def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
 
 
 def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
-    """Yield texts on how two runs differ apart from their times: packages, and number of processes of each role.
-
-    Nothing is yielded for what is equal.
-    """
+    """Yield texts on how two runs differ apart from their times: packages, and number of processes of each role."""
     if before.run.packages != after.run.packages:
         packages = [", ".join(run.run.packages) or Text("unknown") for run in (before, after)]
         yield Text(
@@ -433,11 +412,7 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
 
 
 def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
-    """Yield sentences on what limits a comparison; ``step`` is the change of the mean step.
-
-    They tell of few steps, unknown tokens, steps that are on both sides, one run on each side, a side with only a
-    warm-up step, and files that a run lacks.
-    """
+    """Yield sentences on what limits a comparison; ``step`` is the change of the mean step."""
     if step.raw is None:
         yield Text(
             "too few steps for a confidence interval, which needs {fewest} on each side of the comparison: {before}"

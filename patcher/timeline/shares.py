@@ -60,8 +60,7 @@ def role_uses(
 ) -> tuple[RoleUse, ...]:
     """Return how busy each role was in a step, and what it waited for: driver, trainers, engines and reward workers.
 
-    ``processes`` has the indices of the processes of each role. Roles without processes are left out, and so are those
-    that were never busy, except the driver.
+    Roles without processes are left out, and so are those that were never busy, except the driver.
     """
     by_process = defaultdict[int, list[KeptSpan]](list)
     for span in records.spans:
@@ -81,7 +80,7 @@ def _busy_ranges(
     """Return the ranges in which ``process`` (an index) was busy in ``role`` during the step, in microseconds.
 
     The driver is busy in its own pieces of ``path``, an engine in iterations and small gaps between them, a trainer in
-    executed methods except waits, and a reward worker in rewards. ``spans`` are those of the process.
+    executed methods except waits, and a reward worker in rewards.
     """
     low, high = records.start, records.end
 
@@ -108,8 +107,7 @@ def _mean_use(
 ) -> RoleUse:
     """Return busy and idle time of a role as means over its processes, and up to three reasons for idling.
 
-    ``busy`` has the busy ranges of each process, at least one. Reasons are the activities on the critical path during
-    idle time, if they take over 1 % of the step.
+    Reasons are the activities on the critical path during idle time, if they take over 1 % of the step.
     """
     whole, lanes = records.end - records.start, len(busy)
     mean = sum(map(length, busy)) / lanes
@@ -208,10 +206,7 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
 
 
 def thinned(curve: Sequence[tuple[T, int]], point_count: int) -> list[tuple[T, int]]:
-    """Return a curve of (time, count) with at most about ``point_count`` points: highest and last of each stretch.
-
-    ``point_count`` is at least 2. A curve that is short enough comes back as it is.
-    """
+    """Return a curve of (time, count) with at most about ``point_count`` points: highest and last of each stretch."""
     if len(curve) <= point_count:
         return list(curve)
     size = -(-len(curve) // (point_count // 2))
@@ -236,9 +231,8 @@ def imbalances(
 ) -> tuple[Imbalance, ...]:
     """Return the imbalance between replicas, by their last answers, and that between trainer ranks, by their work.
 
-    A replica is one copy of the inference engine. Answers during validation do not count. ``ranks`` has the ranks of
-    trainers, by the process's index. Ranks that wait for each other take equally long, so a rank's work is estimated
-    from its delays on the critical ``path``. With fewer than two replicas or ranks, their imbalance is left out.
+    Answers during validation do not count. ``ranks`` has the ranks of trainers, by the process's index. Ranks that wait
+    for each other take equally long, so a rank's work is estimated from its delays on the critical ``path``.
     """
     ends = defaultdict[int, int](int)
     for serve in _ended_outside_validation(records, records.by_kind["serve"]):
@@ -261,10 +255,7 @@ def imbalances(
 
 
 def _imbalance_between(of: str, done: Mapping[int, int]) -> Imbalance:
-    """Return by how much the last of the replicas or ranks finished after their mean, as an imbalance.
-
-    ``of`` is "replicas" or "ranks"; ``done`` has the microseconds until each finished, by its number.
-    """
+    """Return by how much the last of the replicas or ranks (``of``) finished after their mean, from times in µs."""
     us = max(done.values()) - sum(done.values()) / len(done)
     return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
 
@@ -286,8 +277,7 @@ def sync_intervals(records: StepRecords) -> list[TimeRange]:
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
     """Return name of a part of the weight sync → process index → microseconds that it takes in the step.
 
-    The parts are the names of the sync spans. Overlapping spans of a part count once, and only their time within the
-    step.
+    The parts are the names of the sync spans.
     """
     by_name = defaultdict[str, defaultdict[int, list[KeptSpan]]](lambda: defaultdict(list))
     for sync in records.by_kind["sync"]:
@@ -302,7 +292,6 @@ def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
     """Return name of a part of the weight sync → process index → microseconds, without waits in collectives.
 
     Waits for other ranks are subtracted only for trainers, and only in parts for which they are known of all trainers.
-    The result is at least 0.
     """
     lengths = sync_by_process(records)
     for name, by_process in lengths.items():
@@ -318,18 +307,14 @@ def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     """Return the parts of the weight sync in seconds, the longest first; each as long as in its slowest process.
 
-    ``by_process`` maps the name of a part to process index → microseconds. Parts of length 0 are left out.
+    Parts of length 0 are left out.
     """
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
 
 def trains_during_rollout(records: StepRecords) -> bool:
-    """Tell whether engines iterate while trainers train: for over 2 % of the time of units, such as micro-batches.
-
-    Only units within the step count, and overlaps of all engines are summed. True only in asynchronous training; False
-    without units.
-    """
+    """Tell whether engines iterate for over 2 % of the time in which trainers train, as in asynchronous training."""
     units = (span for span in records.by_kind["unit"] if records.start <= span.start and end_of(span) <= records.end)
     union = covered(units)
     overlapping = sum(
@@ -343,8 +328,7 @@ def trains_during_rollout(records: StepRecords) -> bool:
 def rewards_delay(records: StepRecords) -> int:
     """Return by how many microseconds the rollout would end earlier without rewards; 0 without trajectories.
 
-    A trajectory is what an agent loop does for one sample; those that end during validation do not count. Each would
-    end earlier by the time of its own rewards, so another one may then be the last.
+    Each would end earlier by the time of its own rewards, so another one may then be the last.
     """
     rewards = defaultdict[tuple[int, int], int](int)
     for reward in records.by_kind["reward"]:
@@ -365,9 +349,7 @@ def what_if(
     """Return a lower bound of a step's duration for each possible improvement; omit savings of at most 0.1 %.
 
     ``step_us`` is the duration in microseconds, ``path`` the critical path, ``sync`` the ranges of the weight sync, and
-    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards. ``tail`` and
-    ``step_imbalances`` are the step's. The improvements: no wait for the last requests, even work of replicas and
-    ranks, no weight sync, no wait for rewards, and training that runs at the same time as the rollout.
+    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards.
     """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")
@@ -413,8 +395,7 @@ def what_if(
 def phase_parts(records: StepRecords) -> tuple[Part, ...]:
     """Return the seconds of each phase of the driver in a step, by name, in the order of their first starts.
 
-    Phases may lie within each other, so they need not sum to the step. Times that a phase runs twice at once count
-    once.
+    Phases may lie within each other, so they need not sum to the step.
     """
     by_name = defaultdict[str, list[KeptSpan]](list)
     for phase in sorted(records.by_kind["phase"], key=by_start):

@@ -48,8 +48,7 @@ def stall_before_block(
 def machine_stalls(stalls: Iterable[tuple[str, Sequence[TimeRange]]]) -> list[TimeRange]:
     """Return the ranges in which a whole machine stalls, in order: processes of at least three roles do so at once.
 
-    ``stalls`` has the role and the stalls of each process of the machine. A stall is a time in which a process
-    certainly did not run.
+    ``stalls`` has the role and the stalls of each process of the machine.
     """
     edges = sorted(
         (time, change, role) for role, ranges in stalls for span in ranges

@@ -13,8 +13,7 @@ def lowest_ranks(replica_of: Sequence[int | None], ranks: Mapping[int, int | Non
     """Return the process indices of the engines that have the lowest rank in their replica.
 
     All ranks of a replica compute the same tokens, so only these engines count. ``replica_of`` has the replica of each
-    process, ``ranks`` the rank of each engine by its process index; an unknown rank is taken for 0. If several have the
-    lowest rank, all are returned.
+    process, ``ranks`` the rank of each engine by its process index; an unknown rank is taken for 0.
     """
     lowest = dict[int | None, int]()
     for at, rank in ranks.items():
@@ -26,7 +25,7 @@ def prefill_and_decode_tokens(records: StepRecords, engines: Iterable[int]) -> t
     """Return how many tokens engines computed in a step: in iterations that prefill, and in those that only decode.
 
     An iteration with more tokens than requests counts as one that prefills, with all of its tokens. It belongs to the
-    step in which it ends. ``engines`` are process indices, one rank of each replica. (None, None) without engines.
+    step in which it ends. (None, None) without engines.
     """
     columns = [records.iterations.get(at, IterationColumns()) for at in engines]
     prefills = decodes = 0

@@ -42,8 +42,7 @@ def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | 
 
     The change must be beyond chance and above 10 %. The first step is left out, and with fewer than twelve others the
     result is None. Excesses of single steps, and phases that most steps lack, do not count. If a part of the steps
-    changes at once and for good, the steps before and after that are compared instead. ``paths`` has the sums of each
-    step's critical path.
+    changes at once and for good, the steps before and after that are compared instead.
     """
     steps, paths = steps[1:], paths[1:]
     third = len(steps) // 3
@@ -68,8 +67,7 @@ def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | 
 def _lasting_change(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | None:
     """Return the trend of steps of which a part takes longer or shorter from one step on; None if none does.
 
-    The part must change by 10 % of the steps before, and they must become longer or shorter by half of that. ``paths``
-    has the sums of each step's critical path.
+    The part must change by 10 % of the steps before, and they must become longer or shorter by half of that.
     """
     lengths = [_without_rare_phases(step) for step in steps]
     changes = []
@@ -120,10 +118,7 @@ def _running_deviations(values: Sequence[float]) -> list[float]:
 
 
 def _is_at_once(values: Sequence[float], at: int) -> bool:
-    """Tell whether ``values`` change at index ``at``, rather than gradually, for some time, or by chance.
-
-    False with fewer than five values before or after that.
-    """
+    """Tell whether ``values`` change at index ``at``, rather than gradually, for some time, or by chance."""
     if min(at, len(values) - at) < FEWEST_SIDE:
         return False
     third = len(values) // 3
@@ -162,11 +157,9 @@ def _medians(values: Sequence[float], first: int, last: int) -> tuple[float, flo
 
 
 def _changed_activities(paths: Sequence[StepTimes], change: float, first: int, last: int) -> tuple[Part, ...]:
-    """Return up to three activities, with the seconds that they changed from the first to the last steps.
+    """Return up to three activities that changed in the direction of ``change`` (seconds), by at least a tenth of it.
 
-    ``first`` and ``last`` count these steps. ``change`` is that of the steps' length in seconds. Each activity changed
-    in the same direction, by at least a tenth of it; the largest comes first. ``paths`` has the sums of each step's
-    critical path.
+    ``first`` and ``last`` count the steps to compare.
     """
     parts = []
     for key in {key for path in paths for key in path.us}:
@@ -177,11 +170,9 @@ def _changed_activities(paths: Sequence[StepTimes], change: float, first: int, l
 
 
 def _related_quantities(paths: Sequence[StepTimes], lengths: Sequence[float]) -> list[Driver]:
-    """Return which of tokens, decode steps and ms per decode step change together with the length of the steps.
+    """Return which of tokens, decode steps and ms per decode step change together with the ``lengths`` of the steps.
 
-    ``lengths`` are in seconds, ``paths`` has the sums of each step's critical path. The medians of a quantity must
-    differ by over 10 % between the first and the last third, and its rank correlation with the lengths must be 0.5 at
-    least.
+    Their medians must differ by over 10 % between the first and the last third, and the rank correlation must be 0.5.
     """
     quantities: dict[Text, Callable[[StepTimes], float]] = {
         Text("generated tokens"): lambda path: path.amounts.tokens,

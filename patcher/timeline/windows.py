@@ -147,8 +147,7 @@ class Collector:
     def feed(self, records: StepRecords, number: int, start: int) -> None:
         """Count the decode steps and calls of step ``number``, and keep those that may be worth a recording window.
 
-        Call it for each step, in order. The step begins at ``start`` (microseconds). ``records`` of the first step
-        include everything before it: this is counted, but no window is proposed for it.
+        ``records`` of the first step include everything before it: this is counted, but no window is proposed for it.
         """
         for process in records.iterations:
             self._add_rollouts(records, number, process, start)
@@ -157,9 +156,8 @@ class Collector:
     def _add_rollouts(self, records: StepRecords, step: int, process: int, since: int) -> None:
         """Count the new decode steps of the engine ``process`` (an index), and append their rollouts to ``rollouts``.
 
-        A decode step is an iteration with at most one token per request; others are not counted. ``records`` are those
-        of the training step number ``step``; call it for each step, in order. Decode steps that began before ``since``
-        (microseconds) are only counted.
+        A decode step is an iteration with at most one token per request; others are not counted. Decode steps that
+        began before ``since`` (microseconds) are only counted.
         """
         replica, engine = records.replica_of[process], self.engines[process]
         busy = deque(covered(records.serves_by_replica[replica]))
@@ -189,8 +187,8 @@ class Collector:
     def _add_micro_batches(self, records: StepRecords, step: int, since: int) -> None:
         """Count the calls in each process, note the version of its weights, and keep each method's slowest micro-batch.
 
-        ``step`` is the driver's number. No micro-batch is kept from calls that began before ``since`` (microseconds),
-        that have fewer than two, or that have one without an end.
+        No micro-batch is kept from calls that began before ``since`` (microseconds), that have fewer than two, or that
+        have one without an end.
         """
         by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
         for work in sorted(records.by_kind["work"], key=by_start):
@@ -208,10 +206,7 @@ class Collector:
             self._note_micro_batches(step, method, call, first, units_of)
 
     def _by_version(self, process: int) -> bool:
-        """Tell whether the probe of a process counts training steps by the version of the model's parameters.
-
-        That is so in verl from 0.8 on.
-        """
+        """Tell whether the probe of a process counts training steps by version of the parameters: verl from 0.8 on."""
         package, _, release = self.processes[process].head.package.partition(" ")
         numbers = tuple(int(number) for number in re.findall(r"\d+", release)[:2])
         return package == "verl" and numbers >= (0, 8)
@@ -264,7 +259,7 @@ class Collector:
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """Return the windows worth recording: of decode steps, of the rollout's tail, and of a slow micro-batch.
 
-        ``steps`` are all steps with their verdicts. The warm-up step is left out if there are others.
+        The warm-up step is left out if there are others.
         """
         counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
         rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
@@ -275,8 +270,7 @@ class Collector:
         """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
 
         The typical ones are of the rollout in the step of median length. The slowest decode step must take over twice
-        the median, the tail over 5 % of its step; else they have no window. ``steps`` has the steps by number. Nothing
-        is yielded without a rollout.
+        the median, the tail over 5 % of its step; else they have no window.
         """
         if not rollouts:
             return
@@ -304,11 +298,7 @@ class Collector:
             yield from self._tail_window(max(tails, key=lambda step: step.tail_seconds), rollouts)
 
     def _tail_window(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
-        """Yield a window of the tail of ``step``, the time when few requests ran, on the replica that finished last.
-
-        If no replica is known to be last, any is taken. Nothing is yielded without a tail, or if none of ``rollouts``
-        is of this step and replica.
-        """
+        """Yield a window of the tail of ``step``, the time when few requests ran, on the replica that finished last."""
         done = next((dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"), {})
         last = max(done, key=lambda replica: done[replica], default=None)
         of_step = [rollout for rollout in rollouts if rollout.step == step.step and last in (None, rollout.replica)]
@@ -355,7 +345,6 @@ class Collector:
         """Yield a window of the micro-batch that is slowest in relation to its method's median, or nothing.
 
         It must take over twice the median. The window names the rank that made it slow, or all ranks if none did.
-        ``slow`` has the slowest micro-batch of each step and method, ``steps`` the steps by number.
         """
         if not slow:
             return
@@ -428,9 +417,9 @@ def _summarize_rollout(
     """Summarize a rollout by its decode steps: a window of usual ones, the slowest one, and the median.
 
     Usual is what takes at most twice the median. The window reaches from the middle one of these to at most the 20th
-    behind it, with the slow ones between them. ``step`` is the driver's number, ``number`` the rollout's number in
-    the engine; ``single`` tells whether it is the only one of the step. The first of ``decodes`` is the slowest only if
-    there is no other. ``most_requests`` is the most at once.
+    behind it, with the slow ones between them. ``step`` is the driver's number, ``number`` the rollout's number in the
+    engine; ``single`` tells whether it is the only one of the step. The first of ``decodes`` is the slowest only if
+    there is no other.
     """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)
@@ -446,13 +435,11 @@ def _micro_batches_within(records: StepRecords, span: KeptSpan, depth: int = 0) 
     At most eight levels are looked at. TRL's ``training_step`` counts as a micro-batch that begins with its loss, if
     this is recorded: some generate before.
     """
-    for child in records.children.get((span.process, span.id), ()) if depth < 8 else ():
+    for child in records.children_of(span) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child
         elif (child.kind, child.name) == ("phase", "training_step"):
-            losses = (
-                part for part in records.children.get((child.process, child.id), ()) if part.name == "compute_loss"
-            )
+            losses = (part for part in records.children_of(child) if part.name == "compute_loss")
             yield child._replace(start=min((loss.start for loss in losses), default=child.start))
         else:
             yield from _micro_batches_within(records, child, depth + 1)

@@ -143,8 +143,8 @@ def _refuse_trace_options(
 def _read_sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: CommandResult) -> list[ChosenSteps]:
     """Return the runs in the two folders `paths` with their chosen steps; a run that is on both sides is read once.
 
-    `result` gets warnings of files that are left out. Raises Problem: NOT_COMPARABLE for a run without steps, USAGE for
-    one without the chosen steps, and what `timelines.read` raises.
+    Raises Problem: NOT_COMPARABLE for a run without steps, USAGE for one without the chosen steps, and what
+    `timelines.read` raises.
     """
     joined: dict[tuple[Path, int | None], RunTimeline] = {}
     sides = []

@@ -156,7 +156,7 @@ def _lines_that_fit(joined_run: model.RunTimeline, width: int | None, height: in
     """Return the lines of a report without those for -v, with as many of the newest steps as the terminal can show.
 
     The lines on processes, the table of steps and the trend fit into `height` lines (None: no limit), with 1 to 40
-    steps. Other lines, such as the critical path, do not count. `width` is the columns of the terminal.
+    steps.
     """
 
     def report(run: model.RunTimeline, steps: int) -> list[str]:
@@ -183,9 +183,8 @@ def _seconds_since_write(folder: Path) -> float:
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
     """Return the run that `options` choose, joined from its processes, with only the chosen steps.
 
-    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
-    without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen, or the chosen run or
-    steps don't exist.
+    Raises Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen,
+    or the chosen run or steps don't exist.
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
@@ -199,8 +198,8 @@ def chosen_run(
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
     """Return the run of `folder` with this `number` (None: the only run), or with `newest` the last; and its processes.
 
-    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
-    without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if there are several for None.
+    Raises Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if
+    there are several for None.
     """
     paths = files.paths(folder)
     if not paths:
@@ -251,10 +250,7 @@ def _no_timeline_problem(folder: Path) -> Problem:
 
 
 def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
-    """Return the problem that says why no timeline in `folder` can be shown.
-
-    Its files are from a newer rlpatch, cannot be read, or are still empty.
-    """
+    """Return the problem that says why no timeline in `folder` can be shown."""
     if surveyed.newer:
         cause = Text("a newer rlpatch wrote all files in this folder")
         return Problem(
@@ -275,10 +271,7 @@ def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
 
 
 def _newest_run(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the newest run and its processes; if there are several runs, add a note to `result` on which it is.
-
-    `surveyed` has at least one run.
-    """
+    """Return the newest run and its processes; if there are several runs, add a note to `result` on which it is."""
     newest = surveyed.runs[-1]
     if len(surveyed.runs) > 1:
         note = Text(

@@ -101,9 +101,8 @@ OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchDa
 def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
     """Wait until all workers of `options` that were asked to record have saved or never will; report each one's state.
 
-    The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows it.
-    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read, and
-    KeyboardInterrupt at a second Ctrl-C.
+    The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. Raises Problem
+    (NO_TRACE) if the path is a file, OSError if it cannot be read, and KeyboardInterrupt at a second Ctrl-C.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -141,9 +140,8 @@ def _poll(
 ) -> WatchData:
     """Read the workers' state every `POLL_S` seconds until all have saved or never will; return the last state.
 
-    Each of `options.stages` must have a worker. Ends also at the timeout, at Ctrl-C, and with `options.once` after the
-    first time; `ended` of the state says why. `collect` reads the progress of the workers, `show` displays each new
-    state. Raises KeyboardInterrupt at a second Ctrl-C.
+    Ends also at the timeout, at Ctrl-C, and with `options.once` after the first time; `ended` of the state says why.
+    Raises KeyboardInterrupt at a second Ctrl-C.
     """
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
@@ -167,10 +165,7 @@ def _poll(
 
 @functools.cache  # a folder of torch_npu holds thousands of files
 def _trace_size(trace: SavedTrace) -> int | None:
-    """Return the size of a trace on disk, in bytes; None if it is gone, or cannot be read.
-
-    Each trace is looked at only once.
-    """
+    """Return the size of a trace on disk, in bytes; None if it is gone, or cannot be read."""
     try:
         return None if trace.written is None else states.size(trace.path)
     except OSError:
@@ -243,10 +238,7 @@ _CAUSES = {
 
 
 def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
-    """Return the problem that no worker (of `stages`) wrote a state into `folder`, or that the save path is missing.
-
-    The notes name the first files that were skipped, with the reasons.
-    """
+    """Return the problem that no worker (of `stages`) wrote a state into `folder`, or that the save path is missing."""
     cause = Text("no worker has reported its status in {path}", folder.path)
     if stages:
         cause = Text(
@@ -265,10 +257,7 @@ def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stage
 
 
 def lines_below_table(data: WatchData) -> list[str]:
-    """Return the lines below the table of workers: pending requests, missing ranks, and each worker's traces or reason.
-
-    The reason says why a worker saves no trace.
-    """
+    """Return lines below the table of workers: pending requests, missing ranks, traces or reasons of each."""
     lines = list(_pending_request_lines(data))
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
@@ -331,10 +320,7 @@ def _pending_request_lines(data: WatchData) -> Iterator[str]:
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    """Return in words how many workers are in each state: saved, recording, without a trace, not asked, or missing.
-
-    States without workers are left out; the others are joined by commas, with the awaited stages that have no worker.
-    """
+    """Return in words how many workers are in each state: saved, recording, without a trace, not asked, or missing."""
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [

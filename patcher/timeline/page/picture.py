@@ -113,10 +113,7 @@ class Placed(NamedTuple):
 
 
 def picture(timeline: RunTimeline, bars_across: int) -> Content:
-    """Return the picture of the run as HTML: SVG, controls, legend and notes; None if no process has a row.
-
-    ``bars_across`` is the number of bars that fit side by side: shorter bars are merged.
-    """
+    """Return the picture of the run as HTML: SVG, controls, legend and notes; None if no process has a row."""
     frame = visible_frame(timeline, bars_across)
     placed, curve, height = _place_rows(timeline, bars_across // 100)
     if not placed:
@@ -184,10 +181,7 @@ def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], i
 
 
 def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
-    """Return the label of a row: the role and the number of processes, if it has several.
-
-    Otherwise it is the role, and as much of replica, rank and number as tells the process from those in ``all_rows``.
-    """
+    """Return the label of a row: the role and the number of processes, if it has several."""
     if len(row.lanes) > 1:
         return Text("{role}: {count} processes", role=ROLES[row.role], count=len(row.lanes))
     lane = timeline.lanes[row.lanes[0]]
@@ -200,10 +194,7 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
 
 
 def _row_bars(placed: Placed, frame: Frame) -> tuple[list[Markup], int]:
-    """Return the bars of a row within the frame as SVG paths, paler first, and how many bars merging removed.
-
-    Bars shorter than ``frame.shortest`` seconds are merged with neighbours that are closer than that.
-    """
+    """Return the bars of a row within the frame as SVG paths, paler first, and how many bars merging removed."""
     paths, merged_count = list[Markup](), 0
     for bars in sorted(placed.row.bars, key=lambda bars: not bars.pale):
         within = frame.within(bars.intervals)
@@ -241,10 +232,7 @@ def _strokes(
 
 
 def _window_bars(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
-    """Yield bars above the rows for recorded windows, and for proposed windows whose time is known.
-
-    A window is a range of steps whose kernels the profiler records. Bars outside of the frame are empty.
-    """
+    """Yield bars above the rows for recorded windows, and for proposed windows whose time is known."""
     for window in timeline.recorded:
         ends = [Interval(window.start, window.end)]
         yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (window.title, RECORDED)), ("b", "mark"))
@@ -261,10 +249,7 @@ def window_name(what: str) -> str:
 
 
 def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
-    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps.
-
-    A tail is the end of a rollout, when few requests run. Without requests there is no curve.
-    """
+    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps."""
     tails = [Interval(step.tail.start, step.tail.end) for step in timeline.steps if step.tail]
     most = max((count for _, count in timeline.requests), default=0)
     base = top + _CURVE
@@ -282,10 +267,7 @@ def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Ma
 
 
 def _critical_path(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links from row to row.
-
-    ``placed`` has the rows with their positions. Lines for time without a record, and very many links, look different.
-    """
+    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links from row to row."""
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
     for step in timeline.steps:
@@ -318,10 +300,7 @@ def _line_positions(segment: PathSegment, placed: Sequence[Placed]) -> list[int]
 
 
 def _step_heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
-    """Yield for each step its boundary over ``height`` pixels, its number, and a bar coloured by the verdict.
-
-    With at most twelve steps, duration and cause are shown, too; with many, only some numbers.
-    """
+    """Yield for each step its boundary over ``height`` pixels, its number, and a bar coloured by the verdict."""
     every = math.ceil(len(timeline.steps) / 16)
     for at, step in enumerate(timeline.steps):
         words = len(timeline.steps) <= _NAMED
@@ -369,11 +348,7 @@ def _axis(frame: Frame, height: int) -> Markup:
 
 
 def _bar_names(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield SVG texts with the names of bars longer than 4 % of the frame, each cut at the end of its bar.
-
-    Iterations, merged names and bars of at most 10 pixels' height have none. The page's script adds others when there
-    is room.
-    """
+    """Yield SVG texts with the names of bars longer than 4 % of the frame, each cut at the end of its bar."""
     for place in placed:
         paler = {(bars.top, bars.name) for bars in place.row.bars if bars.pale}
         for bars in place.row.bars:
@@ -414,10 +389,7 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[Mem
 
 
 def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, merged_bars: int) -> Iterator[str]:
-    """Yield texts on everything that the picture leaves out or merges: time, processes, bars, names and spans.
-
-    ``merged_bars`` is the number of bars that were merged with neighbours.
-    """
+    """Yield texts on everything that the picture leaves out or merges: time, processes, bars, names and spans."""
     if frame.seconds < 0.97 * timeline.seconds:
         yield Text(
             "The picture shows the run from {start} to {end} (of {total}), without the time before the first step and"

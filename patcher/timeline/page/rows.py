@@ -95,8 +95,8 @@ def hue(kind: str, name: str) -> str:
 def rows(timeline: RunTimeline, most_names: int) -> tuple[Row, ...]:
     """Return the rows of a run's picture from the top, by role, replica and rank; lanes without records have none.
 
-    A lane has the records of one process in one role. Most lanes of a role with over six share a row. ``most_names``
-    limits the names of bars at each nesting level of a row; the shortest-lived names are merged.
+    Most lanes of a role with over six share a row. ``most_names`` limits the names of bars at each nesting level of a
+    row; the shortest-lived names are merged.
     """
     awaited = defaultdict[int, float](float)
     for segment in itertools.chain.from_iterable(step.critical_path for step in timeline.steps):
@@ -116,7 +116,6 @@ def _group_lanes(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tup
     """Return the lanes of a role, by index, grouped into rows: one lane a row if there are at most six.
 
     Else the two lanes that steps waited for longest, if for any, have rows of their own, and all others share a row.
-    ``awaited`` has the seconds for which steps waited for each lane.
     """
     if len(lanes) <= MANY:
         return [(at,) for at in lanes]
@@ -128,9 +127,8 @@ def _group_lanes(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tup
 def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int, most_names: int) -> Row:
     """Return one row of the picture for all ``lanes`` of a role together; ``indices`` are their indices in the run.
 
-    A lane has the records of one process. From the top, the row has bars of nested spans or of iterations, then of
-    spans that overlap, as requests do. ``levels`` is the number of nesting levels (one if there are iterations),
-    ``most_names`` limits the names at each.
+    From the top, the row has bars of nested spans or of iterations, then of spans that overlap, as requests do.
+    ``levels`` is the number of nesting levels (one if there are iterations), ``most_names`` limits the names at each.
     """
     runs = [run for lane in lanes for run in lane.iterations]
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
@@ -224,9 +222,8 @@ class _Nested(NamedTuple):
 def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
     """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
-    A lane has the records of one process. A micro-batch or other unit has the colour of the span around it, and every
-    other unit is odd. Marks of steps, phases with the name ``step`` and kinds that run many at once (requests, for
-    example) are left out.
+    A micro-batch or other unit has the colour of the span around it, and every other unit is odd. Marks of steps,
+    phases with the name ``step`` and kinds that run many at once (requests, for example) are left out.
     """
     around: list[tuple[float, str]] = []
     units = 0
@@ -263,9 +260,8 @@ def _pale_and_solid(
 def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
     """Yield bars for runs of iterations, with another colour for those of which over half only decode.
 
-    A run is a time in which an engine iterates without large gaps. ``lanes`` is the number of lanes in the row: bars
-    are solid where all of them iterate. Where bars of several lanes are merged they have no notes; else each notes its
-    iterations, decodes and requests.
+    ``lanes`` is the number of lanes in the row: bars are solid where all of them iterate. Where bars of several lanes
+    are merged they have no notes; else each notes its iterations, decodes and requests.
     """
     kinds: dict[str, list[Interval]] = {"iterations": [], "decodes": []}
     for run in runs:
@@ -327,10 +323,7 @@ def _length(interval: Interval) -> float:
 
 
 def _merge_notes(notes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests.
-
-    If one of them has no notes, return those of the other.
-    """
+    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests."""
     if not notes or not more:
         return notes or more
     return (notes[0] + more[0], notes[1] + more[1], max(notes[2], more[2]))

@@ -44,10 +44,7 @@ def head(timeline: RunTimeline) -> Content:
 
 
 def _run_verdict(timeline: RunTimeline) -> str:
-    """Return the verdict on the run in one line: number of steps, median duration, and costliest cause.
-
-    The median leaves the warm-up out if there are other steps. Without a step or a cause, the text says so.
-    """
+    """Return the verdict on the run in one line: number of steps, median duration, and costliest cause."""
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
     regular = [step for step in timeline.steps if not step.warm_up] or timeline.steps
@@ -101,10 +98,7 @@ def _saving_text(cause: RunCause) -> Content:
 
 
 def trend(timeline: RunTimeline) -> Content:
-    """Return a section on how the length of the steps changes over the run: in which activities, and what else changes.
-
-    Empty if the steps stay about as long, or are too few to tell.
-    """
+    """Return a section on how the length of the steps changes over the run, by activity, if it does."""
     if timeline.trend is None:
         return ()
     parts = [
@@ -139,11 +133,7 @@ def steps(timeline: RunTimeline) -> Content:
 
 
 def _verdict_text(step: TrainingStep) -> Content:
-    """Return the text on a step's verdict: its causes with their excess, or its largest activity if it is typical.
-
-    Both also name long phases that were not compared with other steps. Else the text says that there are several
-    causes, or why none is known.
-    """
+    """Return the text on a step's verdict: its causes with their excess, or its largest activity if it is typical."""
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
         also = [
@@ -168,10 +158,7 @@ def _verdict_text(step: TrainingStep) -> Content:
 
 
 def _uncompared_phases(step: TrainingStep) -> Content:
-    """Return texts on the long phases of a step that are not compared with those of other steps; empty if none is.
-
-    A phase is what the driver calls a part of its step, such as validation.
-    """
+    """Return texts on the long phases of a step that are not compared with those of other steps."""
     return [
         (
             SEMICOLON,
@@ -191,10 +178,7 @@ def table_sections(timeline: RunTimeline) -> Iterator[Content]:
 
 
 def windows(timeline: RunTimeline) -> Content:
-    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed.
-
-    A window is a range of steps whose kernels the profiler records.
-    """
+    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed."""
 
     def window(proposed: ProposedWindow) -> Markup:
         """Return the HTML of one proposed window: title, reason, and commands for the next and the present run."""
@@ -215,10 +199,7 @@ def _command(text: str) -> Markup:
 
 
 def recorded(timeline: RunTimeline) -> Content:
-    """Return a section with the recorded windows, each with a link to its trace and the command for its report.
-
-    Falsy if none was recorded.
-    """
+    """Return a section with the recorded windows, linked to their traces, with the commands to report on them."""
 
     def window(recording: RecordedWindow) -> Markup:
         """Return the HTML of one recorded window: title, link to the trace, and command for the report."""

@@ -860,7 +860,8 @@ def test_the_kind_of_a_span_tells_its_role(process: int, kind: str, name: str) -
     rows.add(process, kind, name, 0, 10)
     records = StepRecords(0, 10 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
     walk = path._Walk(records)
-    walk.add_piece(rows.spans[0], 0, 10, "gen")
+    walk.phase = "gen"
+    walk.add_piece(rows.spans[0], 0, 10)
     (piece,) = walk.pieces
     assert (piece.role, piece.what) == OWN_ROLES[process, kind, name]
     assert (piece.start, piece.end, piece.kind, piece.phase, piece.process) == (0, 10, kind, "gen", process)
