@@ -219,9 +219,8 @@ def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> li
     process, by its index.
     """
     neighbours = [_steps_to_compare(len(steps), at) for at in range(len(steps))]
-    steps = [_with_waits_of_validation(step) for step in steps]
     steps = [
-        _with_waits_of_decode_steps(step, [(other - at, steps[other]) for other in neighbours[at]])
+        _with_waits_as_work(step, [(other - at, steps[other]) for other in neighbours[at]])
         for at, step in enumerate(steps)
     ]
     comparisons = [
@@ -247,43 +246,24 @@ def _usual_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]
     return middle if step.amounts.decode_steps - middle > SPREADS * spread else None
 
 
-def _with_waits_of_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> StepTimes:
-    """Return ``step`` with the waits for a CPU that its additional decode steps caused, as a part of the decoding.
+def _with_waits_as_work(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> StepTimes:
+    """Return ``step`` with some of its waits for a CPU as times of the activities that waited.
 
-    On a machine without a free CPU, each decode step waits: twice as many of them wait twice as long.
+    These are the waits during validation, in which nothing is compared, and those that additional decode steps caused:
+    on a machine without a free CPU, twice as many of them wait twice as long. ``others`` are the steps to compare it
+    with, as (distance in steps, step).
     """
     usual = _usual_decode_steps(step, others)
-    if usual is None:
-        return step
-    share = 1 - usual / step.amounts.decode_steps
-    return _with_waits_as_work(
-        step,
-        {
-            activity: {process: round(share * us) for process, us in waits.items()}
-            for activity, waits in step.cpu_waits.items()
-            if _is_decode(activity)
-        },
-    )
-
-
-def _with_waits_of_validation(step: StepTimes) -> StepTimes:
-    """Return ``step`` with the waits for a CPU during validation as parts of it: nothing there is compared."""
-    validating, others = (
-        {activity: waits for activity, waits in step.cpu_waits.items() if (activity.phase in VALIDATING) is during}
-        for during in (True, False)
-    )
-    return replace(_with_waits_as_work(step, validating), cpu_waits=others)
-
-
-def _with_waits_as_work(step: StepTimes, waits: Mapping[Activity, Mapping[int | None, int]]) -> StepTimes:
-    """Return ``step`` with ``waits`` for a CPU (activity → process → µs) as times of the activities that waited."""
+    additional = 0.0 if usual is None else 1 - usual / step.amounts.decode_steps
     us = dict(step.us)
     by_process = {activity: dict(shares) for activity, shares in step.by_process.items()}
-    for activity, by_waiting in waits.items():
-        for process, waited in by_waiting.items():
-            for changed, change in ((activity, waited), (CPU_WAIT, -waited)):
+    for activity, waits in step.cpu_waits.items():
+        share = 1.0 if activity.phase in VALIDATING else additional if _is_decode(activity) else 0.0
+        for process, waited in waits.items() if share else ():
+            part = round(share * waited)
+            for changed, change in ((activity, part), (CPU_WAIT, -part)):
                 us[changed] += change
-                by_process[changed][process] += change
+                by_process[changed][process] = by_process[changed].get(process, 0) + change
     return replace(step, us=us, by_process=by_process)
 
 

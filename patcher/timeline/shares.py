@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlaps, uncovered
+from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlap_counts, overlaps, uncovered
 from patcher.timeline.model import (
     BALANCE,
     FREE_REWARDS,
@@ -176,12 +176,8 @@ def alive_requests(records: StepRecords) -> list[tuple[int, int]]:
     from before the step count from its start; those that outlive it have no end in the curve.
     """
     spans = records.by_kind["serve"] or records.by_kind["request"] or records.by_kind["trajectory"]
-    events = sorted(
-        [(max(span.start, records.start), 1) for span in spans]
-        + [(end_of(span), -1) for span in spans if end_of(span) <= records.end]
-    )
-    counts = accumulate(change for _, change in events)
-    return list({time: count for (time, _), count in zip(events, counts, strict=True)}.items())
+    alive = ((max(span.start, records.start), end_of(span)) for span in spans)
+    return [(time, count) for time, count in overlap_counts(alive) if time <= records.end]
 
 
 def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:

@@ -6,10 +6,11 @@ the process did nothing meanwhile.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from patcher.timeline.intervals import TimeRange
+from patcher.timeline.intervals import TimeRange, at_least, covered
 
 WRITES_US = 520_000
 """Longest time from a record to its block, in microseconds: ``TimelineRecorder.watch`` waits 0.5 s, then 0.02 s."""
@@ -50,18 +51,8 @@ def machine_stalls(stalls: Iterable[tuple[str, Sequence[TimeRange]]]) -> list[Ti
 
     ``stalls`` has the role and the stalls of each process of the machine.
     """
-    edges = sorted(
-        (time, change, role) for role, ranges in stalls for span in ranges
-        for time, change in ((span.start, 1), (span.end, -1))
-    )  # fmt: skip
-    counts = dict[str, int]()
-    ranges, since = list[TimeRange](), None
-    for time, change, role in edges:
-        counts[role] = counts.get(role, 0) + change
-        together = sum(count > 0 for count in counts.values()) >= TOGETHER
-        if together and since is None:
-            since = time
-        elif not together and since is not None:
-            ranges.append(TimeRange(since, time))
-            since = None
-    return [span for span in ranges if span.end > span.start]
+    by_role = defaultdict[str, list[TimeRange]](list)
+    for role, ranges in stalls:
+        by_role[role] += ranges
+    together = at_least(TOGETHER, chain.from_iterable(map(covered, by_role.values())))
+    return [TimeRange(*both) for both in together]

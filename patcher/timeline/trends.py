@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import statistics
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from math import sqrt
 
@@ -95,25 +94,12 @@ def _change_point(values: Sequence[float]) -> int:
 
 
 def _running_deviations(values: Sequence[float]) -> list[float]:
-    """Return the sum of the absolute deviations from their median of the values up to each of ``values``.
-
-    The lower half is a heap of negative values, so both medians are at the front; sorting each time takes too long.
-    """
-    lower, upper = list[float](), list[float]()
-    of_lower = of_upper = 0.0
-    sums = list[float]()
+    """Return the sum of the absolute deviations from their median of the values up to each of ``values``."""
+    ordered, sums = list[float](), list[float]()
     for value in values:
-        largest = -heapq.heappushpop(lower, -value)
-        of_lower += value - largest
-        heapq.heappush(upper, largest)
-        of_upper += largest
-        if len(upper) > len(lower):
-            smallest = heapq.heappop(upper)
-            heapq.heappush(lower, -smallest)
-            of_lower += smallest
-            of_upper -= smallest
-        odd = len(lower) - len(upper)
-        sums.append(of_upper - of_lower - odd * lower[0])
+        insort(ordered, value)
+        half = len(ordered) // 2
+        sums.append(sum(ordered[-half:]) - sum(ordered[:half]) if half else 0.0)
     return sums
 
 

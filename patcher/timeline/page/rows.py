@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import Text
+from patcher.timeline.intervals import at_least as ranges_of
+from patcher.timeline.intervals import overlap_counts
 from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
 
 ORDER = ("driver", "agent", "balancer", "reward", "server", "engine", "trainer", "other")
@@ -273,32 +275,14 @@ def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
         yield from _pale_and_solid(name, name, (0, HEIGHTS[0]), intervals, lanes)
 
 
-def _overlap_counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
-    """Yield (time in seconds, number of intervals from then on) for each start and end of an interval, in order."""
-    changes = Counter[float]()
-    for interval in intervals:
-        changes[interval.start] += 1
-        changes[interval.end] -= 1
-    count = 0
-    for at in sorted(changes):
-        count += changes[at]
-        yield at, count
-
-
 def peak(intervals: Iterable[Interval]) -> int:
     """Return the maximum number of intervals that overlap."""
-    return max((count for _, count in _overlap_counts(intervals)), default=0)
+    return max((count for _, count in overlap_counts(interval[:2] for interval in intervals)), default=0)
 
 
 def at_least(least: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
     """Yield the ranges in which at least ``least`` intervals overlap, in order and without notes."""
-    begun: float | None = None
-    for at, count in _overlap_counts(intervals):
-        if begun is None and count >= least:
-            begun = at
-        elif begun is not None and count < least:
-            yield Interval(begun, at)
-            begun = None
+    return (Interval(*both) for both in ranges_of(least, (interval[:2] for interval in intervals)))
 
 
 def merged(intervals: Iterable[Interval], shortest: float) -> list[Interval]:
