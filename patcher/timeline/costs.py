@@ -73,6 +73,19 @@ ADVICE = {
 """Advice on the next action, by cause."""
 
 
+_WAIT_TITLES = {
+    "replica": (
+        Text("waiting for the last replica"),
+        Text("waiting for the last replica: it was replica {number} in {count} of {total} steps"),
+    ),
+    "rank": (
+        Text("waiting for the last rank"),
+        Text("waiting for the last rank: it was rank {number} in {count} of {total} steps"),
+    ),
+}
+"""Title of waiting for the last replica or rank, and the title if it is mostly the same one."""
+
+
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> tuple[RunCause, ...]:
     """Return the up to five costliest causes of a run, the costliest first.
 
@@ -208,25 +221,9 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
                 last[max(uneven.done, key=lambda done: done[1])[0]] += 1
         affected = sum(last.values())
         number, count = next(iter(last.most_common(1)), (None, 0))
-        often = affected > 1 and count > MOSTLY * affected
-        if key == "replica":
-            title = Text("waiting for the last replica")
-            if often:
-                title = Text(
-                    "waiting for the last replica: it was replica {number} in {count} of {total} steps",
-                    number=number,
-                    count=count,
-                    total=affected,
-                )
-        else:
-            title = Text("waiting for the last rank")
-            if often:
-                title = Text(
-                    "waiting for the last rank: it was rank {number} in {count} of {total} steps",
-                    number=number,
-                    count=count,
-                    total=affected,
-                )
+        title, named_title = _WAIT_TITLES[key]
+        if affected > 1 and count > MOSTLY * affected:
+            title = named_title.filled(number=number, count=count, total=affected)
         total = sum(waits.values())
         numbers = tuple(step.step for step in steps if waits.get(step.step, 0) > LEAST * step.seconds)
         yield RunCause(title, total, 0.0, numbers, ADVICE[key], None, round(total, 6))

@@ -37,6 +37,16 @@ _CHANGES: dict[str, Text] = {
     "offload": Text("memory freed when a worker's call ends"),
     "sync": Text("extra memory for a weight sync"),
 }
+_CHANGE_LINES: dict[str, Text] = {
+    "sync": Text(
+        "{activity} needs {size} of additional device memory (median of {count} measurements; maximum {maximum})"
+    ),
+    "taken": Text("{role}: {activity} takes {size} of device memory (median of {count} times; maximum {maximum})"),
+    "offload": Text(
+        "{role}: the end of {activity} frees {size} of device memory (median of {count} times; maximum {maximum})"
+    ),
+    "sleep": Text("{role}: {activity} frees {size} of device memory (median of {count} times; maximum {maximum})"),
+}
 LISTED = 4
 """Holders that a sentence names."""
 
@@ -98,34 +108,13 @@ def peak_line(peak: MemoryPeak) -> Text:
 
 def change_line(change: MemoryChange) -> Text:
     """Return a line on device memory that was given back, taken or needed: median and maximum over all times."""
-    role = ROLES.get(change.role, change.role)
-    values = {
-        "activity": change.what,
-        "size": size(abs(change.median)),
-        "count": change.times,
-        "maximum": size(abs(change.most)),
-    }
-    if change.kind == "sync":
-        return Text(
-            "{activity} needs {size} of additional device memory (median of {count} measurements; maximum {maximum})",
-            **values,
-        )
-    if change.median < 0:
-        return Text(
-            "{role}: {activity} takes {size} of device memory (median of {count} times; maximum {maximum})",
-            role=role,
-            **values,
-        )
-    if change.kind == "offload":
-        return Text(
-            "{role}: the end of {activity} frees {size} of device memory (median of {count} times; maximum {maximum})",
-            role=role,
-            **values,
-        )
-    return Text(
-        "{role}: {activity} frees {size} of device memory (median of {count} times; maximum {maximum})",
-        role=role,
-        **values,
+    kind = "taken" if change.kind != "sync" and change.median < 0 else change.kind
+    return _CHANGE_LINES[kind].filled(
+        role=ROLES.get(change.role, change.role),
+        activity=change.what,
+        size=size(abs(change.median)),
+        count=change.times,
+        maximum=size(abs(change.most)),
     )
 
 
