@@ -102,9 +102,9 @@ class StepTimes:
     ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
     ``last_replica`` is the replica that finished last, and its delay after the next to last. ``sync`` is how long each
     process worked for each part of the weight sync. ``incomplete`` says that a trainer stopped recording before the end
-    of the step, "" if none did. ``stalled`` is how long each process stood still during an activity, ``stopped`` how
-    long a whole machine did. ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end
-    earlier without rewards. ``cpu_waits`` is how long each process waited for a CPU during an activity.
+    of the step, "" if none did. ``stalled`` and ``cpu_waits`` are how long each process stood still, or waited for a
+    CPU, during an activity. ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end
+    earlier without rewards.
     """
 
     total: int
@@ -115,7 +115,6 @@ class StepTimes:
     sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     incomplete: str = ""
     stalled: Mapping[Activity, Mapping[int, int]] = field(default_factory=dict)
-    stopped: Mapping[Activity, int] = field(default_factory=dict)
     amounts: Amounts = NOTHING
     rewards_delay: int = 0
     cpu_waits: Mapping[Activity, Mapping[int | None, int]] = field(default_factory=dict)
@@ -142,16 +141,13 @@ def sum_step_times(
     sync: Mapping[str, Mapping[int, int]],
     incomplete: str,
     stalls: Mapping[int, Sequence[TimeRange]] | None = None,
-    machine_stalls: Sequence[TimeRange] = (),
     cpu_waits: Iterable[ProcessWait] = repeat(NO_WAIT),
 ) -> StepTimes:
     """Sum a step's critical path by activity, and by the process of each.
 
-    ``last_replica`` is the replica that finished last, with its delay in microseconds. ``sync`` has the microseconds of
-    each process in each part of the weight sync. ``incomplete`` says that a trainer's records end early, "" if none do.
-    ``stalls`` has the ranges in which each process stood still, by its index, ``machine_stalls`` those of a whole
-    machine. ``cpu_waits`` has the wait for a CPU during each piece of ``path``. It is summed as `CPU_WAIT`, and missing
-    from the piece's own activity and delay.
+    Parameters are the fields of `StepTimes`, except that ``stalls`` has the ranges in which each process stood still,
+    by its index, and ``cpu_waits`` the wait for a CPU during each piece of ``path``. It is summed as `CPU_WAIT`, and
+    missing from the piece's own activity and delay.
     """
     us = defaultdict[Activity, int](int)
     late = defaultdict[Activity, defaultdict[int, int]](lambda: defaultdict(int))
@@ -171,9 +167,8 @@ def sum_step_times(
     for process, ranges in (stalls or {}).items():
         for activity, overlap in _time_within(path, ranges).items():
             stalled[activity][process] = overlap
-    stopped = _time_within(path, machine_stalls)
     return StepTimes(
-        sum(us.values()), us, late, by_process, last_replica, sync, incomplete, stalled, stopped, cpu_waits=waits_of
+        sum(us.values()), us, late, by_process, last_replica, sync, incomplete, stalled, cpu_waits=waits_of
     )  # fmt: skip
 
 
@@ -490,13 +485,6 @@ class _Comparison:
         """Return why nobody can tell what made ``activity`` longer; "" if this can be told."""
         if activity.role == "unrecorded":
             return Text("{activity} took longer, but the process that ran it recorded nothing", activity.what)
-        stopped = self.step.stopped.get(activity, 0)
-        if stopped >= MOSTLY * self.excesses[activity]:
-            return Text(
-                "several processes stopped at the same time for {seconds:.2f} s: their machine was overloaded or"
-                " paused",
-                seconds(stopped),
-            )
         return self.step.incomplete if activity.role == "trainer" else ""
 
     def _cause_of(self, activity: Activity) -> Cause:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patcher.messages import COMMA, Text, joined, steps_text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, tokens, trends
+from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, tokens, trends
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
@@ -292,7 +292,7 @@ class _Join:
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(imbalances), self._stalls()
         spent = causes.sum_step_times(
-            of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls(),
+            of_run, replica, shares.sync_work(records), stopped, stalled,
             map(self._cpu_wait, of_run),
         )  # fmt: skip
         self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
@@ -353,13 +353,6 @@ class _Join:
         longest = max(waits, key=lambda wait: wait.us, default=causes.NO_WAIT)
         is_idle = (piece.role, piece.kind) == ("engine", "gap")
         return longest if not is_idle or longest.us > causes.MOSTLY * (piece.end - piece.start) else causes.NO_WAIT
-
-    def _machine_stalls(self) -> list[TimeRange]:
-        """Return the ranges around the present step in which a whole machine stalls, merged over all machines."""
-        by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
-        for at, ranges in self._stalls().items():
-            by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
-        return covered(span for processes in by_boot.values() for span in stalls.machine_stalls(processes))
 
     def _to_segment(self, piece: PathPiece) -> PathSegment:
         """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane.

@@ -108,14 +108,16 @@ def peak_line(peak: MemoryPeak) -> Text:
 
 def change_line(change: MemoryChange) -> Text:
     """Return a line on device memory that was given back, taken or needed: median and maximum over all times."""
-    kind = "taken" if change.kind != "sync" and change.median < 0 else change.kind
-    return _CHANGE_LINES[kind].filled(
-        role=ROLES.get(change.role, change.role),
-        activity=change.what,
-        size=size(abs(change.median)),
-        count=change.times,
-        maximum=size(abs(change.most)),
-    )
+    values = {
+        "activity": change.what,
+        "size": size(abs(change.median)),
+        "count": change.times,
+        "maximum": size(abs(change.most)),
+    }
+    if change.kind != "sync":
+        values["role"] = ROLES.get(change.role, change.role)
+    takes = change.kind != "sync" and change.median < 0
+    return _CHANGE_LINES["taken" if takes else change.kind].filled(**values)
 
 
 def growth_line(growth: MemoryGrowth) -> Text:

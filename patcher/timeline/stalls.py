@@ -6,11 +6,10 @@ the process did nothing meanwhile.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import chain, pairwise
+from collections.abc import Sequence
+from itertools import pairwise
 
-from patcher.timeline.intervals import TimeRange, at_least, covered
+from patcher.timeline.intervals import TimeRange
 
 WRITES_US = 520_000
 """Longest time from a record to its block, in microseconds: ``TimelineRecorder.watch`` waits 0.5 s, then 0.02 s."""
@@ -23,9 +22,6 @@ SURE_US = 150_000
 
 RARE = 10
 """At most one of so many blocks may be late; if more are, a slow disk may be the reason, so none counts as a stall."""
-
-TOGETHER = 3
-"""Number of roles that stall at the same time if their machine stalls."""
 
 
 def stall_before_block(
@@ -44,15 +40,3 @@ def stall_before_block(
     moments = sorted(time for time in events if since <= time <= written)
     start, end = max(pairwise(moments), key=lambda gap: gap[1] - gap[0])
     return TimeRange(start + WRITES_US, end) if end - start > WRITES_US + SURE_US else None
-
-
-def machine_stalls(stalls: Iterable[tuple[str, Sequence[TimeRange]]]) -> list[TimeRange]:
-    """Return the ranges in which a whole machine stalls, in order: processes of at least three roles do so at once.
-
-    ``stalls`` has the role and the stalls of each process of the machine.
-    """
-    by_role = defaultdict[str, list[TimeRange]](list)
-    for role, ranges in stalls:
-        by_role[role] += ranges
-    together = at_least(TOGETHER, chain.from_iterable(map(covered, by_role.values())))
-    return [TimeRange(*both) for both in together]
