@@ -45,9 +45,6 @@ PAUSE = Text("rlpatch opens a recording window or saves a trace")
 COLLECTION = Text("garbage collection")
 """What Python does while its garbage collector holds a process back."""
 
-LONGEST = 1 << 16
-"""Most points of one rank's work that are compared with those of other ranks."""
-
 INIT_BUFFER = "init_buffer"
 """Name of the span in which a trainer makes a buffer and waits until its engine has opened it."""
 
@@ -959,7 +956,7 @@ class _Walk:
         ends = max(low, min(high, end_of(last)))
         if ends < high:
             self.explain_uncovered(group.call, ends, high)
-        courses = [self._points(work) for work in group.works]
+        courses = [[*self._points(work, work)] for work in group.works]
         labels = [[point.label for point in course] for course in courses]
         several = len(group.works) > 1
         if several and all(label == labels[0] for label in labels):
@@ -994,25 +991,13 @@ class _Walk:
         if low < free:
             self.add_piece(_start_of(last), low, free, all_ranks=all_ranks)
 
-    def _points(self, work: KeptSpan) -> list[Point]:
-        """Return the starts and ends of ``work``, an execution, and of all spans within it, in order.
-
-        Each has the innermost span that runs until then.
-        """
-        course = list[Point]()
-        ahead: list[tuple[KeptSpan, KeptSpan, bool]] = [(work, work, False)]
-        depth = 0
-        while ahead:
-            span, within, ends = ahead.pop()
-            course.append(Point(end_of(span) if ends else span.start, (ends, span.kind, span.name), within))
-            depth += -1 if ends else 1
-            if ends:
-                continue
-            ahead.append((span, span, True))
-            if depth < DEEPEST and len(course) < LONGEST:
-                inner = sorted(self.records.children_of(span), key=by_start, reverse=True)
-                ahead += [(child, span, False) for child in inner]
-        return course
+    def _points(self, work: KeptSpan, within: KeptSpan, depth: int = 0) -> Iterator[Point]:
+        """Yield the starts and ends of ``work``, which lies ``within`` a span, and of all spans in it, in order."""
+        yield Point(work.start, (False, work.kind, work.name), within)
+        if depth + 1 < DEEPEST:
+            for child in sorted(self.records.children_of(work), key=by_start):
+                yield from self._points(child, work, depth + 1)
+        yield Point(end_of(work), (True, work.kind, work.name), work)
 
     def _explain_lockstep(self, group: CallGroup, courses: Sequence[Sequence[Point]], low: int, high: int) -> None:
         """Explain a time in executions that pass the same points on all ranks, with a piece for each point.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,9 +185,7 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
 
 def _describe_side(side: ChosenSteps) -> RunSide:
     """Describe one side of a comparison; tokens are None if any step does not tell them."""
-    lanes = defaultdict[str, int](int)
-    for lane in side.run.lanes:
-        lanes[lane.role] += 1
+    lanes = Counter(lane.role for lane in side.run.lanes)
     steps = side.steps
     decode, prefill = ([getattr(step, name) for step in steps] for name in LOADS)
     known = None not in (*decode, *prefill)
@@ -342,19 +340,8 @@ def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]
 def _probability_by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
     """Return the probability that two sides differ by chance at least as much as here (Fisher's exact test)."""
     hits = sum(counts)
-
-    def log_ways(first: int) -> float:
-        """Return the logarithm of the number of ways to have ``first`` steps with the cause before."""
-        return _log_choices(steps[0], first) + _log_choices(steps[1], hits - first)
-
-    seen, every = log_ways(counts[0]), _log_choices(sum(steps), hits)
-    ways = map(log_ways, range(max(0, hits - steps[1]), min(hits, steps[0]) + 1))
-    return sum(math.exp(way - every) for way in ways if way <= seen + 1e-9)
-
-
-def _log_choices(count: int, chosen: int) -> float:
-    """Return the logarithm of the binomial coefficient."""
-    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
+    ways = [math.comb(steps[0], first) * math.comb(steps[1], hits - first) for first in range(hits + 1)]
+    return sum(way for way in ways if way <= ways[counts[0]]) / sum(ways)
 
 
 # ---------------------------------------------------------------- the runs as such

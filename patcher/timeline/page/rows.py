@@ -136,8 +136,8 @@ def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
     nested = defaultdict[_Key, list[Interval]](list)
     for lane in lanes:
-        for span in _nested_spans(lane, 1 if runs else levels):
-            nested[span.level, span.hue, span.name, span.odd and len(lanes) == 1].append(span.interval)
+        for key, interval in _nested_spans(lane, 1 if runs else levels):
+            nested[key._replace(odd=key.odd and len(lanes) == 1)].append(interval)
     joined = _join_names(nested, most_names)
     bars, top = _nested_bars(nested, len(lanes), LOW if any(crowds.values()) else HEIGHTS)
     if runs:
@@ -164,26 +164,30 @@ def _overlapping_bars(
     return _pale_and_solid(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
 
 
-_Key = tuple[int, str, str, bool]
-"""Level, hue, name, and whether it is an odd unit: spans that are one path."""
+class _Key(NamedTuple):
+    """Nesting level, colour, name, and whether it is an odd unit: spans that are one path."""
+
+    level: int
+    hue: str
+    name: str
+    odd: bool
 
 
 def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
     """Rename all but the ``most`` longest-lasting names of each level to `OTHERS`, and return how many were renamed.
 
-    ``nested`` maps (level, colour, name, whether odd) to intervals. It is changed in place: the intervals of the
-    renamed names are merged.
+    ``nested`` is changed in place: the intervals of the renamed names are merged.
     """
     levels = defaultdict[int, list[_Key]](list)
     for key in nested:
-        levels[key[0]].append(key)
+        levels[key.level].append(key)
     joined = 0
     for level, keys in levels.items():
         if len(keys) > most:
             keys.sort(key=lambda key: -sum(map(_length, nested[key])))
             intervals = [interval for key in keys[most:] for interval in nested.pop(key)]
-            intervals += nested.pop((level, "rest", OTHERS, False), [])
-            nested[level, "rest", OTHERS, False] = list(at_least(1, intervals))
+            others = _Key(level, "rest", OTHERS, odd=False)
+            nested[others] = list(at_least(1, intervals + nested.pop(others, [])))
             joined += len(keys) - most
     return joined
 
@@ -211,17 +215,7 @@ def _end(span: LaneSpan, lanes: Sequence[Lane]) -> float:
     return span.end if span.end is not None else max(span.start, *(lane.seen[1] for lane in lanes))
 
 
-class _Nested(NamedTuple):
-    """A span at its nesting level; ``odd`` marks every other one of adjacent units."""
-
-    level: int
-    hue: str
-    name: str
-    odd: bool
-    interval: Interval
-
-
-def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
+def _nested_spans(lane: Lane, levels: int) -> Iterator[tuple[_Key, Interval]]:
     """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
     A micro-batch or other unit has the colour of the span around it, and every other unit is odd. Marks of steps,
@@ -239,8 +233,8 @@ def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
         units += unit
         colour = around[-1][1] if unit and around else hue(span.kind, span.name)
         end = _end(span, [lane])
-        odd = unit and units % 2 == 1
-        yield _Nested(min(len(around), levels - 1), colour, span.name or span.kind, odd, Interval(span.start, end))
+        key = _Key(min(len(around), levels - 1), colour, span.name or span.kind, odd=unit and units % 2 == 1)
+        yield key, Interval(span.start, end)
         around.append((end, colour))
 
 

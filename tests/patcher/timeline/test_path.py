@@ -185,7 +185,8 @@ def test_ranks_are_compared_at_as_many_levels(levels: int, beside: int, spans: i
             FIRST, "unit", "beside", 2 * at, 2 * at + 1, rows.add(FIRST, "unit", "beside", 2 * at, 2 * at + 1, work)
         )
     records = StepRecords(0, 999 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
-    assert len(_Walk(records)._points(rows.spans[work - 1])) == 2 * spans
+    work_span = rows.spans[work - 1]
+    assert len([*_Walk(records)._points(work_span, work_span)]) == 2 * spans
 
 
 def test_a_call_that_gives_a_future_is_waited_for_in_its_phase() -> None:
