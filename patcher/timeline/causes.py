@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
@@ -13,14 +13,7 @@ from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined
 from patcher.timeline.intervals import TimeRange, overlaps
-from patcher.timeline.model import (
-    NOT_KNOWN,
-    ROLES,
-    SEVERAL,
-    TYPICAL,
-    Cause,
-    Part,
-)
+from patcher.timeline.model import NOT_KNOWN, ROLES, SEVERAL, TYPICAL, Cause, Part
 from patcher.timeline.path import GENERATING, PathPiece
 from patcher.timeline.shares import NOTHING, VALIDATING, Amounts, seconds
 
@@ -288,8 +281,8 @@ class _Comparison:
     def usual_times(self) -> Mapping[Activity, tuple[float, float]]:
         """Return activity → its expected time in this step and the robust standard deviation, both in microseconds.
 
-        They come from the other steps; for an activity in a rare phase, only from steps with this phase. Those of
-        waits for a CPU come from the half of the steps that waited least: other programs may disturb many steps.
+        An activity in a rare phase is compared with steps that have it, waits for a CPU with the half of the steps that
+        waited least: other programs may disturb many steps.
         """
         least_waits = sorted(other.us.get(CPU_WAIT, 0) for _, other in self.others)[: (len(self.others) + 1) // 2]
         return {
@@ -312,11 +305,7 @@ class _Comparison:
 
     @cached_property
     def excesses(self) -> Mapping[Activity, float]:
-        """Return activity → its microseconds over the expected time, for the activities that stand out.
-
-        An activity stands out if this excess is above four times its usual spread, and above 5 % of a usual step. Those
-        in phases that cannot be compared are left out.
-        """
+        """Return activity → its µs over the expected time, if above four times its spread and 5 % of a usual step."""
         least = SHARE * sum(middle for middle, _ in self.usual_times.values())
         excesses = {activity: self.step.us[activity] - middle for activity, (middle, _) in self.usual_times.items()}
         return {
@@ -360,8 +349,7 @@ class _Comparison:
     def _us_over_typical(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
 
-        ``typical`` is the length of a typical step without rare phases and waits for a CPU, in microseconds. If one of
-        these is shorter than usual, that does not make up for another part that is longer.
+        ``typical`` is the length of a typical step without rare phases and waits for a CPU, in microseconds.
         """
         expected = sum(
             us if activity.phase in self.incomparable else min(us, self.usual_times[activity][0])
@@ -517,19 +505,22 @@ class _Comparison:
         Its usual delay is subtracted, so a permanent straggler does not count. Except in a weight sync, the only
         trainer or replica of a run is named for any excess. A driver or reward worker is never named.
         """
-        shares = self.step.by_process[activity]
-        top = max(shares, key=lambda process: shares[process])
         if activity.kind == "sync":
-            return (
-                self._slowest_sync_process(activity, excess)
-                if activity.what in self.step.sync
-                else self._most_delayed_process(activity, excess)
-            )
+            if activity.what in self.step.sync:
+                return self._slowest_sync_process(activity, excess)
+            return self._most_delayed_process(activity, excess)
         if activity.role == "trainer":
             return ProcessRank(None, self._responsible_rank(activity, excess))
+        shares = self.step.by_process[activity]
+        top = max(shares, key=lambda process: shares[process])
         if activity.role in ("engine", "server") and top is not None:
             return ProcessRank(self._responsible_replica(self.processes[top].replica, excess), None)
         return NOBODY
+
+    def _leads_unusually(self, excess: float, lead: Callable[[StepTimes], int]) -> bool:
+        """Tell whether a ``lead`` exceeds its median in the other steps by half of an ``excess`` (both in µs)."""
+        usual = _median(lead(other) for _, other in self.others)
+        return excess > 0 and lead(self.step) - usual >= MOSTLY * excess
 
     def _responsible_rank(self, activity: Activity, excess: float) -> int | None:
         """Return the trainer rank that causes at least half of an activity's ``excess`` (microseconds), else None.
@@ -554,47 +545,47 @@ class _Comparison:
         """Return the process that came last, if it is later than usual by half of an ``excess`` (µs), else NOBODY."""
         late = self.step.late.get(activity, {})
         last = max(late, key=lambda process: late[process], default=None)
-        if last is None or not excess:
+        if last is None or not self._leads_unusually(excess, lambda step: step.late.get(activity, {}).get(last, 0)):
             return NOBODY
-        usual = _median(other.late.get(activity, {}).get(last, 0) for _, other in self.others)
-        return self.processes[last] if late[last] - usual >= MOSTLY * excess else NOBODY
+        return self.processes[last]
 
     def _responsible_replica(self, replica: int | None, excess: float) -> int | None:
-        """Return ``replica`` if it causes at least half of ``excess`` (microseconds), else None.
-
-        It does if it finishes last in the step, and later than usual by half of the excess.
-        """
+        """Return ``replica`` if it is the only one, or finishes last, later than usual by half of ``excess`` (µs)."""
         if len({process.replica for process in self.processes if process.replica is not None}) == 1:
             return replica
-        last, late = self.step.last_replica
-        usual = _median(other.last_replica[1] if other.last_replica[0] == replica else 0 for _, other in self.others)
-        return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
+        to_blame = self._leads_unusually(
+            excess, lambda step: step.last_replica[1] if step.last_replica[0] == replica else 0
+        )
+        return replica if to_blame else None
 
     def _slowest_sync_process(self, activity: Activity, excess: float) -> ProcessRank:
         """Return the slowest process of a part of the weight sync if it causes half of the part's excess, else NOBODY.
 
         It does if its lead over the next slowest process of its role exceeds its usual lead by that half.
         """
-        later, process = self._slowest_in_sync(self.step, activity)
-        before = [self._slowest_in_sync(other, activity) for _, other in self.others]
-        usual = _median(other_later if other_process == process else 0 for other_later, other_process in before)
-        return (
-            self.processes[process] if process is not None and excess and later - usual >= MOSTLY * excess else NOBODY
-        )
+        _, slowest = self._slowest_in_sync(self.step, activity)
+
+        def lead(step: StepTimes) -> int:
+            us, process = self._slowest_in_sync(step, activity)
+            return us if process == slowest else 0
+
+        return self.processes[slowest] if slowest is not None and self._leads_unusually(excess, lead) else NOBODY
 
     def _slowest_in_sync(self, step: StepTimes, activity: Activity) -> tuple[int, int | None]:
         """Return the lead (µs) of the slowest process in a part of the sync over the next of its role, and its index.
 
         (0, None) for fewer than two processes.
         """
-        lengths = {
-            process: us
+        lengths = sorted(
+            (us, process)
             for process, us in step.sync.get(activity.what, {}).items()
             if self.processes[process] != NOBODY
             and (self.processes[process].replica is None) == (activity.role == "trainer")
-        }
-        ordered = sorted(lengths, key=lambda process: lengths[process])
-        return (lengths[ordered[-1]] - lengths[ordered[-2]], ordered[-1]) if len(ordered) > 1 else (0, None)
+        )
+        if len(lengths) < 2:
+            return 0, None
+        *_, (before, _), (longest, process) = lengths
+        return longest - before, process
 
 
 def _median(values: Iterable[float]) -> float:

@@ -89,10 +89,9 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 def solve_offsets(bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
     """Return boot id → the offset to add to a machine's clock to get that of the machine ``home``, with its error.
 
-    A boot id stands for a machine since its last start. The offset is the middle of the range that all ``bounds``
-    together leave, and is marked if they contradict each other. ``walls`` has boot id → the offset in microseconds that
-    a comparison of the wall clocks gives. Without a bound on one side this offset is used, moved into the range, with
-    an unknown error.
+    The offset is the middle of the range that all ``bounds`` together leave, and is marked if they contradict each
+    other. ``walls`` has boot id → the offset in microseconds that a comparison of the wall clocks gives. Without a
+    bound on one side this offset is used, moved into the range, with an unknown error.
     """
     edges: dict[tuple[str, str], int] = {}
     for earlier, later, least in bounds:
@@ -212,8 +211,7 @@ def _bounds_from_rollouts(sent: _EndedTimes, served: _EndedTimes) -> Iterator[Cl
     """Yield clock bounds from whole rollouts, if one machine ``sent`` all requests that other machines ``served``.
 
     The nth busy period of each machine is the nth rollout, until the numbers of sent and served requests differ.
-    Servers are busy only between a rollout's first request and its last answer. A machine is left out with fewer than
-    three such rollouts, or if its bounds contradict each other.
+    Servers are busy only between a rollout's first request and its last answer.
     """
     if len(sent) != 1:
         return

@@ -8,16 +8,7 @@ from dataclasses import replace
 
 from patcher.messages import Text
 from patcher.timeline.causes import Activity, StepTimes
-from patcher.timeline.model import (
-    FREE_REWARDS,
-    FREE_SYNC,
-    NO_TAIL,
-    Cause,
-    RunCause,
-    TrainingStep,
-    doing,
-    label,
-)
+from patcher.timeline.model import FREE_REWARDS, FREE_SYNC, NO_TAIL, Cause, RunCause, TrainingStep, doing, label
 from patcher.timeline.shares import seconds
 
 LARGEST = 5
@@ -90,8 +81,7 @@ def run_causes(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> tup
     """Return the up to five costliest causes of a run, the costliest first.
 
     Causes are excesses of single steps, possible savings, imbalances, and long activities; those below 1 % of the run
-    are left out. The first step is a warm-up and left out if there are others. ``paths`` has the full critical
-    path of each step; long runs keep it coarser in ``steps``.
+    are left out. ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
     """
     counted, paths = steps[1:] or steps, paths[1:] or paths
     whole = sum(step.seconds for step in counted)
@@ -149,12 +139,7 @@ def with_applicable_advice(
 
 
 def advice_key(cause: Cause) -> str:
-    """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank".
-
-    A garbage collection or a wait such as polling goes by its kind, and a late start of something is "queue". An
-    engine, server or trainer goes by whether a single replica or rank is to blame, other processes go by their role.
-    What fits nowhere is "driver".
-    """
+    """Return the key of the advice on a cause in ``ADVICE``: by kind, whom to blame, or role; "driver" for others."""
     if cause.kind == "gc" or (cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine"):
         return cause.kind
     if cause.what.startswith("start of "):

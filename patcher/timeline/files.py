@@ -319,8 +319,7 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
     """Yield the complete lines of a compressed file, even if the file is still written or its end is missing.
 
     Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both in ``losses``. Also note lines
-    that are too long there; of each, only the end is yielded, after a NUL byte. ``progress`` gets the number of
-    compressed bytes of each read. Raises OSError.
+    that are too long there; of each, only the end is yielded, after a NUL byte. Raises OSError.
     """
     stream, partial = zlib.decompressobj(31), b""
     unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
@@ -350,9 +349,9 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
 
 
 def _unpack_until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
-    """Return what the damaged ``chunk`` unpacks to before the damage; ``stream`` is the decompressor before the chunk.
+    """Return what ``chunk`` unpacks to before its damage.
 
-    A call that fails returns nothing, so the chunk is unpacked in small pieces.
+    A call that fails returns nothing, so it goes piece by piece.
     """
     pieces = list[bytes]()
     for size in (_PIECE, 1):
@@ -407,8 +406,7 @@ class NewerVersion(Exception):  # noqa: N818  (not an error of the program: the 
 def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
     """Read a whole file and return its header, with its times, rank and kinds of records; None without a valid header.
 
-    ``progress`` gets the number of compressed bytes of each read. Raises NewerVersion for a version that this rlpatch
-    does not read, and OSError.
+    Raises NewerVersion for a version that this rlpatch does not read, and OSError.
     """
     losses = Losses()
     every_line = lines(path, losses, progress)
@@ -611,8 +609,7 @@ class Reader:
     def _add_cpu_waits(self, rows: list[list[int]] | None, now: int) -> None:
         """Add the waits for a CPU in ``rows`` of a block that was written at ``now``, all in microseconds.
 
-        A row is (end of the range relative to ``now``, its length, the wait in it). Invalid rows, and rows that could
-        not be decoded (None), are counted as lost.
+        A row is (end of the range relative to ``now``, its length, the wait in it).
         """
         for row in [[]] if rows is None else rows:
             if len(row) == 3 and -_EARLY_US < row[0] < _LATE_US and 0 < row[2] <= row[1] < _EARLY_US:

@@ -196,9 +196,8 @@ class _Join:
         return min(starts or ended or [phase.start for phase in phases], default=end)
 
     def _records_between(self, start: int, end: int) -> StepRecords:
-        """Return the records of all processes from ``start`` to ``end`` (microseconds).
+        """Return the records of all processes that overlap ``start`` to ``end`` (µs), without marks of steps.
 
-        Spans that overlap this time are included whole, also those that still go on, but not spans that mark steps.
         Pauses of rlpatch's own recorders and garbage collections are listed apart, merged and cut off at the limits.
         """
         spans = [
@@ -343,9 +342,8 @@ class _Join:
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
         """Return how long the process of a piece of the critical path waited for a CPU; NO_WAIT if none is known.
 
-        For a piece of all trainers, it is the wait of the trainer that waited longest. Any other piece that names no
-        process has none. An engine without an iteration waits for its scheduler, and polls. The poll may lack a CPU,
-        too, so only a wait for most of the gap counts.
+        An engine without an iteration waits for its scheduler, and polls. The poll may lack a CPU, too, so only a wait
+        for most of the gap counts.
         """
         trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
         processes = trainers if piece.process is None else [piece.process]
@@ -370,10 +368,7 @@ class _Join:
         )  # fmt: skip
 
     def _steps_with_verdicts(self) -> tuple[TrainingStep, ...]:
-        """Return all steps with their verdicts and critical paths.
-
-        The possible saving from training during rollouts is left out if this run does so already.
-        """
+        """Return all steps with verdicts and critical paths, without a bound for an overlap that the run has."""
         trainers = self.roles.get("trainer", ())
         who = [
             causes.ProcessRank(

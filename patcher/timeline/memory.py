@@ -67,8 +67,8 @@ class MemoryHome(NamedTuple):
 def device_home(process: Process, device: ProcessDevice) -> MemoryHome:
     """Return the ``device`` of a process, named "host:number"; its ``identity`` is equal for all processes on it.
 
-    That is the uuid, or without one the name. Names of a device can differ between processes. The number is the entry
-    for the device's index in the process's list of visible devices, or the index if the list has no such entry.
+    That is the uuid, or without one the name. The number is the entry for the device's index in the process's list of
+    visible devices, or the index if the list has no such entry.
     """
     visible = [text.strip() for text in device.visible.split(",")]
     number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
@@ -252,11 +252,7 @@ class MemoryCollector:
         return place, used
 
     def _holders(self, place: MemoryHome, at: int) -> Iterator[tuple[int, int]]:
-        """Yield (process index, bytes) for each process that holds memory on a host or device at time ``at``.
-
-        The bytes are those of its newest note, private ones on a host; they may be 0. A process that ended before
-        ``at``, or has no note yet, is left out.
-        """
+        """Yield (process index, bytes) for each living process with a note on a host or device at time ``at``."""
         for process, held in self.held.items():
             if at > self.ends.get(process, at):
                 continue
@@ -270,8 +266,7 @@ class MemoryCollector:
     ) -> MemoryPeak:
         """Return the peak of a host's or device's memory in a step: its holders and their activities, and the phase.
 
-        ``moment`` is the time with most memory in use, ``number`` that of the step, None after the last one. Holders
-        are sorted by size, without those of 0 bytes; in a large run only the twelve largest are listed.
+        Holders are sorted by size, without those of 0 bytes; in a large run only the twelve largest are listed.
         """
         at, used = moment.at, moment.used
         holders = [

@@ -156,11 +156,7 @@ class StepRecords:
         return [reward for reward in self.by_kind["reward"] if self.roles[reward.process] == "reward"]
 
     def waits_for_worker(self, reward: KeptSpan) -> bool:
-        """Tell whether ``reward``, a span of an agent loop, only waits for a reward worker to compute the reward.
-
-        A phase within it shows that (verl's ``AgentLoopWorker._compute_score``), or a reward worker's span within it.
-        False for a span of a reward worker.
-        """
+        """Tell whether ``reward`` of an agent loop only waits for a reward worker, whose span or a phase lies in it."""
         if self.roles[reward.process] == "reward":
             return False
         has_phase = any(child.kind == "phase" for child in self.children_of(reward))
@@ -341,8 +337,7 @@ class StepRecords:
     def _start_of_wait(self, call: KeptSpan, works: Sequence[KeptSpan]) -> int:
         """Return when ``call`` began to wait for the executions that it caused (``works``), in microseconds.
 
-        That is its start, unless it returned a future, and so ended before they began. Then it only waits after the
-        earlier executions on the same workers.
+        Then it only waits after the earlier executions on the same workers.
         """
         if end_of(call) >= min(work.start for work in works):
             return call.start
@@ -366,8 +361,7 @@ class StepRecords:
     def _call_that_caused(self, work: KeptSpan, calls: Sequence[KeptSpan]) -> KeptSpan | None:
         """Return the call that caused ``work``, an execution on a worker; None if no call began before it.
 
-        It is the latest of ``calls``, which are sorted by start, that began before the work. One that lasted until the
-        end of the work is preferred. Of the calls that began before it, only the last 64 are looked at.
+        One that lasted until the end of the work is preferred.
         """
         before = [call for call in calls if call.start <= work.start + self.tolerance][-DEEPEST:]
         around = [call for call in before if end_of(call) + self.tolerance >= end_of(work)]
@@ -433,8 +427,7 @@ class StepRecords:
     def waits_for_several_replicas(self, serve: KeptSpan, low: int) -> bool:
         """Tell whether a request of another replica also waits during most of the time from ``low`` to ``serve``.
 
-        ``serve`` is the handling of a request that was sent at ``low`` (microseconds). Then no single server is late,
-        but something before them, such as a load balancer. False if this server certainly stood still.
+        Then no single server is late, but something before them, such as a load balancer.
         """
         if self.certainly_stood_still(serve.process, low, serve.start):
             return False
@@ -447,8 +440,7 @@ class StepRecords:
     def routing_of(self, request: KeptSpan, serve: KeptSpan) -> KeptSpan | None:
         """Return the span in which the load balancer chose the server for ``request``; None if it is not recorded.
 
-        ``serve`` is the handling of the request, before which the choice ended. If the request asked several times, it
-        is the last one.
+        If the request asked several times, it is the last one.
         """
         routes = self.within(request, self._routes_by_key.get(request.key, ()))
         before = [route for route in routes if end_of(route) <= serve.start + self.tolerance]
@@ -612,11 +604,7 @@ class _Walk:
         self.depth = 0
 
     def explain_parts(self, parts: Iterable[KeptSpan | CallGroup], low: int, high: int, span: KeptSpan | None) -> None:
-        """Explain a time by what was waited for among ``parts``.
-
-        Time that no part covers is attributed to ``span``, the span around the parts (None: the driver, outside of its
-        phases).
-        """
+        """Explain a time by what was waited for among ``parts``, else by ``span`` (None: the driver) around them."""
         for part, begin, end in walk_back(parts, low, high):
             if part is None:
                 self.explain_uncovered(span, begin, end)
@@ -626,9 +614,9 @@ class _Walk:
                 self.explain(part, begin, end)
 
     def explain(self, span: KeptSpan, low: int, high: int) -> None:
-        """Explain a time in which the step waited for ``span``, by spans within it, or of others that it waited for.
+        """Explain a time in which the step waited for ``span``.
 
-        Beyond `DEEPEST` levels, the spans within are not named.
+        Beyond `DEEPEST` levels, spans within are not named.
         """
         phase = self.phase
         self.depth += 1
@@ -757,8 +745,7 @@ class _Walk:
     def add_piece(self, span: KeptSpan, low: int, high: int, late: int = 0, *, all_ranks: bool = False) -> None:
         """Append a piece in which the step waited for ``span``.
 
-        ``late`` is by how much the span's process came after the others, in microseconds. With ``all_ranks``, and for a
-        trainer if the files of some ranks are missing, the piece names no process.
+        With ``all_ranks``, and for a trainer if the files of some ranks are missing, the piece names no process.
         """
         role = self.records.roles[span.process]
         of_trainer = {"driver": ("work", "unit", "wait"), "engine": ("work", "unit", "wait", "phase")}
@@ -807,9 +794,9 @@ class _Walk:
             self._explain_routing(span, route, low, routed)
 
     def _explain_routing(self, request: KeptSpan, route: KeptSpan, low: int, high: int) -> None:
-        """Explain the time until a load balancer has chosen the server for ``request``; ``route`` is its choice.
+        """Explain the time until a load balancer has chosen (``route``) the server for ``request``.
 
-        The time before it is attributed to it, too, unless the agent loop stood still.
+        The time before it is the balancer's, too, unless the agent loop stood still.
         """
         begin = min(max(route.start, low), high)
         self.add_piece(route, begin, high)

@@ -123,8 +123,7 @@ def _assign_threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> 
 def _nest_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
     """Distribute spans over threads so that those of a thread nest or lie apart.
 
-    ``spans`` are sorted by start, the longest first. Each goes to the first thread that it fits into. Returns the spans
-    of each thread, in order.
+    ``spans`` are sorted by start, the longest first. Each goes to the first thread that it fits into.
     """
     threads: list[list[_Ended]] = []
     open_ends: list[list[float]] = []  # of each thread, the innermost last
@@ -142,10 +141,7 @@ def _nest_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
 
 
 def _separate_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
-    """Distribute spans over as few threads as possible, so that none of a thread overlap; ``spans`` are by start.
-
-    Returns the spans of each thread, in order.
-    """
+    """Distribute spans, sorted by start, over as few threads as possible, so that none of a thread overlap."""
     threads: list[list[_Ended]] = []
     free: list[int] = []
     running: list[tuple[float, int]] = []

@@ -19,8 +19,7 @@ def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple
     """Return the windows that were recorded during ``run``, give or take a minute, sorted by start.
 
     Metadata files in ``folder`` tell of them. At most 1,000 are read; damaged ones, and those without times, are
-    skipped. ``wall`` is the Unix time in seconds at which the run's clock is 0. A window gets the index of its
-    process's lane, None if there is none.
+    skipped. ``wall`` is the Unix time in seconds at which the run's clock is 0.
     """
     recorded = list[RecordedWindow]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}"))[:MOST]:

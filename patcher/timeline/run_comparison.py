@@ -163,8 +163,7 @@ class ChosenSteps(NamedTuple):
 def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
     """Compare two runs: the mean step, its parts, and the causes of long steps; each side has at least one step.
 
-    A part that neither side has is left out; one that a step lacks is 0 there. With fewer than four steps on a side, no
-    change has an interval.
+    With fewer than four steps on a side, no change has an interval.
     """
     sides = (before.steps, after.steps)
     values = {"step": [[step.seconds for step in side] for side in sides]}
@@ -202,11 +201,7 @@ def _describe_side(side: ChosenSteps) -> RunSide:
 
 
 def _part_of_segment(segment: PathSegment) -> str:
-    """Return the part of a step that a segment of its critical path belongs to: a key of `PARTS`.
-
-    A weight sync, iteration, poll or pause goes by its kind, a trainer's segment by phase or method. Other segments go
-    by role; "unrecorded" if that is no part.
-    """
+    """Return the part of a step (a key of `PARTS`) that a segment belongs to, by kind, phase or role."""
     name = segment.phase or segment.what
     if segment.kind == "sync" or name in SYNC:
         return "sync"
@@ -222,9 +217,9 @@ def _part_of_segment(segment: PathSegment) -> str:
 
 
 def _part_of_training(name: str) -> str:
-    """Return the part (a key of `PARTS`) that a trainer's phase or method belongs to, by its ``name`` in the framework.
+    """Return the part (a key of `PARTS`) of a trainer's phase or method, by its ``name`` in the framework.
 
-    Trainers of TRL also generate and reward. An unknown name is the part ``trainer``.
+    Trainers of TRL also generate and reward.
     """
     if name in GENERATING:
         return "rollout"

@@ -39,9 +39,8 @@ AT_ONCE = 0.5
 def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | None:
     """Return how the length of the steps changes from their first to their last third; None if it hardly does.
 
-    The change must be beyond chance and above 10 %. The first step is left out, and with fewer than twelve others the
-    result is None. Excesses of single steps, and phases that most steps lack, do not count. If a part of the steps
-    changes at once and for good, the steps before and after that are compared instead.
+    The change must be beyond chance and above 10 %. Excesses of single steps, and phases that most steps lack, do not
+    count. If a part of the steps changes at once and for good, the steps before and after that are compared instead.
     """
     steps, paths = steps[1:], paths[1:]
     third = len(steps) // 3

@@ -72,7 +72,7 @@ class Decodes(NamedTuple):
 class Rollout(NamedTuple):
     """A replica's rollout in one step: the rollout's number, some usual decode steps, and the slowest one.
 
-    ``single`` tells that the step has no other rollout. ``requests`` is the maximum number of requests at once.
+    ``single`` tells that the step has no other rollout.
     """
 
     step: int
@@ -231,9 +231,9 @@ class Collector:
     ) -> None:
         """Note the durations of a call's micro-batches; keep the slowest if none of ``method`` was slower in the step.
 
-        It is kept with the times of the process that worked longest in it. ``step`` is the number of the driver's step,
-        ``training_step`` the number that the worker's recorder gives this step. ``units_of`` has pairs (process index,
-        its micro-batches), at least one; ``first`` is the index of the first of these in the training step.
+        ``step`` is the number of the driver's step, ``training_step`` the number that the worker's recorder gives this
+        step. ``units_of`` has pairs (process index, its micro-batches), at least one; ``first`` is the index of the
+        first of these in the training step.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
@@ -318,8 +318,7 @@ class Collector:
     def _decode_window(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *options: str) -> ProposedWindow:
         """Return a proposed window of ``decodes`` in a rollout, with the commands for the next and the present run.
 
-        ``what`` is the window's name, ``why`` the reason to record it; ``options`` are added to the commands. If the
-        step has several rollouts, the reason warns that its number may differ in the next run.
+        If the step has several rollouts, the reason warns that its number may differ in the next run.
         """
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
@@ -378,8 +377,7 @@ class Collector:
     def _slow_rank(self, micro_batch: MicroBatch, usual_us: float, step: TrainingStep) -> int | None:
         """Return the rank that made a micro-batch slow; None if its ranks took equally long, or waited for each other.
 
-        It is the rank that the verdict on ``step`` names in the same phase. Else it is the micro-batch's own rank, if
-        this led the others by half of the micro-batch's excess over the median (``usual_us``, in microseconds).
+        It is the rank that the verdict on ``step`` names in the same phase.
         """
         low, high = seconds(micro_batch.start), seconds(micro_batch.end)
         phases = {segment.phase for segment in step.critical_path if segment.start < high and segment.end > low}

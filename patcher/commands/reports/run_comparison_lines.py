@@ -34,10 +34,7 @@ def report(comparison: RunComparison) -> list[str]:
 
 
 def sentences(comparison: RunComparison) -> list[str]:
-    """Return the comparison as sentences: the change of the mean step, then a sentence on each side.
-
-    If they are known, the change at equal token counts and the decode tokens per second follow.
-    """
+    """Return the comparison as sentences: the change of the mean step, then a sentence on each side."""
     step = comparison.step
     first = Text(
         "mean step: {before} s before, {after} s after, change {change} s",

@@ -31,7 +31,7 @@ PATH = 6
 def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -> list[str]:
     """Return the lines on a run: processes, table of steps, critical path, trend, memory, causes, recording windows.
 
-    The table has the newest `shown` steps. `width` is the columns of the terminal, None without one.
+    The table has the newest `shown` steps.
     """
     sections = (
         _head_lines(timeline),

@@ -87,8 +87,7 @@ def has_trainer(run: model.RunTimeline) -> bool:
 def patch_trainer_lines(run: model.RunTimeline, search: SearchOptions) -> StepResult:
     """Return lines with the commands that patch the trainer, too, so that the next timeline has training steps.
 
-    They name the installed trainers that drive an engine of the run, or a placeholder if `search` finds none. No lines
-    if no such trainer is known.
+    They name the installed trainers that drive an engine of the run, or a placeholder if `search` finds none.
     """
     engines = [package.partition(" ")[0] for package in run.run.packages]
     trainers = [upstream.project.name for upstream in upstreams() if {*engines} & {*upstream.engines}]

@@ -214,10 +214,7 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 
 
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
-    """Return the problem that a watch was stopped, found no worker, or ended before all workers had saved, else None.
-
-    After a single look (``--once``), it is no problem if no worker was asked to record, and each awaited stage has one.
-    """
+    """Return the problem that a watch was stopped, found no worker, or ended before all had saved, else None."""
     if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; the run goes on"))
     if not data.workers:
@@ -280,10 +277,7 @@ def lines_below_table(data: WatchData) -> list[str]:
 
 
 def awaited_sentence(data: WatchData) -> str:
-    """Return a sentence on what `watch` waits for while no worker has been asked to record, and on how to stop it.
-
-    Returns "" once a worker has been asked.
-    """
+    """Return a sentence on what `watch` waits for while no worker has been asked to record, and on how to stop it."""
     if any(row.outcome != IDLE for row in data.workers):
         return ""
     if not data.workers:

@@ -65,8 +65,7 @@ def step_curve(
     """Return a step curve through points (time in seconds, number) as SVG path commands, without the move to its start.
 
     It begins at the level of the last point before the visible range, or of 0. ``ticks`` returns the horizontal
-    position of a time, ``height`` the vertical one of a number, ``within`` is the visible range in seconds. Of the
-    points within ``least`` seconds, only the highest and the last are drawn.
+    position of a time, ``height`` the vertical one of a number, ``within`` is the visible range in seconds.
     """
     start, end = within
     level = next((height(used) for at, used in reversed(points) if at <= start), height(0))

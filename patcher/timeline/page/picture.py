@@ -92,7 +92,7 @@ def visible_frame(timeline: RunTimeline, bars_across: int) -> Frame:
     """Return the part of the run to draw: all steps, with 2 % of their time before and after them.
 
     All time after the last step is included if it is shorter than twice the longest step. Without steps it is the whole
-    run. ``bars_across`` is the number of bars that fit side by side.
+    run.
     """
     start, end = 0.0, timeline.seconds
     if timeline.steps:
@@ -164,8 +164,7 @@ def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], i
     """Return the rows with their positions, the top of the curve of requests, and the total height, in pixels.
 
     The curve is below the last engine, server, agent or reward row, else below the first row. The height includes the
-    curve and the time axis. ``most_names`` limits the names of bars at each nesting level; the shortest-lived names are
-    merged.
+    curve and the time axis.
     """
     y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
     built_rows = rows(timeline, most_names)
@@ -212,7 +211,7 @@ def _strokes(
     """Return a bar for each interval, as one SVG path with the notes of the intervals as data.
 
     Return an empty Markup if none lies in the frame. ``intervals`` must be sorted; their bars are at least a tick wide,
-    and never overlap. ``top`` and ``height`` are in pixels, ``title`` is the tooltip, ``classes`` are CSS classes.
+    and never overlap.
     """
     intervals = frame.within(intervals)
     if not intervals:

@@ -156,7 +156,7 @@ def _overlapping_bars(
 ) -> Iterator[Bars]:
     """Yield bars for spans of ``kind``: solid where at least half as many overlap as at the peak, else pale.
 
-    ``place`` is top and height in pixels. Spans that go on end with the last record of their ``lanes``.
+    Spans that go on end with the last record of their ``lanes``.
     """
     names = {span.name for span in spans} - {""}
     name = names.pop() if len(names) == 1 else kind
@@ -243,8 +243,8 @@ def _pale_and_solid(
 ) -> Iterator[Bars]:
     """Yield paler bars where any interval lies, then solid bars where at least ``least`` intervals overlap.
 
-    With ``least`` 1, all bars are solid. ``place`` is top and height in pixels, ``colour`` the CSS class. ``odd`` gives
-    the solid bars another shade, for every other one of adjacent units (such as micro-batches).
+    With ``least`` 1, all bars are solid. ``odd`` gives the solid bars another shade, for every other one of adjacent
+    units (such as micro-batches).
     """
     if least > 1:
         yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)
