@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import ENDLESS, Timed, TimeRange, by_start, covered, end_of, length, uncovered
+from patcher.timeline.stalls import LASTING_US, WRITES_US
 
 DEEPEST = 64
 """Most levels of spans within each other; deeper spans count as part of the outer ones."""
@@ -50,6 +51,9 @@ INIT_BUFFER = "init_buffer"
 
 BESIDE = ("batch", "send")
 """Kinds of spans that are no level of their own: what lies within belongs to the span around them."""
+
+UNWRITTEN_US = LASTING_US + WRITES_US
+"""Microseconds until a span that goes on must have been written: before that, a stall does not show."""
 
 SENT_TOGETHER = 10_000
 """Microseconds between two calls that a driver sends out one after the other, without waiting for the first."""
@@ -289,14 +293,14 @@ class StepRecords:
         """
         without_inner = list[KeptSpan]()
         for span in self._whole_engine_syncs:
-            inner = self._inner_syncs(span)
+            inner = self.inner_syncs(span)
             without_inner.append(span._replace(start=max(map(end_of, inner))) if inner else span)
         return [span for span in without_inner if span.start < end_of(span)]
 
     @cached_property
     def receivers(self) -> Sequence[KeptSpan]:
         """Return the engines' syncs in which they first wait for weights and then load them, by others within."""
-        return [span for span in self._whole_engine_syncs if self._inner_syncs(span)]
+        return [span for span in self._whole_engine_syncs if self.inner_syncs(span)]
 
     @property
     def _whole_engine_syncs(self) -> Iterator[KeptSpan]:
@@ -304,7 +308,7 @@ class StepRecords:
         spans = (*self.by_kind["sync"], *self.by_kind["sleep"])
         return (span for span in spans if self.roles[span.process] == "engine")
 
-    def _inner_syncs(self, span: KeptSpan) -> Sequence[KeptSpan]:
+    def inner_syncs(self, span: KeptSpan) -> Sequence[KeptSpan]:
         """Return the direct children of ``span`` that are of its kind."""
         return [child for child in self.children_of(span) if child.kind == span.kind]
 
@@ -856,6 +860,7 @@ class _Walk:
             parts += records.within(span, records.engine_syncs)
         if role == "trainer":
             parts += self._receiver_wait(span)
+            parts += self._receiver_stalls(span)
             parts += self._wait_for_clearing(span)
             parts += [*self._waits_after_gathering(span, parts)]
         if role == "server":
@@ -884,6 +889,20 @@ class _Walk:
             return []
         late = last.start - receivers[-2].start if len(receivers) > 1 else 0
         return [_wait_for_start(last, "engine", span.start, self.phase, late)]
+
+    def _receiver_stalls(self, span: KeptSpan) -> Iterator[PathPiece]:
+        """Yield the pieces in which ``span``, a trainer's weight sync, waits for an engine that stands still.
+
+        A piece lasts from the start of a receiver until it loads its first weights. The engine certainly ran nothing in
+        most of that time, as far as this shows, and in more of it than the trainer. The piece's delay is its length.
+        """
+        records = self.records
+        for receiver in records.within(span, records.receivers):
+            loads = min(records.inner_syncs(receiver), key=by_start)
+            low, high = receiver.start, loads.start
+            stalled = records.stalled(receiver.process, low, high)
+            if stalled > records.stalled(span.process, low, high) and stalled * 2 > high - low - UNWRITTEN_US:
+                yield _wait_for_start(loads, "engine", low, self.phase, high - low)
 
     def _wait_for_clearing(self, span: KeptSpan) -> list[KeptSpan | PathPiece]:
         """Return what ``span``, a trainer's weight sync, waits for at its end: a server clears its KV cache.

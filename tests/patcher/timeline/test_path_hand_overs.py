@@ -210,12 +210,21 @@ TRAINER_HAS_IT = ("trainer", "update_weights", ProcessRank(None, 1))
         (sync(takes=900), "end of update_weights"),
         (sync(opens=900, waited=None), "init_buffer"),
         (sync(opens=900, waited=None, stalls={OTHER_TRAINER: (10, 890)}), TRAINER_HAS_IT),
-        (sync(opens=2900, waited=None, stalls={OTHER_ENGINE: (1600, 2900)}), "init_buffer"),
+        (
+            sync(opens=2900, waited=None, stalls={OTHER_ENGINE: (1600, 2900)}),
+            ("engine", "start of _update_weights", ProcessRank(1, None)),
+        ),
+        (sync(opens=2900, waited=None, stalls={OTHER_ENGINE: (2500, 2900)}), "init_buffer"),
+        (
+            sync(opens=2900, waited=None, stalls={OTHER_ENGINE: (1600, 2900), OTHER_TRAINER: (1500, 2900)}),
+            "init_buffer",
+        ),
     ],
     ids=[
         "the server begins late", "the server", "the trainer's buffers", "a trainer that stood still",
         "no rank is known to wait", "all ranks have gathered", "the engine opens the buffer, or the trainer makes it",
-        "a trainer that stood still before", "an engine that stood still",
+        "a trainer that stood still before", "an engine that stood still", "an engine that stood still for a part",
+        "both stood still",
     ],
 )  # fmt: skip
 def test_a_slow_weight_sync_is_of_the_process_that_recorded_it(
