@@ -239,10 +239,10 @@ def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
 
 def _longest_segment(step: TrainingStep, kind: str) -> Cause | None:
     """Return the longest segment of ``kind`` on the step's critical path, as a cause without an excess, if any."""
-    segments = [segment for segment in step.critical_path if segment.kind == kind]
-    if not segments:
+    segments = (segment for segment in step.critical_path if segment.kind == kind)
+    longest = max(segments, key=lambda segment: segment.seconds, default=None)
+    if longest is None:
         return None
-    longest = max(segments, key=lambda segment: segment.seconds)
     return Cause(
         longest.role, longest.replica, longest.rank, longest.what, longest.phase, longest.seconds, 0.0, longest.kind
     )

@@ -494,13 +494,11 @@ class _Join:
                 "the times of {hosts} could be aligned only by wall clock, so their error has no upper bound", some
             )
         for clock in self.aligned.clocks:
-            hosts = ", ".join(clock.hosts)
             if clock.contradicts:
-                wrong = clock.error_seconds or 0
                 yield Text(
                     "the times recorded on {hosts} contradict the order of calls: they may be wrong by {error:.3f} s",
-                    hosts=hosts,
-                    error=wrong,
+                    hosts=", ".join(clock.hosts),
+                    error=clock.error_seconds or 0,
                 )
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)

@@ -200,7 +200,8 @@ class Collector:
                 ended = all(unit.end is not None for unit in units)
                 call, first = self._count_micro_batches(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
-                    units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
+                    paused = [records.paused(unit.process, unit.start, end_of(unit)) for unit in units]
+                    units = [unit._replace(end=end_of(unit) - us) for unit, us in zip(units, paused, strict=True)]
                     by_call[work.name, call, first].append((work.process, units))
         for (method, call, first), units_of in by_call.items():
             self._note_micro_batches(step, method, call, first, units_of)
@@ -402,11 +403,6 @@ class Collector:
         """Target of the trainer, for commands; verl if unknown."""
         packages = sorted(self._packages - {*ENGINES, ""})
         return shlex.quote(packages[0]) if packages else "verl"
-
-
-def _paused(records: StepRecords, unit: KeptSpan) -> int:
-    """Return for how many microseconds rlpatch held up a micro-batch."""
-    return records.paused(unit.process, unit.start, end_of(unit))
 
 
 def _summarize_rollout(

@@ -221,50 +221,41 @@ def chosen_run(
 
 def _no_timeline_problem(folder: Path) -> Problem:
     """Return the problem that `folder` does not exist or has no timeline, with the command that records one."""
-    hint: str = ""
-    if not folder.exists():
-        hint = Text(
-            "to find the folder of the traces, look into the log of the run, or run `rlpatch status`; to record a"
-            " new timeline, run the command below"
-        )
-        cause = Text("the folder {folder} does not exist", folder)
-    else:
-        cause = Text("{folder} contains no timeline", folder)
-    record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
-    notes: tuple[str, ...] = (
+    cause = Text("{folder} contains no timeline", folder)
+    notes: list[str] = [
         Text(
             "this folder and its subfolders have no timeline files; the pattern of their paths is"
             " {folder}/HOST_PID_STARTED.jsonl.gz",
             files.FOLDER,
-        ),
-    )
-    notes += (hint,) if hint else ()
-    if folder.is_dir() and any(folder.iterdir()):
-        notes += (
-            Text(
-                "if the folder contains traces of recording windows, use: {command}", CommandLine("traces", str(folder))
-            ),
         )
-    return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {command}", record), notes)
+    ]
+    if not folder.exists():
+        cause = Text("the folder {folder} does not exist", folder)
+        notes.append(
+            Text(
+                "to find the folder of the traces, look into the log of the run, or run `rlpatch status`; to record a"
+                " new timeline, run the command below"
+            )
+        )
+    elif folder.is_dir() and any(folder.iterdir()):
+        traces = CommandLine("traces", str(folder))
+        notes.append(Text("if the folder contains traces of recording windows, use: {command}", traces))
+    record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
+    return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {command}", record), tuple(notes))
 
 
 def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
     """Return the problem that says why no timeline in `folder` can be shown."""
     if surveyed.newer:
-        cause = Text("a newer rlpatch wrote all files in this folder")
-        return Problem(
-            Kind.TRACE,
-            cause,
-            str(surveyed.newer[0]),
-            Text("read these files with the version of rlpatch that recorded them, or with a newer one"),
-        )
+        path, cause = surveyed.newer[0], Text("a newer rlpatch wrote all files in this folder")
+        hint = Text("read these files with the version of rlpatch that recorded them, or with a newer one")
+        return Problem(Kind.TRACE, cause, str(path), hint)
     for path, why in surveyed.unread:
         if why:
             return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", file=path.name, reason=why), str(path))
     if surveyed.unread:
-        path = surveyed.unread[0].path
         cause = Text("none of the files in this folder can be read as a timeline")
-        return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
+        return Problem(Kind.TRACE, cause, str(surveyed.unread[0].path), Text("record the timeline again"))
     hint = Text("wait a second, then run {command}", CommandLine("timeline", str(folder)))
     return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
 
