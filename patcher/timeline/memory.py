@@ -121,7 +121,6 @@ class _Curve:
     """Points of a place: time, bytes in use, and the bytes of each role."""
 
     points: list[tuple[int, int, dict[str, int]]] = field(default_factory=list)
-    lanes: set[int] = field(default_factory=set)
     total: int = 0
 
     def add(self, at: int, used: int, roles: dict[str, int], most: int) -> None:
@@ -179,17 +178,16 @@ class MemoryCollector:
         by_process = defaultdict[int, list[KeptSpan]](list)
         for span in sorted(spans, key=lambda span: (span.start, -end_of(span))):
             by_process[span.process].append(span)
-        before = {at: held.note for at, held in self.held.items()}
-        sleeps = {
-            at: dict(_memory_freed_by_sleeps(by_process[at], _history(before.get(at), note.memory)))
+        histories = {
+            at: [*([self.held[at].note] if at in self.held else []), *sorted(note.memory, key=lambda note: note.at)]
             for at, note in notes.items()
         }
+        sleeps = {at: dict(_memory_freed_by_sleeps(by_process[at], history)) for at, history in histories.items()}
         self._keep_peaks(number, notes, sleeps, by_process)
-        for at, of_process in notes.items():
-            history = _history(before.get(at), of_process.memory)
-            self._add_freed_memory(at, by_process[at], history)
+        for at, history in histories.items():
+            self._add_freed_memory(at, by_process[at], history, sleeps[at].values())
             self._keep_step_memory(number, at, history, by_process[at])
-            self._keep_cache_peak(number, at, of_process)
+            self._keep_cache_peak(number, at, notes[at])
         self._add_sync_changes(by_process, notes)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
@@ -287,14 +285,16 @@ class MemoryCollector:
         named = self.processes[process]
         return label(named.role, named.replica, named.rank)
 
-    def _add_freed_memory(self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> None:
+    def _add_freed_memory(
+        self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote], sleeps: Iterable[_Freed]
+    ) -> None:
         """Add to ``changes`` how many bytes each sleep of a process freed, and how many the end of each work.
 
         A work is a method that the process executes for the driver; sleeps and works within others do not count. Bytes
         are negative if memory was taken.
         """
         role = self.processes[process].role
-        for freed in dict(_memory_freed_by_sleeps(spans, history)).values():
+        for freed in sleeps:
             self.changes["sleep", role, freed.span].append(freed.device)
         on_device = [(note.at, note.reserved) for note in history if note.reserved is not None]
         for work in _outermost(span for span in spans if span.kind == "work" and span.end is not None):
@@ -406,15 +406,15 @@ class MemoryCollector:
                     None if left is None else int(left // slope),
                 )  # fmt: skip
 
-    def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
-        """Yield the steps in which a process had more private host memory than usual; the first step does not count.
+    def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> list[MemoryExcess]:
+        """Return the steps in which a process had more private host memory than usual; the first step does not count.
 
         ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device"); this growth is
         subtracted.
         """
         steps = [*self.series[process].most.items()][1:]
         if len(steps) < FEWEST:
-            return
+            return []
         slope = grown.get((self.lane_of[process], "host"), 0)
         numbers = [number for number, _ in steps if number is not None]
         numbers += [numbers[-1] + 1] * (len(steps) - len(numbers))  # what follows the last step that ended
@@ -424,26 +424,20 @@ class MemoryCollector:
         spread = statistics.median(abs(level - usual) for level in levels)
         host = self.host_notes.get(self.hosts[process])
         least = max(LEAST, ERRORS * spread, SHARE * usual, 0 if host is None else 0.002 * host.total)
-        lasting: MemoryExcess | None = None
+        excesses = list[MemoryExcess]()
         for order, (number, (_, moment, above, doing)) in enumerate(steps):
             if levels[order] - usual <= least:
                 continue
-            if lasting and lasting.at == seconds(moment):  # nothing was noted since: it goes on from the step before
-                lasting = dataclasses.replace(lasting, seconds=lasting.seconds + seconds(above))
+            if excesses and excesses[-1].at == seconds(moment):  # nothing was noted since: it goes on
+                excesses[-1] = dataclasses.replace(excesses[-1], seconds=excesses[-1].seconds + seconds(above))
                 continue
-            if lasting:
-                yield lasting
-            lasting = MemoryExcess(
-                self._label(process), self.lane_of[process], number, seconds(moment), seconds(above),
-                round(levels[order] - usual), round(usual + grown_by[order]), doing,
+            excesses.append(
+                MemoryExcess(
+                    self._label(process), self.lane_of[process], number, seconds(moment), seconds(above),
+                    round(levels[order] - usual), round(usual + grown_by[order]), doing,
+                )
             )  # fmt: skip
-        if lasting:
-            yield lasting
-
-
-def _history(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[MemoryNote]:
-    """Return the notes of a step in the order of time, after the last note of the step before."""
-    return [*([before] if before else []), *sorted(notes, key=lambda note: note.at)]
+        return excesses
 
 
 def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:

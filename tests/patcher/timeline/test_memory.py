@@ -596,7 +596,7 @@ def test_a_work_gives_back_what_it_reserved_until_its_end(start: int, end: int |
     memory = collector()
     notes = [MemoryNote(at, 1, 1, 1, reserved) for at, reserved in ((0, 90), (10, 30), (20, 50), (30, 10))]
     work = KeptSpan(start, end, "work", "update", None, 1, 0, 0)
-    memory._add_freed_memory(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]])
+    memory._add_freed_memory(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]], [])
     assert memory.changes["offload", "trainer", "update"] == freed
 
 
