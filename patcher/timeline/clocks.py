@@ -7,14 +7,15 @@ apart. All bounds between machines are combined, and the middle of the narrowest
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product, takewhile
+from itertools import product, starmap, takewhile
 from typing import NamedTuple
 
 from patcher.messages import Text
 from patcher.timeline.files import KeptSpan, Reader
-from patcher.timeline.intervals import ENDLESS, by_start
+from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered
 from patcher.timeline.model import Clock
 from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
@@ -237,16 +238,13 @@ class _BusyPeriod(NamedTuple):
     requests: int
 
 
-def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
+def _busy_periods(spans: Sequence[tuple[int, int]]) -> list[_BusyPeriod]:
     """Return the periods in which at least one request is alive, in order, each with the number of its requests."""
-    periods = list[_BusyPeriod]()
-    for start, end in sorted(spans):
-        last = periods[-1] if periods else None
-        if last is not None and start <= last.end:
-            periods[-1] = _BusyPeriod(last.start, max(last.end, end), last.requests + 1)
-        else:
-            periods.append(_BusyPeriod(start, end, 1))
-    return periods
+    starts = sorted(start for start, _ in spans)
+    return [
+        _BusyPeriod(start, end, bisect_right(starts, end) - bisect_left(starts, start))
+        for start, end in covered(starmap(TimeRange, spans))
+    ]
 
 
 def _ended_times(spans: Iterable[_SpansByProcess]) -> _EndedTimes:

@@ -111,6 +111,11 @@ class Placed(NamedTuple):
     top: int
     label: str
 
+    @property
+    def bottom(self) -> int:
+        """Return the vertical position at which the critical path is drawn, in pixels."""
+        return self.top + self.row.height - 3
+
 
 def picture(timeline: RunTimeline, bars_across: int) -> Content:
     """Return the picture of the run as HTML: SVG, controls, legend and notes; None if no process has a row."""
@@ -291,11 +296,9 @@ def _line_positions(segment: PathSegment, placed: Sequence[Placed]) -> list[int]
 
     That is the bottom of its lane's row, else of all rows of its role, else of the first row of ``placed``.
     """
-    bottoms = {at: place.top + place.row.height - 3 for place in placed for at in place.row.lanes}
-    if segment.lane is not None and segment.lane in bottoms:
-        return [bottoms[segment.lane]]
-    same = sorted({place.top + place.row.height - 3 for place in placed if place.row.role == segment.role})
-    return same or [placed[0].top + placed[0].row.height - 3]
+    same_lane = [place.bottom for place in placed if segment.lane in place.row.lanes]
+    same_role = {place.bottom for place in placed if place.row.role == segment.role}
+    return same_lane or sorted(same_role) or [placed[0].bottom]
 
 
 def _step_heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
