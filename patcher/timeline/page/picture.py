@@ -35,12 +35,6 @@ CAUSES = Text("several causes")
 _PATH = Text("critical path: the step waited for this process")
 _GAP = Text("critical path: time without any record")
 _ITERATING = {"iterations": Text("engine iterations"), "decodes": Text("engine iterations, mostly decode")}
-_WINDOWS = {
-    "typical decode": Text("typical decode steps"),
-    "slowest decode": Text("the slowest decode step"),
-    "slow micro-batch": Text("the slow micro-batch"),
-    "tail": Text("the long tail of the rollout"),
-}
 _HINT = Text(
     "Move and zoom: drag or pinch the picture, or click it and use the mouse wheel. Keys: + and − zoom, ← and → move,"
     " 0 shows everything, n and p go to the next and previous step."
@@ -243,13 +237,8 @@ def _window_bars(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
     for proposed in timeline.windows:
         if proposed.start is not None and proposed.end is not None:
             ends = [Interval(proposed.start, proposed.end)]
-            title = joined(_DOT, (window_name(proposed.what), WINDOWS))
+            title = joined(_DOT, (proposed.what, WINDOWS))
             yield _strokes(ends, frame, _HEAD + 4, 4, title, ("b", "mark", "proposed"))
-
-
-def window_name(what: str) -> str:
-    """Return the name of a proposed window on the page."""
-    return _WINDOWS.get(what, what)
 
 
 def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:

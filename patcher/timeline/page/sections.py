@@ -21,7 +21,7 @@ from patcher.timeline.model import (
     RunTimeline,
     TrainingStep,
 )
-from patcher.timeline.page.picture import CAUSES, RECORDED, WINDOWS, window_name
+from patcher.timeline.page.picture import CAUSES, RECORDED, WINDOWS
 
 NOTES, CLOCKS = Text("Notes"), Text("Clocks")
 _LISTED = 8  # steps by number, or reasons
@@ -183,7 +183,7 @@ def windows(timeline: RunTimeline) -> Content:
     def window(proposed: ProposedWindow) -> Markup:
         """Return the HTML of one proposed window: title, reason, and commands for the next and the present run."""
         where = [_link(proposed.step)] if proposed.step is not None else []
-        name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
+        name = (proposed.what, where and (" (", Text("step"), " ", where, ")"))
         trigger = proposed.trigger and (
             faint(Text("to record this window in the present run, without restarting it:")),
             _command(proposed.trigger),

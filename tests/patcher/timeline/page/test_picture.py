@@ -81,7 +81,7 @@ def run() -> RunTimeline:
 
 SHAPES = """
 path d=M400000 42h400000 class=b mark stroke-width=8: rollout · Recorded windows
-path d=M1200000 42h200000 class=b mark proposed stroke-width=4: the long tail of the rollout · Suggested recording windows
+path d=M1200000 42h200000 class=b mark proposed stroke-width=4: tail · Suggested recording windows
 path d=M0 153V153H200000V113H1200000V148H1400000V153H4000000V153 class=curve: running requests (peak 8)
 path d=M1200000 131h200000 class=b tail stroke-width=44: tail
 path d=M1600000 62h400000 class=b k-adv stroke-width=16: adv · driver

@@ -95,9 +95,9 @@ def test_windows_are_commands_to_copy_with_what_was_there(run: RunTimeline) -> N
     windows = (replace(decode, step=2), replace(tail, step=None, why=""), replace(micro_batch, what="another"))
     text = said(sections.windows(replace(run, windows=windows)))
     assert text == (
-        "Suggested recording windows typical decode steps (step 2) 16 ms, as most are"
+        "Suggested recording windows typical decode (step 2) 16 ms, as most are"
         f" {decode.command} to record this window in the present run, without restarting it: {decode.trigger}"
-        f" the long tail of the rollout {tail.command} another (step 4) 3.1 times as long as the median {micro_batch.command}"
+        f" tail {tail.command} another (step 4) 3.1 times as long as the median {micro_batch.command}"
     )  # fmt: skip
     assert not sections.windows(run)
     (recording,) = found.recorded
