@@ -203,8 +203,7 @@ NOBODY = ProcessRank(None, None)
 def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> list[StepVerdict]:
     """Return the verdict on each step, in order, from a comparison with up to 40 steps before and 40 after it.
 
-    The first step, a warm-up, is not compared with if two others remain. ``processes`` has the replica and rank of each
-    process, by its index.
+    The first step, a warm-up, is not compared with if two others remain.
     """
     neighbours = [_steps_to_compare(len(steps), at) for at in range(len(steps))]
     steps = [

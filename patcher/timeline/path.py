@@ -320,8 +320,8 @@ class StepRecords:
     def _group_by_call(self, works: Sequence[KeptSpan]) -> dict[int, CallGroup]:
         """Group ``works`` with the driver's calls that caused them; return call id → its group.
 
-        A work is one execution of a method on a worker. It belongs to the latest call of this method that began before
-        it, if possible one that ended after it; without one it is left out. A call has at most one work per worker.
+        It belongs to the latest call of this method that began before it, if possible one that ended after it; without
+        one it is left out. A call has at most one work per worker.
         """
         by_method = {
             work: [call for call in self.calls if calls_for(call.name, work)] for work in {work.name for work in works}
@@ -393,8 +393,7 @@ class StepRecords:
     def has_twin(self, call: KeptSpan) -> bool:
         """Tell whether the driver sent a call of another name but the same method within 10 ms of ``call``.
 
-        The two went to different workers, so nobody can tell which of them an execution belongs to. False if the method
-        was executed nowhere.
+        The two went to different workers, so nobody can tell which of them an execution belongs to.
         """
         methods = {work.name for work in self.by_kind["work"] if calls_for(call.name, work.name)}
         return any(

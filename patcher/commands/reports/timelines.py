@@ -61,8 +61,7 @@ def timeline(
     """Join the timelines of a run's processes in `folder`, and write the files that `options` ask for.
 
     The result has the joined run as data and as lines, and a warning of everything that is unknown. `width` is the
-    columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline, TRACE if no file can be
-    read, USAGE if none of several runs is chosen, or the chosen run or steps don't exist.
+    columns of the terminal, None without one. Raises the Problems of `read`.
     """
     result = CommandResult("timeline")
     joined_run = read(folder, options, display, result)
@@ -117,13 +116,13 @@ def follow(
     timeout: float | None,
     height: int | None = None,
 ) -> CommandResult:
-    """Join the newest run in `folder` every `FOLLOW_S` seconds, and return the last result.
+    """Join the newest run in `folder` every `FOLLOW_S` seconds, and return the last result, empty if no run was read.
 
-    The result is empty if no run was read. Ends at Ctrl-C, after `timeout` seconds (None: no limit), and with `once`
-    after the first time. It also ends if, after the first step, no process has written for `QUIET_S` seconds. Each
-    time, `show` gets the lines of the report and the lines on steps that ended since its last call. The report has as
-    many steps as fit a terminal of `width` columns and `height` lines (None: unknown). A folder without a timeline is
-    waited for, which `show` tells; with `once` it raises Problem (NO_TRACE). Raises other Problems as `timeline` does.
+    Ends at Ctrl-C, after `timeout` seconds (None: no limit), with `once` after the first time, and if, after the first
+    step, no process has written for `QUIET_S` seconds. Each time, `show` gets the lines of the report and the lines on
+    steps that ended since its last call. The report has as many steps as fit a terminal of `width` columns and `height`
+    lines (None: unknown). A folder without a timeline is waited for, which `show` tells, except with `once`. Raises
+    Problems as `timeline` does.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
@@ -182,8 +181,7 @@ def _seconds_since_write(folder: Path) -> float:
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
     """Return the run that `options` choose, joined from its processes, with only the chosen steps.
 
-    Raises Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen,
-    or the chosen run or steps don't exist.
+    Raises the Problems of `chosen_run`, and USAGE if the chosen steps don't exist.
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]

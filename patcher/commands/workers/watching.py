@@ -101,8 +101,7 @@ OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchDa
 def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
     """Wait until all workers of `options` that were asked to record have saved or never will; report each one's state.
 
-    The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. Raises Problem
-    (NO_TRACE) if the path is a file, OSError if it cannot be read, and KeyboardInterrupt at a second Ctrl-C.
+    Ends, and raises, as `wait_for_workers` does.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
