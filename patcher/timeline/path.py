@@ -787,26 +787,25 @@ class _Walk:
         route = records.routing_of(span, receiver)
         sent = end_of(route) if route else span.start
         routed = min(max(sent, low), begin)
-        if records.sender_stood_still(span.process, receiver.process, sent, receiver.start):
-            self.explain_uncovered(span, routed, begin)
-        elif receiver.start - sent > GAP_US and records.waits_for_several_replicas(receiver, sent):
-            self.add_unrecorded(_start_of(receiver).name, routed, begin)
-        else:
-            self.add_piece(_start_of(receiver), routed, begin)
+        self._explain_hand_over(span, receiver, sent, routed, begin)
         if route:
-            self._explain_routing(span, route, low, routed)
+            asked = min(max(route.start, low), routed)
+            self.add_piece(route, asked, routed)
+            self._explain_hand_over(span, route, span.start, low, asked)
 
-    def _explain_routing(self, request: KeptSpan, route: KeptSpan, low: int, high: int) -> None:
-        """Explain the time until a load balancer has chosen (``route``) the server for ``request``.
-
-        The time before it is the balancer's, too, unless the agent loop stood still.
-        """
-        begin = min(max(route.start, low), high)
-        self.add_piece(route, begin, high)
-        if self.records.sender_stood_still(request.process, route.process, request.start, route.start):
-            self.explain_uncovered(request, low, begin)
+    def _explain_hand_over(self, span: KeptSpan, receiver: KeptSpan, sent: int, low: int, high: int) -> None:
+        """Explain the time until ``receiver`` begins what a request or reward (``span``) ``sent``."""
+        records = self.records
+        if records.sender_stood_still(span.process, receiver.process, sent, receiver.start):
+            self.explain_uncovered(span, low, high)
+        elif (
+            receiver.kind != "route"
+            and receiver.start - sent > GAP_US
+            and records.waits_for_several_replicas(receiver, sent)
+        ):
+            self.add_unrecorded(_start_of(receiver).name, low, high)
         else:
-            self.add_piece(_start_of(route), low, begin)
+            self.add_piece(_start_of(receiver), low, high)
 
     def explain_serve(self, serve: KeptSpan, low: int, high: int) -> None:
         """Explain a time in which the step waited for ``serve``, a server's handling of a request.
@@ -874,20 +873,21 @@ class _Walk:
                 self.add_piece(part, begin, end)
 
     def _receiver_wait(self, span: KeptSpan) -> list[PathPiece]:
-        """Return the piece in which ``span``, a trainer's weight sync, waits for the last engine to begin receiving.
+        """Return the piece in which ``span``, a trainer's weight sync, waits for the last engine to begin receiving."""
+        receivers = sorted(self.records.within(span, self.records.receivers), key=by_start)
+        return self._wait_until_begun(span, receivers[-1], receivers[:-1], span.start, "engine") if receivers else []
 
-        The trainer calls the receivers before it gathers weights. The piece's delay is the time since the last but one
-        receiver began, 0 for a single one. [] without a receiver, or if the trainer stood still.
+    def _wait_until_begun(
+        self, sync: KeptSpan, last: KeptSpan, others: Iterable[KeptSpan], since: int, role: str
+    ) -> list[PathPiece]:
+        """Return the piece from ``since`` until ``last`` begins, the last of the spans that ``sync`` waits for.
+
+        Its delay is the time since the latest of ``others`` began, 0 without any. [] if the trainer stood still.
         """
-        records = self.records
-        receivers = sorted(records.within(span, records.receivers), key=by_start)
-        if not receivers:
+        if since >= last.start or self.records.sender_stood_still(sync.process, last.process, since, last.start):
             return []
-        last = receivers[-1]
-        if records.sender_stood_still(span.process, last.process, span.start, last.start):
-            return []
-        late = last.start - receivers[-2].start if len(receivers) > 1 else 0
-        return [_wait_for_start(last, "engine", span.start, self.phase, late)]
+        before = max((other.start for other in others), default=last.start)
+        return [_wait_for_start(last, role, since, self.phase, max(last.start - before, 0))]
 
     def _receiver_stalls(self, span: KeptSpan) -> Iterator[PathPiece]:
         """Yield the pieces in which ``span``, a trainer's weight sync, waits for an engine that stands still.
@@ -906,9 +906,7 @@ class _Walk:
     def _wait_for_clearing(self, span: KeptSpan) -> list[KeptSpan | PathPiece]:
         """Return what ``span``, a trainer's weight sync, waits for at its end: a server clears its KV cache.
 
-        The time until the server begins counts for it, too, unless the trainer stood still. The delay of that piece is
-        the time since the last but one server began, 0 for a single one. [] if the trainer's sending or the clearing is
-        not recorded.
+        [] if the trainer's sending or the clearing is not recorded.
         """
         records = self.records
         syncs = records.within(span, records.by_kind["sync"])
@@ -918,11 +916,8 @@ class _Walk:
             return []
         received = (end_of(receiver) for receiver in records.within(span, records.receivers))
         since = max([sent, *(end for end in received if end <= last.start)])
-        if since >= last.start or records.sender_stood_still(span.process, last.process, since, last.start):
-            return [last]
-        before = [clear.start for clear in clears if clear.name == last.name and clear.process != last.process]
-        late = max(last.start - max(before), 0) if before else 0
-        return [last, _wait_for_start(last, "server", since, self.phase, late)]
+        others = (clear for clear in clears if clear.name == last.name and clear.process != last.process)
+        return [last, *self._wait_until_begun(span, last, others, since, "server")]
 
     def _waits_after_gathering(self, span: KeptSpan, parts: Iterable[KeptSpan | PathPiece]) -> Iterator[PathPiece]:
         """Yield the pieces in which ``span``, a trainer's weight sync, has gathered its weights, and waits.
