@@ -211,12 +211,8 @@ class CacheNote(NamedTuple):
     total: int
 
 
-class Notes(NamedTuple):
-    """Memory noted by one process, each list in the order of the file."""
-
-    memory: list[MemoryNote]
-    host: list[HostNote]
-    cache: list[CacheNote]
+Note = MemoryNote | HostNote | CacheNote
+"""What one process noted of memory."""
 
 
 class IterationColumns:
@@ -482,7 +478,7 @@ class Reader:
         self.iterations = IterationColumns()
         self.stalls: list[TimeRange] = []
         self.cpu_waits: list[CpuWait] = []
-        self.notes = Notes([], [], [])
+        self.notes: list[Note] = []
         self.device: ProcessDevice | None = None
         self._blocks_taken = self._late_blocks = 0
         self.upto, self.done = -_LATEST, False
@@ -600,11 +596,11 @@ class Reader:
         parts = ((rows, block.memory), (host, block.host), (cache, block.blocks), (device, block.device))
         self.losses.lines += sum(part is None and bool(raw) for part, raw in parts)
         self.device = device or self.device
-        self.notes.memory.extend(filter(None, (_memory_note(row, now) for row in rows or ())))
+        self.notes.extend(filter(None, (_memory_note(row, now) for row in rows or ())))
         if host:
-            self.notes.host.append(HostNote(now, *(min(size, _LARGEST_MIB) << 20 for size in host)))
+            self.notes.append(HostNote(now, *(min(size, _LARGEST_MIB) << 20 for size in host)))
         if cache and len(cache[1]) == len(cache[2]):
-            self.notes.cache.extend(_cache_notes(*cache, now))
+            self.notes.extend(_cache_notes(*cache, now))
 
     def _add_cpu_waits(self, rows: list[list[int]] | None, now: int) -> None:
         """Add the waits for a CPU in ``rows`` of a block that was written at ``now``, all in microseconds.
@@ -629,11 +625,10 @@ class Reader:
             waited += wait.waited * (min(end, wait.end) - max(start, wait.start)) / (wait.end - wait.start)
         return min(round(waited), end - start)
 
-    def take_notes(self, until: int) -> Notes:
+    def take_notes(self, until: int) -> list[Note]:
         """Remove the notes of memory, host and KV cache up to ``until`` (microseconds), and return them."""
-        memory, host, cache = self.notes
-        taken = Notes(_notes_until(memory, until), _notes_until(host, until), _notes_until(cache, until))
-        self.notes = Notes(_notes_after(memory, until), _notes_after(host, until), _notes_after(cache, until))
+        taken = [note for note in self.notes if note.at <= until]
+        self.notes = [note for note in self.notes if note.at > until]
         return taken
 
     def forget(self, before: int) -> list[KeptSpan]:
@@ -670,19 +665,6 @@ def _cache_notes(total: int, times: Sequence[int], used: Sequence[int], now: int
         at = now + since
         if 0 <= blocks <= total and now - _EARLY_US < at < now + _LATE_US:
             yield CacheNote(at, blocks, total)
-
-
-_N = TypeVar("_N", MemoryNote, HostNote, CacheNote)
-
-
-def _notes_until(notes: Iterable[_N], time: int) -> list[_N]:
-    """Return the notes up to ``time``."""
-    return [note for note in notes if note.at <= time]
-
-
-def _notes_after(notes: Iterable[_N], time: int) -> list[_N]:
-    """Return the notes after ``time``."""
-    return [note for note in notes if note.at > time]
 
 
 def _number(value: object) -> int | None:

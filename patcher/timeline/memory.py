@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
-from patcher.timeline.files import HostNote, KeptSpan, MemoryNote, Notes, ProcessDevice
+from patcher.timeline.files import CacheNote, HostNote, KeptSpan, MemoryNote, Note, ProcessDevice
 from patcher.timeline.intervals import end_of
 from patcher.timeline.lanes import RunLanes
 from patcher.timeline.model import (
@@ -164,7 +164,7 @@ class MemoryCollector:
         self,
         number: int | None,
         spans: Iterable[KeptSpan],
-        notes: Mapping[int, Notes],
+        notes: Mapping[int, Sequence[Note]],
         devices: Mapping[int, ProcessDevice],
     ) -> None:
         """Add a step: its spans, and the memory notes and devices of the processes, by the process's index.
@@ -178,9 +178,10 @@ class MemoryCollector:
         by_process = defaultdict[int, list[KeptSpan]](list)
         for span in sorted(spans, key=lambda span: (span.start, -end_of(span))):
             by_process[span.process].append(span)
+        of_process = {at: [note for note in taken if isinstance(note, MemoryNote)] for at, taken in notes.items()}
         histories = {
-            at: [*([self.held[at].note] if at in self.held else []), *sorted(note.memory, key=lambda note: note.at)]
-            for at, note in notes.items()
+            at: [*([self.held[at].note] if at in self.held else []), *sorted(taken, key=lambda note: note.at)]
+            for at, taken in of_process.items()
         }
         sleeps = {at: dict(_memory_freed_by_sleeps(by_process[at], history)) for at, history in histories.items()}
         self._keep_peaks(number, notes, sleeps, by_process)
@@ -188,7 +189,7 @@ class MemoryCollector:
             self._add_freed_memory(at, by_process[at], history, sleeps[at].values())
             self._keep_step_memory(number, at, history, by_process[at])
             self._keep_cache_peak(number, at, notes[at])
-        self._add_sync_changes(by_process, notes)
+        self._add_sync_changes(by_process, of_process)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
         """Return the known place of the same device, else ``device``, renamed if another device has its name."""
@@ -199,7 +200,7 @@ class MemoryCollector:
         return device._replace(name=f"{device.name} {device.identity[:12]}") if taken else device
 
     def _keep_peaks(
-        self, number: int | None, notes: Mapping[int, Notes], sleeps: Mapping[int, Mapping[int, _Freed]],
+        self, number: int | None, notes: Mapping[int, Sequence[Note]], sleeps: Mapping[int, Mapping[int, _Freed]],
         spans: Mapping[int, Sequence[KeptSpan]],
     ) -> None:  # fmt: skip
         """Go through the memory notes of a step in the order of time, and keep the peak of each device and host.
@@ -207,25 +208,24 @@ class MemoryCollector:
         A peak replaces only a lower one of the same step. ``sleeps`` has time (microseconds) → what the sleep or
         wake-up before it freed.
         """
-        events: list[tuple[int, int, MemoryNote | HostNote]] = []
-        for process, of in notes.items():
-            events += [(taken.at, process, taken) for taken in of.memory]
-            events += [(taken.at, process, taken) for taken in of.host]
+        events = [(process, note) for process, taken in notes.items() for note in taken]
         highest: dict[MemoryHome, _Moment] = {}
-        for at, process, note in sorted(events, key=lambda event: event[0]):
+        for process, note in sorted(events, key=lambda event: event[1].at):
+            if isinstance(note, CacheNote):
+                continue
             if isinstance(note, HostNote):
                 self.host_notes[self.hosts[process]] = note
                 self.curves[self.hosts[process]].total = note.total
             else:
                 held = self.held.setdefault(process, _Held(note))
                 held.note = note if note.reserved is not None else MemoryNote(*note[:2], *held.note[2:])
-                if freed := sleeps.get(process, {}).get(at):
+                if freed := sleeps.get(process, {}).get(note.at):
                     held.unmapped = max(held.unmapped + freed.device - freed.allocator, 0)
                     held.asleep = freed.device > 0
             place, used = self._record_use(process, note) or (None, 0)
             if place and (place not in highest or used > highest[place].used):
-                sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, at)]
-                highest[place] = _Moment(at, used, sizes)
+                sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, note.at)]
+                highest[place] = _Moment(note.at, used, sizes)
         for place, moment in highest.items():
             key = (place, number)
             if key not in self.peaks or moment.used > self.peaks[key].used:
@@ -303,17 +303,19 @@ class MemoryCollector:
             if inside and after is not None:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
-    def _add_sync_changes(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
+    def _add_sync_changes(
+        self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Sequence[MemoryNote]]
+    ) -> None:
         """Add to ``changes`` each device's peak during the weight sync, in bytes above the larger of its begin and end.
 
         A device with fewer than three notes during the sync is left out.
         """
         used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
         syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
-        for process, of in notes.items():
+        for process, taken in notes.items():
             if device := self.devices.get(process):
                 total = self.curves[device].total
-                used[device] += [(note.at, total - note.free) for note in of.memory if note.free is not None]
+                used[device] += [(note.at, total - note.free) for note in taken if note.free is not None]
                 syncs[device] += [span for span in spans.get(process, ()) if span.kind == "sync" and span.end]
         for device, of_device in syncs.items():
             if not of_device:
@@ -347,9 +349,10 @@ class MemoryCollector:
         if highest.private >= series.most.get(number, (0,))[0]:
             series.most[number] = (highest.private, highest.at, above, _activity_at(spans, highest.at))
 
-    def _keep_cache_peak(self, number: int | None, process: int, notes: Notes) -> None:
+    def _keep_cache_peak(self, number: int | None, process: int, notes: Iterable[Note]) -> None:
         """Keep the most KV-cache blocks that an engine ever had in use, with the ``number`` of the step."""
-        most = max(notes.cache, key=lambda note: note.used, default=None)
+        cache = (note for note in notes if isinstance(note, CacheNote))
+        most = max(cache, key=lambda note: note.used, default=None)
         before = self.cache.get(process)
         if most and (before is None or most.used > before.used):
             self.cache[process] = CacheUse(self._label(process), self.lane_of[process], number, most.used, most.total)
