@@ -83,6 +83,10 @@ class Activity(NamedTuple):
     what: str
     phase: str
 
+    def as_cause(self, us: float) -> Cause:
+        """Return the activity with its microseconds as a cause without an excess."""
+        return Cause(self.role, None, None, self.what, self.phase, seconds(us), 0.0, self.kind)
+
 
 CPU_WAIT = Activity("host", "cpu-wait", Text("waiting for a free CPU"), "")
 """Time in which a thread of the process that a step waited for was ready to run but had no CPU."""

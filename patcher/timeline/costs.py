@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from patcher.messages import Text
 from patcher.timeline.causes import Activity, StepTimes
-from patcher.timeline.model import FREE_REWARDS, FREE_SYNC, NO_TAIL, Cause, RunCause, TrainingStep, doing, label
+from patcher.timeline.model import FREE_REWARDS, FREE_SYNC, NO_TAIL, Cause, RunCause, TrainingStep
 from patcher.timeline.shares import seconds
 
 LARGEST = 5
@@ -232,8 +232,8 @@ def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
     for key, by_step in spent.items():
         total = sum(by_step.values())
         if total > LONG_ACTIVITY * whole:
-            cause = Cause(key.role, None, None, key.what, key.phase, seconds(total), 0.0, key.kind)
-            title = Text("{activity}, in each step", doing(label(key.role, None, None), key.what, key.phase))
+            cause = key.as_cause(total)
+            title = Text("{activity}, in each step", cause.label)
             yield RunCause(title, seconds(total), 0.0, tuple(by_step), ADVICE[advice_key(cause)], cause)
 
 
@@ -253,6 +253,4 @@ def path_seconds(paths: Sequence[StepTimes]) -> tuple[Cause, ...]:
     sums = Counter[Activity]()
     for path in paths[1:] or paths:
         sums.update(path.us)
-    return tuple(
-        Cause(key.role, None, None, key.what, key.phase, seconds(us), 0.0, key.kind) for key, us in sums.most_common()
-    )
+    return tuple(key.as_cause(us) for key, us in sums.most_common())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import sqrt
 
 from patcher.messages import Text
 from patcher.timeline.causes import StepTimes, expected_and_spread
-from patcher.timeline.model import Driver, Part, TrainingStep, Trend, doing, label
-from patcher.timeline.shares import seconds
+from patcher.timeline.model import Driver, Part, TrainingStep, Trend
 
 FEWEST = 12
 """Fewest steps from which a trend can be told from chance."""
@@ -52,12 +52,19 @@ def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | 
     before, after = _median_of_thirds(lengths)
     _, spread = expected_and_spread([*enumerate(lengths)])
     error = ERRORS * MEDIAN_ERROR * sqrt(2 / third) * spread
-    change = after - before
-    if abs(change) <= max(error, SHARE * before):
+    if abs(after - before) <= max(error, SHARE * before):
         return None
+    return _trend_between(steps, paths, lengths, third, third)
+
+
+def _trend_between(
+    steps: Sequence[TrainingStep], paths: Sequence[StepTimes], lengths: Sequence[float], first: int, last: int
+) -> Trend:
+    """Return the trend from the ``first`` to the ``last`` so many steps, with their ``lengths`` in seconds."""
+    before, after = statistics.median(lengths[:first]), statistics.median(lengths[-last:])
     return Trend(
-        (steps[0].step, steps[third - 1].step), (steps[-third].step, steps[-1].step), round(before, 6), round(after, 6),
-        _changed_activities(paths, change, third, third),
+        (steps[0].step, steps[first - 1].step), (steps[-last].step, steps[-1].step), round(before, 6), round(after, 6),
+        _changed_activities(paths[:first], paths[-last:], after - before),
         tuple(_related_quantities(paths, lengths)),
     )  # fmt: skip
 
@@ -78,11 +85,7 @@ def _lasting_change(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -
         if abs(change) <= SHARE * before:
             return None
         if (after - before) / change >= AT_ONCE and _is_at_once(values, at):
-            return Trend(
-                (steps[0].step, steps[at - 1].step), (steps[at].step, steps[-1].step), round(before, 6),
-                round(after, 6), _changed_activities(paths, after - before, at, len(paths) - at),
-                tuple(_related_quantities(paths, lengths)), steps[at].step,
-            )  # fmt: skip
+            return replace(_trend_between(steps, paths, lengths, at, len(steps) - at), since=steps[at].step)
     return None
 
 
@@ -133,24 +136,17 @@ def _without_rare_phases(step: TrainingStep) -> float:
 def _median_of_thirds(values: Sequence[float]) -> tuple[float, float]:
     """Return the median of the first and of the last third of ``values``."""
     third = len(values) // 3
-    return _medians(values, third, third)
+    return statistics.median(values[:third]), statistics.median(values[-third:])
 
 
-def _medians(values: Sequence[float], first: int, last: int) -> tuple[float, float]:
-    """Return the median of the ``first`` and of the ``last`` so many of ``values``."""
-    return statistics.median(values[:first]), statistics.median(values[-last:])
-
-
-def _changed_activities(paths: Sequence[StepTimes], change: float, first: int, last: int) -> tuple[Part, ...]:
-    """Return up to three activities that changed in the direction of ``change`` (seconds), by at least a tenth of it.
-
-    ``first`` and ``last`` count the steps to compare.
-    """
+def _changed_activities(before: Sequence[StepTimes], after: Sequence[StepTimes], change: float) -> tuple[Part, ...]:
+    """Return at most three activities that changed like ``change`` (in seconds), by at least a tenth of it."""
     parts = []
-    for key in {key for path in paths for key in path.us}:
-        before, after = _medians([path.us.get(key, 0) for path in paths], first, last)
-        if (after - before) / 1e6 / change >= SHARE:
-            parts.append(Part(doing(label(key.role, None, None), key.what, key.phase), seconds(after - before)))
+    for key in {key for path in (*before, *after) for key in path.us}:
+        first, last = (statistics.median(path.us.get(key, 0) for path in paths) for paths in (before, after))
+        if (last - first) / 1e6 / change >= SHARE:
+            cause = key.as_cause(last - first)
+            parts.append(Part(cause.label, cause.seconds))
     return tuple(sorted(parts, key=lambda part: -abs(part.seconds))[:PARTS])
 
 
