@@ -7,6 +7,7 @@ files of a run: it is bounded and holds nothing that a terminal obeys, and a pag
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -279,6 +280,11 @@ class TrainingStep:
     pause_seconds: float = 0.0
     prefill_tokens: int | None = None
     decode_tokens: int | None = None
+
+
+def without_warm_up(steps: Sequence[TrainingStep]) -> Sequence[TrainingStep]:
+    """Return the steps without the warm-up, unless there is no other."""
+    return [step for step in steps if not step.warm_up] or steps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined
-from patcher.timeline.model import ROLES, Cause, PathSegment, RunTimeline, TrainingStep
+from patcher.timeline.model import ROLES, Cause, PathSegment, RunTimeline, TrainingStep, without_warm_up
 from patcher.timeline.path import GENERATING
 from patcher.timeline.shares import SYNC
 from patcher.traces.analysis.loads import fit_change, student_half_width
@@ -155,9 +155,9 @@ class ChosenSteps(NamedTuple):
     run: RunTimeline
 
     @property
-    def steps(self) -> tuple[TrainingStep, ...]:
-        """Steps without the warm-up, unless there is nothing else."""
-        return tuple(step for step in self.run.steps if not step.warm_up) or self.run.steps
+    def steps(self) -> Sequence[TrainingStep]:
+        """Steps without the warm-up, unless there is no other."""
+        return without_warm_up(self.run.steps)
 
 
 def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
-from patcher.timeline.model import ProposedWindow, TrainingStep
+from patcher.timeline.model import ProposedWindow, TrainingStep, without_warm_up
 from patcher.timeline.path import StepRecords, longest_work
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
@@ -262,7 +262,7 @@ class Collector:
 
         The warm-up step is left out if there are others.
         """
-        counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
+        counted = {step.step: step for step in without_warm_up(steps)}
         rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
         return (*self._rollout_windows(rollouts, counted), *self._micro_batch_window(slow, counted))

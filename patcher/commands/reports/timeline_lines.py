@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
@@ -58,9 +59,7 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
     if run.packages:
         head = Text("{packages}: {summary}", packages=", ".join(run.packages), summary=head)
     yield from wrapped(head)
-    counts: dict[str, int] = {}
-    for lane in timeline.lanes:
-        counts[lane.role] = counts.get(lane.role, 0) + 1
+    counts = Counter(lane.role for lane in timeline.lanes)
     lanes = (Text("{count} {role}", count=count, role=model.ROLES[role]) for role, count in counts.items())
     yield from wrapped(Text("processes by role: {processes}", joined(COMMA, lanes)))
     apart = [clock for clock in timeline.clocks if clock.source != "same clock"]
@@ -96,12 +95,11 @@ def _steps_phrase(timeline: model.RunTimeline) -> str:
         )
     if len(steps) == 1:
         return Text("step {step}", steps[0].step)
-    counted = [lane.seconds for lane in steps if not lane.warm_up] or [lane.seconds for lane in steps]
     return Text(
         "steps {first} to {last}, median {median} s",
         first=steps[0].step,
         last=steps[-1].step,
-        median=brief(median(counted)),
+        median=brief(median(step.seconds for step in model.without_warm_up(steps))),
     )
 
 

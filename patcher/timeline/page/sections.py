@@ -20,6 +20,7 @@ from patcher.timeline.model import (
     RunCause,
     RunTimeline,
     TrainingStep,
+    without_warm_up,
 )
 from patcher.timeline.page.picture import CAUSES, RECORDED, WINDOWS
 
@@ -47,8 +48,8 @@ def _run_verdict(timeline: RunTimeline) -> str:
     """Return the verdict on the run in one line: number of steps, median duration, and costliest cause."""
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
-    regular = [step for step in timeline.steps if not step.warm_up] or timeline.steps
-    count, median = len(timeline.steps), seconds(statistics.median(step.seconds for step in regular))
+    count = len(timeline.steps)
+    median = seconds(statistics.median(step.seconds for step in without_warm_up(timeline.steps)))
     steps = (
         Text("1 step, {median}", median)
         if count == 1
