@@ -14,8 +14,9 @@ from typing import NamedTuple
 from patcher.messages import COMMA, Text, joined
 from patcher.timeline.intervals import TimeRange, overlaps
 from patcher.timeline.model import NOT_KNOWN, ROLES, SEVERAL, TYPICAL, Cause, Part
-from patcher.timeline.path import GENERATING, PathPiece
+from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import NOTHING, VALIDATING, Amounts, seconds
+from patcher.timeline.step_records import GENERATING
 
 NEIGHBOURS = 40
 """Steps before and behind a step that it is compared with: answers become longer while a model learns."""

@@ -17,8 +17,8 @@ from patcher.messages import Text
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered
 from patcher.timeline.model import Clock
-from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
+from patcher.timeline.step_records import calls_for
 
 MOST = 50_000
 """Most spans of a process that are read: enough for a bound, however long the run is."""

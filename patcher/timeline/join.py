@@ -26,8 +26,9 @@ from patcher.timeline.model import (
     TrainingStep,
     label,
 )
-from patcher.timeline.path import PathPiece, StepRecords, critical_path
+from patcher.timeline.path import PathPiece, critical_path
 from patcher.timeline.runs import Process
+from patcher.timeline.step_records import StepRecords
 from patcher.timeline.windows import Collector
 
 SLACK_US = 1_500_000

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from patcher.messages import Text
 from patcher.timeline.files import KeptSpan
-from patcher.timeline.path import StepRecords
 from patcher.timeline.runs import Process, by_role
+from patcher.timeline.step_records import StepRecords
 
 MANY = 8
 """Numbers of ranks or replicas that a text lists."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined
 from patcher.timeline.model import ROLES, Cause, PathSegment, RunTimeline, TrainingStep, without_warm_up
-from patcher.timeline.path import GENERATING
 from patcher.timeline.shares import SYNC
+from patcher.timeline.step_records import GENERATING
 from patcher.traces.analysis.loads import fit_change, student_half_width
 
 PARTS = {

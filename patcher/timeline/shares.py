@@ -24,7 +24,8 @@ from patcher.timeline.model import (
     RoleUse,
     Tail,
 )
-from patcher.timeline.path import PathPiece, StepRecords, largest_joined_gap, work_without_waits
+from patcher.timeline.path import PathPiece, largest_joined_gap, work_without_waits
+from patcher.timeline.step_records import StepRecords
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from patcher.timeline.files import IterationColumns
-from patcher.timeline.path import StepRecords
+from patcher.timeline.step_records import StepRecords
 
 
 def lowest_ranks(replica_of: Sequence[int | None], ranks: Mapping[int, int | None]) -> list[int]:

@@ -15,9 +15,10 @@ from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
 from patcher.timeline.model import ProposedWindow, TrainingStep, without_warm_up
-from patcher.timeline.path import StepRecords, longest_work
+from patcher.timeline.path import longest_work
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
+from patcher.timeline.step_records import StepRecords
 
 LENGTH = 20
 """Decode steps of a typical window."""

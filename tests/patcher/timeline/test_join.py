@@ -20,7 +20,8 @@ from patcher.timeline import join as joining
 from patcher.timeline.files import IterationColumns, KeptSpan, paths
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import OVERLAP, Cause, Clock, Imbalance, RunTimeline, Tail
-from patcher.timeline.path import PathPiece, StepRecords
+from patcher.timeline.path import PathPiece
+from patcher.timeline.step_records import StepRecords
 from patcher.timeline.windows import Collector
 
 

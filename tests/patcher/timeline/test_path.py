@@ -10,16 +10,15 @@ from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange, end_of
 from patcher.timeline.path import (
     COLLECTION,
-    DEEPEST,
     PAUSE,
     PathPiece,
-    StepRecords,
     _Walk,
     critical_path,
     iteration_pieces,
     merged,
     walk_back,
 )
+from patcher.timeline.step_records import DEEPEST, StepRecords, calls_for
 
 MS = 1_000
 MINUTE = 60_000  # in milliseconds: the ranks' tolerance is a share of their works, wherever in a run these are
@@ -952,7 +951,7 @@ def of(rows: Rows, **more: Any) -> StepRecords:
     [("train", "train", True), ("group_train", "train", True), ("grouptrain", "train", False), ("train", "group_train", False), ("train_x", "train", False)],
 )  # fmt: skip
 def test_a_call_runs_the_method_of_its_name_or_behind_a_prefix(call: str, work: str, found: bool) -> None:
-    assert path.calls_for(call, work) is found
+    assert calls_for(call, work) is found
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from patcher.timeline.files import IterationColumns
-from patcher.timeline.path import StepRecords
+from patcher.timeline.step_records import StepRecords
 from patcher.timeline.tokens import lowest_ranks, prefill_and_decode_tokens
 
 S = 1_000_000
