@@ -178,10 +178,12 @@ class MemoryCollector:
         by_process = defaultdict[int, list[KeptSpan]](list)
         for span in sorted(spans, key=lambda span: (span.start, -end_of(span))):
             by_process[span.process].append(span)
-        of_process = {at: [note for note in taken if isinstance(note, MemoryNote)] for at, taken in notes.items()}
+        memory_notes = {
+            at: [note for note in of_process if isinstance(note, MemoryNote)] for at, of_process in notes.items()
+        }
         histories = {
-            at: [*([self.held[at].note] if at in self.held else []), *sorted(taken, key=lambda note: note.at)]
-            for at, taken in of_process.items()
+            at: [*([self.held[at].note] if at in self.held else []), *sorted(of_process, key=lambda note: note.at)]
+            for at, of_process in memory_notes.items()
         }
         sleeps = {at: dict(_memory_freed_by_sleeps(by_process[at], history)) for at, history in histories.items()}
         self._keep_peaks(number, notes, sleeps, by_process)
@@ -189,7 +191,7 @@ class MemoryCollector:
             self._add_freed_memory(at, by_process[at], history, sleeps[at].values())
             self._keep_step_memory(number, at, history, by_process[at])
             self._keep_cache_peak(number, at, notes[at])
-        self._add_sync_changes(by_process, of_process)
+        self._add_sync_changes(by_process, memory_notes)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
         """Return the known place of the same device, else ``device``, renamed if another device has its name."""
@@ -208,7 +210,7 @@ class MemoryCollector:
         A peak replaces only a lower one of the same step. ``sleeps`` has time (microseconds) → what the sleep or
         wake-up before it freed.
         """
-        events = [(process, note) for process, taken in notes.items() for note in taken]
+        events = [(process, note) for process, of_process in notes.items() for note in of_process]
         highest: dict[MemoryHome, _Moment] = {}
         for process, note in sorted(events, key=lambda event: event[1].at):
             if isinstance(note, CacheNote):
@@ -312,10 +314,10 @@ class MemoryCollector:
         """
         used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
         syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
-        for process, taken in notes.items():
+        for process, of_process in notes.items():
             if device := self.devices.get(process):
                 total = self.curves[device].total
-                used[device] += [(note.at, total - note.free) for note in taken if note.free is not None]
+                used[device] += [(note.at, total - note.free) for note in of_process if note.free is not None]
                 syncs[device] += [span for span in spans.get(process, ()) if span.kind == "sync" and span.end]
         for device, of_device in syncs.items():
             if not of_device:

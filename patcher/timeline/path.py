@@ -354,9 +354,9 @@ class _Walk:
         routed = min(max(sent, low), begin)
         self._explain_hand_over(span, receiver, sent, routed, begin)
         if route:
-            asked = min(max(route.start, low), routed)
-            self.add_piece(route, asked, routed)
-            self._explain_hand_over(span, route, span.start, low, asked)
+            routing = min(max(route.start, low), routed)
+            self.add_piece(route, routing, routed)
+            self._explain_hand_over(span, route, span.start, low, routing)
 
     def _explain_hand_over(self, span: KeptSpan, receiver: KeptSpan, sent: int, low: int, high: int) -> None:
         """Explain the time until ``receiver`` begins what a request or reward (``span``) ``sent``."""
