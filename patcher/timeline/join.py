@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patcher.messages import COMMA, Text, joined, steps_text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, tokens, trends
+from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, trends
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
@@ -284,8 +284,8 @@ class _Join:
         imbalances = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
         engine_ranks = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
-        engines = tokens.lowest_ranks(records.replica_of, engine_ranks)
-        prefill_tokens, decode_tokens = tokens.prefill_and_decode_tokens(records, engines)
+        engines = shares.lowest_ranks(records.replica_of, engine_ranks)
+        prefill_tokens, decode_tokens = shares.prefill_and_decode_tokens(records, engines)
         stopped = self._incomplete_call(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
         amounts = shares.amounts(records, engines)
