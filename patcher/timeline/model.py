@@ -348,11 +348,11 @@ class ProposedWindow:
     command: str
     trigger: str
     why: str
-    step: int | None = None
-    replica: int | None = None
-    rank: int | None = None
-    start: float | None = None
-    end: float | None = None
+    step: int
+    replica: int | None
+    rank: int | None
+    start: float
+    end: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,7 +364,7 @@ class RecordedWindow:
     start: float
     end: float
     lane: int | None
-    report: str = ""
+    report: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,7 +59,7 @@ def _slice_event(process: int, thread: int, name: str, kind: str, start: float, 
 
 
 def _run_events(timeline: RunTimeline) -> Iterator[Event]:
-    """Yield the events of the whole run: steps, critical path, windows whose time is known, number of requests."""
+    """Yield the events of the whole run: steps, critical path, windows, number of requests."""
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
@@ -76,8 +76,7 @@ def _run_events(timeline: RunTimeline) -> Iterator[Event]:
             RUN, RECORDED, recorded.title, "window", recorded.start, recorded.end, trace=str(recorded.trace)
         )
     for window in timeline.windows:
-        if window.start is not None and window.end is not None:
-            yield _slice_event(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
+        yield _slice_event(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
     for at, count in timeline.requests:
         name = "running requests"
         yield {"ph": "C", "pid": RUN, "tid": 0, "name": name, "ts": round(at * 1e6), "args": {"requests": count}}

@@ -230,15 +230,14 @@ def _strokes(
 
 
 def _window_bars(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
-    """Yield bars above the rows for recorded windows, and for proposed windows whose time is known."""
+    """Yield bars above the rows for recorded and for proposed windows."""
     for window in timeline.recorded:
         ends = [Interval(window.start, window.end)]
         yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (window.title, RECORDED)), ("b", "mark"))
     for proposed in timeline.windows:
-        if proposed.start is not None and proposed.end is not None:
-            ends = [Interval(proposed.start, proposed.end)]
-            title = joined(_DOT, (proposed.what, WINDOWS))
-            yield _strokes(ends, frame, _HEAD + 4, 4, title, ("b", "mark", "proposed"))
+        ends = [Interval(proposed.start, proposed.end)]
+        title = joined(_DOT, (proposed.what, WINDOWS))
+        yield _strokes(ends, frame, _HEAD + 4, 4, title, ("b", "mark", "proposed"))
 
 
 def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:

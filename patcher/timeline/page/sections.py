@@ -61,14 +61,10 @@ def _run_verdict(timeline: RunTimeline) -> str:
     return Text(
         "{steps}. Largest cost: {cause} ({time}, {share} of step time).",
         steps=steps,
-        cause=_title(most),
+        cause=most.title,
         time=seconds(most.seconds),
         share=share(most.share),
     )
-
-
-def _title(cause: RunCause) -> str:
-    return cause.title or (cause.cause.label if cause.cause else "?")
 
 
 def causes(timeline: RunTimeline) -> Content:
@@ -76,14 +72,14 @@ def causes(timeline: RunTimeline) -> Content:
     cards = [
         tag(
             "article",
-            tag("h3", _title(cause)),
+            tag("h3", cause.title),
             tag(
                 "p",
                 Text("{time}, {share} of step time", time=seconds(cause.seconds), share=share(cause.share)),
                 _saving_text(cause),
                 cause.steps and (" \N{MIDDLE DOT} ", _step_links(cause.steps)),
             ),
-            cause.advice and tag("p", cause.advice),
+            tag("p", cause.advice),
             class_="finding",
         )
         for cause in timeline.causes
@@ -183,14 +179,14 @@ def windows(timeline: RunTimeline) -> Content:
 
     def window(proposed: ProposedWindow) -> Markup:
         """Return the HTML of one proposed window: title, reason, and commands for the next and the present run."""
-        where = [_link(proposed.step)] if proposed.step is not None else []
-        name = (proposed.what, where and (" (", Text("step"), " ", where, ")"))
-        trigger = proposed.trigger and (
+        return tag(
+            "article",
+            tag("h3", proposed.what, " (", Text("step"), " ", _link(proposed.step), ")"),
+            tag("p", proposed.why),
+            _command(proposed.command),
             faint(Text("to record this window in the present run, without restarting it:")),
             _command(proposed.trigger),
         )
-        why = proposed.why and tag("p", proposed.why)
-        return tag("article", tag("h3", name), why, _command(proposed.command), trigger)
 
     return timeline.windows and section(WINDOWS, map(window, timeline.windows))
 
@@ -206,7 +202,7 @@ def recorded(timeline: RunTimeline) -> Content:
         """Return the HTML of one recorded window: title, link to the trace, and command for the report."""
         title = f"{recording.title} ({seconds(recording.end - recording.start)})"
         trace = tag("a", recording.trace.name, href=recording.trace.absolute().as_uri())
-        return tag("article", tag("p", title, ": ", trace), recording.report and _command(recording.report))
+        return tag("article", tag("p", title, ": ", trace), _command(recording.report))
 
     return timeline.recorded and section(RECORDED, map(window, timeline.recorded))
 

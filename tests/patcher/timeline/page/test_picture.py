@@ -73,8 +73,8 @@ def run() -> RunTimeline:
     peaks = tuple(MemoryPeak(place.of, place.place, 7, 6.0, "update", 80, 100, (), 10) for place in (host, device))
     return replace(
         made.empty(), seconds=10.0, lanes=lanes, steps=(step,), requests=((0.5, 8), (3, 1), (3.5, 0)),
-        windows=(ProposedWindow("tail", "c", "t", "w", 7, start=3, end=3.5),),
-        recorded=(RecordedWindow(Path("/x"), "rollout", 1, 2, 0),),
+        windows=(ProposedWindow("tail", "c", "t", "w", 7, None, None, 3, 3.5),),
+        recorded=(RecordedWindow(Path("/x"), "rollout", 1, 2, 0, "c"),),
         memory=RunMemory((device, host), peaks),
     )  # fmt: skip
 
