@@ -12,7 +12,6 @@ from patcher.page.table import table_section
 from patcher.timeline import memory_tables, tables
 from patcher.timeline.lengths import seconds, share
 from patcher.timeline.model import (
-    NOT_KNOWN,
     SEVERAL,
     TYPICAL,
     ProposedWindow,
@@ -22,7 +21,7 @@ from patcher.timeline.model import (
     TrainingStep,
     without_warm_up,
 )
-from patcher.timeline.page.picture import CAUSES, RECORDED, WINDOWS
+from patcher.timeline.page.picture import RECORDED, WINDOWS
 
 NOTES, CLOCKS = Text("Notes"), Text("Clocks")
 _LISTED = 8  # steps by number, or reasons
@@ -149,9 +148,7 @@ def _verdict_text(step: TrainingStep) -> Content:
         )
         return (tag("span", spent or TYPICAL, class_="faint"), _uncompared_phases(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
-    if step.verdict == SEVERAL:
-        return tag("em", why or CAUSES)
-    return tag("em", Text("unknown: {reason}", why) if why else NOT_KNOWN)
+    return tag("em", why if step.verdict == SEVERAL else Text("unknown: {reason}", why))
 
 
 def _uncompared_phases(step: TrainingStep) -> Content:

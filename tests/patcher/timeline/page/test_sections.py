@@ -69,9 +69,9 @@ def test_a_cost_has_its_time_its_saving_its_steps_and_its_advice(cause: RunCause
         ({"verdict": "limited", "limited_by": UPDATE, "also": (DECODE,)}, f"+1.50 s {UPDATE.label}; +250 ms {DECODE.label}"),
         ({"beside": (Part("testing", 0.5), Part("saving", 2.0))}, "typical; not compared with other steps: testing, 500 ms; not compared with other steps: saving, 2.00 s"),
         ({"mostly": UPDATE}, f"typical step; largest activity: {UPDATE.label} (5.00 s)"),
-        ({"verdict": "several", "why": "no single cause"}, "no single cause"), ({"verdict": "several"}, "several causes"),
+        ({"verdict": "several", "why": "no single cause"}, "no single cause"),
         ({"verdict": "not known", "why": "no file", "missing": ("rank 1",)}, "unknown: no file; rank 1"),
-        ({"verdict": "not known", "missing": ("rank 1",)}, "unknown: rank 1"), ({"verdict": "not known"}, "not known"),
+        ({"verdict": "not known", "missing": ("rank 1",)}, "unknown: rank 1"),
     ],
 )  # fmt: skip
 def test_the_verdict_on_a_step_has_its_causes_or_reasons(fields: dict[str, object], text: str) -> None:
