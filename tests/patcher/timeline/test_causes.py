@@ -587,3 +587,9 @@ def test_a_short_rare_phase_hides_no_cause() -> None:
     found = verdicts([*saves, step(update=5, more={SAVE: 1})], WHO)[-1].limited_by
     assert found is not None
     assert (found.what, found.excess_seconds) == ("micro-batch", 3.0)
+
+
+def test_a_wait_during_the_validation_of_all_trainers_is_of_the_one_that_waited() -> None:
+    path = [PathPiece(0, 9 * S, "trainer", "unit", "evaluate", "testing", None)]
+    waiting = sum_step_times(path, (None, 0), {}, "", cpu_waits=[ProcessWait(1, 4 * S)])
+    assert [verdict.verdict for verdict in verdicts([waiting] * 4, WHO)] == ["typical"] * 4
