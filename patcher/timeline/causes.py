@@ -171,7 +171,6 @@ def sum_step_times(
 
 
 def _activity_of(piece: PathPiece) -> Activity:
-    """Return the key under which a piece of a critical path is summed."""
     return Activity(piece.role, piece.kind, piece.what, piece.phase)
 
 

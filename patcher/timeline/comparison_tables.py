@@ -84,7 +84,6 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
     )
 
     def row(change: SecondsChange) -> tuple[object, ...]:
-        """Return the cells of one change, in the order of the table's columns."""
         raw, equal = change.raw, change.equal_tokens
         return (
             change.name, _NAMES.get(change.name, change.name), change.before_seconds, change.after_seconds,

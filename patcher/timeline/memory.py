@@ -283,7 +283,6 @@ class MemoryCollector:
         return MemoryPeak(place.of, place.name, number, seconds(at), phase, used, total, tuple(holders[:most]), other)
 
     def _label(self, process: int) -> str:
-        """Return the name of a process for people."""
         named = self.processes[process]
         return label(named.role, named.replica, named.rank)
 

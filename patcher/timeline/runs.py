@@ -281,7 +281,6 @@ def _place(process: Process, pid: int) -> tuple[str, str, int]:
 
 
 def _lifetimes_overlap(process: Process, other: Process) -> bool:
-    """Tell whether the lifetimes of two processes overlap."""
     return process.wall[0] <= other.wall[1] and other.wall[0] <= process.wall[1]
 
 

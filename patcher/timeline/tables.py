@@ -131,7 +131,6 @@ def steps(run: RunTimeline) -> Table:
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:
-        """Return the cells of one step, in the order of the table's columns."""
         busy = {use.role: use.busy_share for use in step.roles}
         return (
             step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,

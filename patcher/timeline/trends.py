@@ -129,12 +129,10 @@ def _regular(step: TrainingStep) -> float:
 
 
 def _without_rare_phases(step: TrainingStep) -> float:
-    """Return the seconds of a step without phases that most steps lack."""
     return step.seconds - sum(phase.seconds for phase in step.beside)
 
 
 def _median_of_thirds(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median of the first and of the last third of ``values``."""
     third = len(values) // 3
     return statistics.median(values[:third]), statistics.median(values[-third:])
 

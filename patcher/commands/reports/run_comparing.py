@@ -45,7 +45,6 @@ def has_timeline(path: Path) -> bool:
 
 
 def _has_trace(path: Path) -> bool:
-    """Tell whether a path has at least one trace that can be read."""
     try:
         return bool(folders.traces_to_read(path))
     except (Problem, OSError):

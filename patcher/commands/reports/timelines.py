@@ -243,7 +243,6 @@ def _no_timeline_problem(folder: Path) -> Problem:
 
 
 def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
-    """Return the problem that says why no timeline in `folder` can be shown."""
     if surveyed.newer:
         path, cause = surveyed.newer[0], Text("a newer rlpatch wrote all files in this folder")
         hint = Text("read these files with the version of rlpatch that recorded them, or with a newer one")

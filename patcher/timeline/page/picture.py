@@ -447,6 +447,5 @@ def _script_data(timeline: RunTimeline, frame: Frame) -> object:
 
 
 def _segment_text(segment: PathSegment) -> str:
-    """Return who does what on a segment of the critical path, in words."""
     who = label(segment.role, segment.replica, segment.rank)
     return doing(who, segment.what or segment.kind, segment.phase)

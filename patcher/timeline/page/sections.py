@@ -152,7 +152,6 @@ def _verdict_text(step: TrainingStep) -> Content:
 
 
 def _uncompared_phases(step: TrainingStep) -> Content:
-    """Return texts on the long phases of a step that are not compared with those of other steps."""
     return [
         (
             SEMICOLON,
@@ -175,7 +174,6 @@ def windows(timeline: RunTimeline) -> Content:
     """Return a section with the windows to record next, as commands to copy; falsy if none is proposed."""
 
     def window(proposed: ProposedWindow) -> Markup:
-        """Return the HTML of one proposed window: title, reason, and commands for the next and the present run."""
         return tag(
             "article",
             tag("h3", proposed.what, " (", Text("step"), " ", _link(proposed.step), ")"),
@@ -196,7 +194,6 @@ def recorded(timeline: RunTimeline) -> Content:
     """Return a section with the recorded windows, linked to their traces, with the commands to report on them."""
 
     def window(recording: RecordedWindow) -> Markup:
-        """Return the HTML of one recorded window: title, link to the trace, and command for the report."""
         title = f"{recording.title} ({seconds(recording.end - recording.start)})"
         trace = tag("a", recording.trace.name, href=recording.trace.absolute().as_uri())
         return tag("article", tag("p", title, ": ", trace), _command(recording.report))
