@@ -13,7 +13,7 @@ from patcher.diagnosis.training import stage_name
 from patcher.messages import Text
 from patcher.timeline import shares
 from patcher.timeline.model import PathSegment, RunTimeline, TrainingStep, doing, label
-from patcher.timeline.path import GENERATING
+from patcher.timeline.step_records import GENERATING
 from patcher.timeline.windows import STAGES
 
 OTHER = "other"

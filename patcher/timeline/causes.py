@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
@@ -13,16 +13,10 @@ from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined
 from patcher.timeline.intervals import TimeRange, overlaps
-from patcher.timeline.model import (
-    NOT_KNOWN,
-    ROLES,
-    SEVERAL,
-    TYPICAL,
-    Cause,
-    Part,
-)
-from patcher.timeline.path import GENERATING, PathPiece
+from patcher.timeline.model import NOT_KNOWN, ROLES, SEVERAL, TYPICAL, Cause, Part
+from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import NOTHING, VALIDATING, Amounts, seconds
+from patcher.timeline.step_records import GENERATING
 
 NEIGHBOURS = 40
 """Steps before and behind a step that it is compared with: answers become longer while a model learns."""
@@ -90,6 +84,10 @@ class Activity(NamedTuple):
     what: str
     phase: str
 
+    def as_cause(self, us: float) -> Cause:
+        """Return the activity with its microseconds as a cause without an excess."""
+        return Cause(self.role, None, None, self.what, self.phase, seconds(us), 0.0, self.kind)
+
 
 CPU_WAIT = Activity("host", "cpu-wait", Text("waiting for a free CPU"), "")
 """Time in which a thread of the process that a step waited for was ready to run but had no CPU."""
@@ -102,9 +100,9 @@ class StepTimes:
     ``late`` is the delay of each rank after the others and ``by_process`` the time on the path, by the process's index.
     ``last_replica`` is the replica that finished last, and its delay after the next to last. ``sync`` is how long each
     process worked for each part of the weight sync. ``incomplete`` says that a trainer stopped recording before the end
-    of the step, "" if none did. ``stalled`` is how long each process stood still during an activity, ``stopped`` how
-    long a whole machine did. ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end
-    earlier without rewards. ``cpu_waits`` is how long each process waited for a CPU during an activity.
+    of the step, "" if none did. ``stalled`` and ``cpu_waits`` are how long each process stood still, or waited for a
+    CPU, during an activity. ``amounts`` is how much there was to do, ``rewards_delay`` by how much a rollout would end
+    earlier without rewards.
     """
 
     total: int
@@ -115,7 +113,6 @@ class StepTimes:
     sync: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     incomplete: str = ""
     stalled: Mapping[Activity, Mapping[int, int]] = field(default_factory=dict)
-    stopped: Mapping[Activity, int] = field(default_factory=dict)
     amounts: Amounts = NOTHING
     rewards_delay: int = 0
     cpu_waits: Mapping[Activity, Mapping[int | None, int]] = field(default_factory=dict)
@@ -142,16 +139,13 @@ def sum_step_times(
     sync: Mapping[str, Mapping[int, int]],
     incomplete: str,
     stalls: Mapping[int, Sequence[TimeRange]] | None = None,
-    machine_stalls: Sequence[TimeRange] = (),
     cpu_waits: Iterable[ProcessWait] = repeat(NO_WAIT),
 ) -> StepTimes:
     """Sum a step's critical path by activity, and by the process of each.
 
-    ``last_replica`` is the replica that finished last, with its delay in microseconds. ``sync`` has the microseconds of
-    each process in each part of the weight sync. ``incomplete`` says that a trainer's records end early, "" if none do.
-    ``stalls`` has the ranges in which each process stood still, by its index, ``machine_stalls`` those of a whole
-    machine. ``cpu_waits`` has the wait for a CPU during each piece of ``path``. It is summed as `CPU_WAIT`, and missing
-    from the piece's own activity and delay.
+    Parameters are the fields of `StepTimes`, except that ``stalls`` has the ranges in which each process stood still,
+    by its index, and ``cpu_waits`` the wait for a CPU during each piece of ``path``. It is summed as `CPU_WAIT`, and
+    missing from the piece's own activity and delay.
     """
     us = defaultdict[Activity, int](int)
     late = defaultdict[Activity, defaultdict[int, int]](lambda: defaultdict(int))
@@ -171,14 +165,12 @@ def sum_step_times(
     for process, ranges in (stalls or {}).items():
         for activity, overlap in _time_within(path, ranges).items():
             stalled[activity][process] = overlap
-    stopped = _time_within(path, machine_stalls)
     return StepTimes(
-        sum(us.values()), us, late, by_process, last_replica, sync, incomplete, stalled, stopped, cpu_waits=waits_of
+        sum(us.values()), us, late, by_process, last_replica, sync, incomplete, stalled, cpu_waits=waits_of
     )  # fmt: skip
 
 
 def _activity_of(piece: PathPiece) -> Activity:
-    """Return the key under which a piece of a critical path is summed."""
     return Activity(piece.role, piece.kind, piece.what, piece.phase)
 
 
@@ -215,13 +207,11 @@ NOBODY = ProcessRank(None, None)
 def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> list[StepVerdict]:
     """Return the verdict on each step, in order, from a comparison with up to 40 steps before and 40 after it.
 
-    The first step, a warm-up, is not compared with if two others remain. ``processes`` has the replica and rank of each
-    process, by its index.
+    The first step, a warm-up, is not compared with if two others remain.
     """
     neighbours = [_steps_to_compare(len(steps), at) for at in range(len(steps))]
-    steps = [_with_waits_of_validation(step) for step in steps]
     steps = [
-        _with_waits_of_decode_steps(step, [(other - at, steps[other]) for other in neighbours[at]])
+        _with_waits_as_work(step, [(other - at, steps[other]) for other in neighbours[at]])
         for at, step in enumerate(steps)
     ]
     comparisons = [
@@ -236,64 +226,35 @@ def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> li
 
 
 def _steps_to_compare(count: int, step: int) -> list[int]:
-    """Return the indices of the steps to compare a step with: up to 40 before and 40 after it.
-
-    ``step`` is its index among ``count`` steps. Step 0, the warm-up, is left out if at least two others remain.
-    """
+    """Return the indices of up to 40 steps before and 40 after ``step``, if possible without step 0, the warm-up."""
     near = [other for other in range(max(step - NEIGHBOURS, 0), min(step + NEIGHBOURS + 1, count)) if other != step]
     return near[1:] if near[:1] == [0] and len(near) > FEWEST else near
 
 
 def _usual_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> float | None:
-    """Return the expected number of decode steps in ``step`` if it has clearly more than that, else None.
-
-    ``others`` are the steps to compare it with, as (distance in steps, step).
-    """
+    """Return the expected number of decode steps in ``step`` if it has clearly more than that, else None."""
     middle, spread = expected_and_spread([(at, other.amounts.decode_steps) for at, other in others])
     return middle if step.amounts.decode_steps - middle > SPREADS * spread else None
 
 
-def _with_waits_of_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> StepTimes:
-    """Return ``step`` with the waits for a CPU that its additional decode steps caused, as a part of the decoding.
-
-    On a machine without a free CPU, each decode step waits: twice as many of them wait twice as long. ``others`` are
-    the steps to compare it with, as (distance in steps, step).
-    """
-    usual = _usual_decode_steps(step, others)
-    if usual is None:
-        return step
-    share = 1 - usual / step.amounts.decode_steps
-    return _with_waits_as_work(
-        step,
-        {
-            activity: {process: round(share * us) for process, us in waits.items()}
-            for activity, waits in step.cpu_waits.items()
-            if _is_decode(activity)
-        },
-    )
-
-
-def _with_waits_of_validation(step: StepTimes) -> StepTimes:
-    """Return ``step`` with the waits for a CPU during validation as parts of it: nothing there is compared."""
-    validating, others = (
-        {activity: waits for activity, waits in step.cpu_waits.items() if (activity.phase in VALIDATING) is during}
-        for during in (True, False)
-    )
-    return replace(_with_waits_as_work(step, validating), cpu_waits=others)
-
-
-def _with_waits_as_work(step: StepTimes, waits: Mapping[Activity, Mapping[int | None, int]]) -> StepTimes:
+def _with_waits_as_work(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> StepTimes:
     """Return ``step`` with some of its waits for a CPU as times of the activities that waited.
 
-    ``waits`` has the microseconds by activity and process.
+    These are the waits during validation, in which nothing is compared, and those that additional decode steps caused:
+    on a machine without a free CPU, twice as many of them wait twice as long. ``others`` are the steps to compare it
+    with, as (distance in steps, step).
     """
+    usual = _usual_decode_steps(step, others)
+    additional = 0.0 if usual is None else 1 - usual / step.amounts.decode_steps
     us = dict(step.us)
     by_process = {activity: dict(shares) for activity, shares in step.by_process.items()}
-    for activity, by_waiting in waits.items():
-        for process, waited in by_waiting.items():
-            for changed, change in ((activity, waited), (CPU_WAIT, -waited)):
+    for activity, waits in step.cpu_waits.items():
+        share = 1.0 if activity.phase in VALIDATING else additional if _is_decode(activity) else 0.0
+        for process, waited in waits.items() if share else ():
+            part = round(share * waited)
+            for changed, change in ((activity, part), (CPU_WAIT, -part)):
                 us[changed] += change
-                by_process[changed][process] += change
+                by_process[changed][process] = by_process[changed].get(process, 0) + change
     return replace(step, us=us, by_process=by_process)
 
 
@@ -303,11 +264,7 @@ def _is_decode(activity: Activity) -> bool:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A step and the steps to compare it with.
-
-    ``others`` has their distance in steps, negative before the step. ``processes`` has replica and rank by the
-    process's index.
-    """
+    """A step, the ``others`` by their distance (negative before it), and ranks and replicas by process index."""
 
     step: StepTimes
     others: Sequence[tuple[int, StepTimes]]
@@ -317,8 +274,7 @@ class _Comparison:
     def steps_with_rare_phase(self) -> Mapping[str, Sequence[tuple[int, StepTimes]]]:
         """Return each rare phase of this step → the other steps with this phase, as (distance in steps, step).
 
-        A phase is what the driver calls a part of its step, such as validation. It is rare if fewer than half of the
-        other steps have it. Earlier steps have negative distances.
+        A phase, such as validation, is rare if fewer than half of the other steps have it.
         """
         phases = self.step.phases
         steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
@@ -328,8 +284,8 @@ class _Comparison:
     def usual_times(self) -> Mapping[Activity, tuple[float, float]]:
         """Return activity → its expected time in this step and the robust standard deviation, both in microseconds.
 
-        They come from the other steps; for an activity in a rare phase, only from steps with this phase. Those of
-        waits for a CPU come from the half of the steps that waited least: other programs may disturb many steps.
+        An activity in a rare phase is compared with steps that have it, waits for a CPU with the half of the steps that
+        waited least: other programs may disturb many steps.
         """
         least_waits = sorted(other.us.get(CPU_WAIT, 0) for _, other in self.others)[: (len(self.others) + 1) // 2]
         return {
@@ -352,11 +308,7 @@ class _Comparison:
 
     @cached_property
     def excesses(self) -> Mapping[Activity, float]:
-        """Return activity → its microseconds over the expected time, for the activities that stand out.
-
-        An activity stands out if this excess is above four times its usual spread, and above 5 % of a usual step. Those
-        in phases that cannot be compared are left out.
-        """
+        """Return activity → its µs over the expected time, if above four times its spread and 5 % of a usual step."""
         least = SHARE * sum(middle for middle, _ in self.usual_times.values())
         excesses = {activity: self.step.us[activity] - middle for activity, (middle, _) in self.usual_times.items()}
         return {
@@ -376,11 +328,7 @@ class _Comparison:
         return rare or activity == CPU_WAIT
 
     def verdict(self, regular_us: Sequence[tuple[int, float]]) -> StepVerdict:
-        """Return the verdict on the step, with the causes that limited it and its largest activity.
-
-        ``regular_us`` has the other steps as (distance in steps, microseconds without what only some steps have, as
-        the method `regular_us` returns them).
-        """
+        """Return the verdict on the step; ``regular_us`` has (distance in steps, `regular_us`) of the other steps."""
         us = self.step.us
         verdict, why, limits = self._judge(regular_us)
         mostly = max(us, key=us.__getitem__) if us else None
@@ -395,10 +343,7 @@ class _Comparison:
         )
 
     def _incomparable_parts(self) -> Iterator[Part]:
-        """Yield name and seconds of each phase without a comparison: validation, and what too few other steps have.
-
-        Phases below 5 % of the step are left out.
-        """
+        """Yield the phases without a comparison that take over 5 % of the step."""
         for phase in sorted(self.incomparable):
             us = sum(us for activity, us in self.step.us.items() if activity.phase == phase)
             if phase and us > SHARE * self.step.total:
@@ -407,9 +352,7 @@ class _Comparison:
     def _us_over_typical(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
 
-        The result is negative for a shorter step. ``typical`` is the length of a typical step without rare phases and
-        waits for a CPU, in microseconds. If one of these is shorter than usual, that does not make up for another part
-        that is longer.
+        ``typical`` is the length of a typical step without rare phases and waits for a CPU, in microseconds.
         """
         expected = sum(
             us if activity.phase in self.incomparable else min(us, self.usual_times[activity][0])
@@ -419,12 +362,7 @@ class _Comparison:
         return self.step.total - typical - expected
 
     def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
-        """Return the verdict, the reason for it, and the activities that limited the step, the costliest first.
-
-        The verdict is ``limited``, or `TYPICAL`, `SEVERAL` (causes) or `NOT_KNOWN`. The activities are empty unless it
-        is ``limited``, and the reason may be "" only then. ``regular_us`` has (distance in steps, regular microseconds)
-        of the other steps: their lengths without what only some have.
-        """
+        """Return verdict, reason, and what limited the step, the costliest activity first; none unless ``limited``."""
         if len(self.others) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
         if not self.excesses:
@@ -494,7 +432,6 @@ class _Comparison:
         """Tell whether one trainer rank alone was much later than usual during ``activity``, which took longer by that.
 
         Ranks do the same at the same time, so more work or a busy machine makes them later than each other by little.
-        ``worked`` is the length of the step without waits for a CPU, in microseconds.
         """
         late = self.step.late.get(activity, {})
         last = max(late, key=lambda process: late[process], default=None)
@@ -536,27 +473,13 @@ class _Comparison:
         return Text("{count} decode steps instead of the usual {usual:.0f}", count=count, usual=usual)
 
     def _why_unknown(self, activity: Activity) -> str:
-        """Return why nobody can tell what made ``activity`` longer; "" if this can be told.
-
-        Reasons: its process recorded nothing, its machine stood still for half of the excess, or it is a trainer's and
-        a trainer stopped recording.
-        """
+        """Return why nobody can tell what made ``activity`` longer; "" if this can be told."""
         if activity.role == "unrecorded":
             return Text("{activity} took longer, but the process that ran it recorded nothing", activity.what)
-        stopped = self.step.stopped.get(activity, 0)
-        if stopped >= MOSTLY * self.excesses[activity]:
-            return Text(
-                "several processes stopped at the same time for {seconds:.2f} s: their machine was overloaded or"
-                " paused",
-                seconds(stopped),
-            )
         return self.step.incomplete if activity.role == "trainer" else ""
 
     def _cause_of(self, activity: Activity) -> Cause:
-        """Return ``activity`` as a cause of the step's length: excess, possible saving, and the responsible process.
-
-        Excess and saving are at least 0. Rank and replica are None if no single process is responsible.
-        """
+        """Return ``activity`` as a cause of the step's length, with the single process that is responsible, if any."""
         us = self.step.us[activity]
         excess = max(us - self.usual_times[activity][0], 0)
         replica, rank = self._responsible_process(activity, excess)
@@ -574,11 +497,7 @@ class _Comparison:
         )
 
     def _slack(self, activity: Activity, replica: int | None) -> float:
-        """Return by how many microseconds ``activity`` can shrink before the step waits for something else instead.
-
-        ``replica`` is the one responsible for the activity, or None. Infinite if nothing is known to run at the same
-        time.
-        """
+        """Return by how much ``activity`` can shrink (µs) before the step waits for something else; inf if unknown."""
         if activity.kind == "iteration":
             return self.step.last_replica[1] if replica is not None and self.step.last_replica[0] == replica else inf
         return self.step.rewards_delay if activity.role == "reward" and activity.phase in GENERATING else inf
@@ -589,19 +508,22 @@ class _Comparison:
         Its usual delay is subtracted, so a permanent straggler does not count. Except in a weight sync, the only
         trainer or replica of a run is named for any excess. A driver or reward worker is never named.
         """
-        shares = self.step.by_process[activity]
-        top = max(shares, key=lambda process: shares[process])
         if activity.kind == "sync":
-            return (
-                self._slowest_sync_process(activity, excess)
-                if activity.what in self.step.sync
-                else self._most_delayed_process(activity, excess)
-            )
+            if activity.what in self.step.sync:
+                return self._slowest_sync_process(activity, excess)
+            return self._most_delayed_process(activity, excess)
         if activity.role == "trainer":
             return ProcessRank(None, self._responsible_rank(activity, excess))
+        shares = self.step.by_process[activity]
+        top = max(shares, key=lambda process: shares[process])
         if activity.role in ("engine", "server") and top is not None:
             return ProcessRank(self._responsible_replica(self.processes[top].replica, excess), None)
         return NOBODY
+
+    def _leads_unusually(self, excess: float, lead: Callable[[StepTimes], int]) -> bool:
+        """Tell whether a ``lead`` exceeds its median in the other steps by half of an ``excess`` (both in µs)."""
+        usual = _median(lead(other) for _, other in self.others)
+        return excess > 0 and lead(self.step) - usual >= MOSTLY * excess
 
     def _responsible_rank(self, activity: Activity, excess: float) -> int | None:
         """Return the trainer rank that causes at least half of an activity's ``excess`` (microseconds), else None.
@@ -623,56 +545,50 @@ class _Comparison:
         return self.processes[trainers[0]].rank if alone else None
 
     def _most_delayed_process(self, activity: Activity, excess: float) -> ProcessRank:
-        """Return the process that is later than usual by at least half of an activity's ``excess``, else NOBODY.
-
-        Only the process that came latest after the others is considered. ``excess`` is in microseconds.
-        """
+        """Return the process that came last, if it is later than usual by half of an ``excess`` (µs), else NOBODY."""
         late = self.step.late.get(activity, {})
         last = max(late, key=lambda process: late[process], default=None)
-        if last is None or not excess:
+        if last is None or not self._leads_unusually(excess, lambda step: step.late.get(activity, {}).get(last, 0)):
             return NOBODY
-        usual = _median(other.late.get(activity, {}).get(last, 0) for _, other in self.others)
-        return self.processes[last] if late[last] - usual >= MOSTLY * excess else NOBODY
+        return self.processes[last]
 
     def _responsible_replica(self, replica: int | None, excess: float) -> int | None:
-        """Return ``replica`` if it causes at least half of ``excess`` (microseconds), else None.
-
-        It does if it finishes last in the step, and later than usual by half of the excess. The only replica of a run
-        is always returned.
-        """
+        """Return ``replica`` if it is the only one, or finishes last, later than usual by half of ``excess`` (µs)."""
         if len({process.replica for process in self.processes if process.replica is not None}) == 1:
             return replica
-        last, late = self.step.last_replica
-        usual = _median(other.last_replica[1] if other.last_replica[0] == replica else 0 for _, other in self.others)
-        return replica if replica == last and excess and late - usual >= MOSTLY * excess else None
+        to_blame = self._leads_unusually(
+            excess, lambda step: step.last_replica[1] if step.last_replica[0] == replica else 0
+        )
+        return replica if to_blame else None
 
     def _slowest_sync_process(self, activity: Activity, excess: float) -> ProcessRank:
         """Return the slowest process of a part of the weight sync if it causes half of the part's excess, else NOBODY.
 
-        It does if its lead over the next slowest process of its role exceeds its usual lead by that half. ``activity``
-        is the part, ``excess`` is in microseconds.
+        It does if its lead over the next slowest process of its role exceeds its usual lead by that half.
         """
-        later, process = self._slowest_in_sync(self.step, activity)
-        before = [self._slowest_in_sync(other, activity) for _, other in self.others]
-        usual = _median(other_later if other_process == process else 0 for other_later, other_process in before)
-        return (
-            self.processes[process] if process is not None and excess and later - usual >= MOSTLY * excess else NOBODY
-        )
+        _, slowest = self._slowest_in_sync(self.step, activity)
+
+        def lead(step: StepTimes) -> int:
+            us, process = self._slowest_in_sync(step, activity)
+            return us if process == slowest else 0
+
+        return self.processes[slowest] if slowest is not None and self._leads_unusually(excess, lead) else NOBODY
 
     def _slowest_in_sync(self, step: StepTimes, activity: Activity) -> tuple[int, int | None]:
-        """Return lead and index of the slowest process in one part (``activity``) of the weight sync of ``step``.
+        """Return the lead (µs) of the slowest process in a part of the sync over the next of its role, and its index.
 
-        The lead is how many microseconds it takes longer than the next slowest process of its role. (0, None) for fewer
-        than two processes.
+        (0, None) for fewer than two processes.
         """
-        lengths = {
-            process: us
+        lengths = sorted(
+            (us, process)
             for process, us in step.sync.get(activity.what, {}).items()
             if self.processes[process] != NOBODY
             and (self.processes[process].replica is None) == (activity.role == "trainer")
-        }
-        ordered = sorted(lengths, key=lambda process: lengths[process])
-        return (lengths[ordered[-1]] - lengths[ordered[-2]], ordered[-1]) if len(ordered) > 1 else (0, None)
+        )
+        if len(lengths) < 2:
+            return 0, None
+        *_, (before, _), (longest, process) = lengths
+        return longest - before, process
 
 
 def _median(values: Iterable[float]) -> float:

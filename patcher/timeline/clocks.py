@@ -7,17 +7,18 @@ apart. All bounds between machines are combined, and the middle of the narrowest
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product, takewhile
+from itertools import product, starmap, takewhile
 from typing import NamedTuple
 
 from patcher.messages import Text
 from patcher.timeline.files import KeptSpan, Reader
-from patcher.timeline.intervals import ENDLESS, by_start
+from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered
 from patcher.timeline.model import Clock
-from patcher.timeline.path import calls_for
 from patcher.timeline.runs import Process
+from patcher.timeline.step_records import calls_for
 
 MOST = 50_000
 """Most spans of a process that are read: enough for a bound, however long the run is."""
@@ -69,8 +70,7 @@ class Alignment(NamedTuple):
 def align(processes: Sequence[Process], reference: int) -> Alignment:
     """Align the clocks of all ``processes`` to that of the process with the index ``reference``.
 
-    Return the offset of each machine's clock, and how it was found. With several machines, this reads the processes'
-    files.
+    With several machines, this reads the processes' files.
     """
     newest, hosts = dict[str, tuple[int, int]](), defaultdict[str, dict[str, None]](dict)
     for head in (process.head for process in processes):
@@ -90,10 +90,9 @@ def align(processes: Sequence[Process], reference: int) -> Alignment:
 def solve_offsets(bounds: Iterable[ClockBound], home: str, walls: Mapping[str, int]) -> dict[str, Offset]:
     """Return boot id → the offset to add to a machine's clock to get that of the machine ``home``, with its error.
 
-    A boot id stands for a machine since its last start. The offset is the middle of the range that all ``bounds``
-    together leave, and is marked if they contradict each other. ``walls`` has boot id → the offset in microseconds that
-    a comparison of the wall clocks gives. Without a bound on one side this offset is used, moved into the range, with
-    an unknown error.
+    The offset is the middle of the range that all ``bounds`` together leave, and is marked if they contradict each
+    other. ``walls`` has boot id → the offset in microseconds that a comparison of the wall clocks gives. Without a
+    bound on one side this offset is used, moved into the range, with an unknown error.
     """
     edges: dict[tuple[str, str], int] = {}
     for earlier, later, least in bounds:
@@ -115,10 +114,9 @@ def solve_offsets(bounds: Iterable[ClockBound], home: str, walls: Mapping[str, i
 
 
 def _longest_paths(edges: Mapping[tuple[str, str], int], home: str, boots: Iterable[str]) -> dict[str, int]:
-    """Return boot id → the length in microseconds of the longest path from ``home`` to it in a graph of clocks.
+    """Return boot id → the longest path from ``home`` to it in a graph of clocks, in microseconds.
 
-    ``edges`` has the length of each edge, a bound from one clock to another. Clocks without a path are absent. The
-    search ends after as many rounds as there are ``boots``.
+    ``edges`` has the length of each edge, a bound from one clock to another. Clocks without a path are absent.
     """
     lengths = {home: 0}
     for _ in boots:  # a longer way has a circle, which is a contradiction
@@ -156,8 +154,7 @@ def clock_bounds(processes: Sequence[Process]) -> Iterator[ClockBound]:
 def _read_spans(process: Process, index: int, kinds: Iterable[str]) -> Iterator[KeptSpan]:
     """Read a process's files, and yield its spans of ``kinds`` that have ended, with times of the process's own clock.
 
-    Reading ends with the block that completes 50,000 such spans (`MOST`). Nothing is read if no file has any. ``index``
-    is that of the process in its run.
+    Reading ends with the block that completes 50,000 such spans (`MOST`).
     """
     if not any(part.kinds & {*kinds} for part in process.parts):
         return
@@ -176,9 +173,8 @@ def _bounds_from_calls(
 ) -> Iterator[ClockBound]:
     """Yield clock bounds from calls on machine ``here`` and the executions (``works``) that they started on ``there``.
 
-    Machines are boot ids. Calls and executions are of one method, equally many, and paired in order of start. An
-    execution starts after its call. It also ends before its call, but if any call is too short to have waited, no bound
-    uses the ends. Spans without an end give no such bound.
+    Calls and executions are of one method, equally many, and paired in order of start. An execution starts after its
+    call. It also ends before its call, but if any call is too short to have waited, no bound uses the ends.
     """
     pairs = list(zip(sorted(calls, key=by_start), sorted(works, key=by_start), strict=True))
     for call, work in pairs:
@@ -216,8 +212,7 @@ def _bounds_from_rollouts(sent: _EndedTimes, served: _EndedTimes) -> Iterator[Cl
     """Yield clock bounds from whole rollouts, if one machine ``sent`` all requests that other machines ``served``.
 
     The nth busy period of each machine is the nth rollout, until the numbers of sent and served requests differ.
-    Servers are busy only between a rollout's first request and its last answer. A machine is left out with fewer than
-    three such rollouts, or if its bounds contradict each other.
+    Servers are busy only between a rollout's first request and its last answer.
     """
     if len(sent) != 1:
         return
@@ -243,19 +238,13 @@ class _BusyPeriod(NamedTuple):
     requests: int
 
 
-def _busy_periods(spans: Iterable[tuple[int, int]]) -> list[_BusyPeriod]:
-    """Return the periods in which at least one request is alive, in order, each with the number of its requests.
-
-    ``spans`` have start and end of each request, in microseconds. Periods that touch are one.
-    """
-    periods = list[_BusyPeriod]()
-    for start, end in sorted(spans):
-        last = periods[-1] if periods else None
-        if last is not None and start <= last.end:
-            periods[-1] = _BusyPeriod(last.start, max(last.end, end), last.requests + 1)
-        else:
-            periods.append(_BusyPeriod(start, end, 1))
-    return periods
+def _busy_periods(spans: Sequence[tuple[int, int]]) -> list[_BusyPeriod]:
+    """Return the periods in which at least one request is alive, in order, each with the number of its requests."""
+    starts = sorted(start for start, _ in spans)
+    return [
+        _BusyPeriod(start, end, bisect_right(starts, end) - bisect_left(starts, start))
+        for start, end in covered(starmap(TimeRange, spans))
+    ]
 
 
 def _ended_times(spans: Iterable[_SpansByProcess]) -> _EndedTimes:

@@ -66,10 +66,7 @@ def change_verdict(change: SecondsChange) -> str:
 
 
 def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -> Table:
-    """Return a table of changes between two runs, in seconds: raw, at equal tokens, and with 95 % intervals.
-
-    ``name`` is that of the CSV file, ``title`` and ``about`` are for people. Rows are coloured as slower or faster.
-    """
+    """Return a table of changes between two runs, in seconds: raw, at equal tokens, and with 95 % intervals."""
     columns = (
         Column("part", shown=CSV),
         Column("", Text("part"), LABEL, TERMINAL),
@@ -87,7 +84,6 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
     )
 
     def row(change: SecondsChange) -> tuple[object, ...]:
-        """Return the cells of one change, in the order of the table's columns."""
         raw, equal = change.raw, change.equal_tokens
         return (
             change.name, _NAMES.get(change.name, change.name), change.before_seconds, change.after_seconds,
@@ -100,19 +96,13 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
 
 
 def cause_verdict(row: CauseChange) -> str:
-    """Return the verdict for people on how often a cause made steps long: "more often", "less often", "may be chance".
-
-    Verdicts that the cause came or went come back as they are.
-    """
+    """Return the verdict for people on how often a cause made steps long, such as "more often" or "may be chance"."""
     words: dict[str, Text] = {LONGER: Text("more often"), SHORTER: Text("less often"), UNCLEAR: Text("may be chance")}
     return words.get(row.changed, row.changed)
 
 
 def causes(comparison: RunComparison) -> Table:
-    """Return the table of causes that limited steps on either side: their steps, excess in seconds, and verdict.
-
-    Excess is what an activity took longer than usual. A cause of one side alone has 0 on the other.
-    """
+    """Return the table of causes that limited steps on either side: their steps, excess in seconds, and verdict."""
     columns = (
         Column("cause", Text("cause of long steps")),
         Column("before_steps", Text("before: steps"), COUNT),

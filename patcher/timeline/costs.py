@@ -8,16 +8,7 @@ from dataclasses import replace
 
 from patcher.messages import Text
 from patcher.timeline.causes import Activity, StepTimes
-from patcher.timeline.model import (
-    FREE_REWARDS,
-    FREE_SYNC,
-    NO_TAIL,
-    Cause,
-    RunCause,
-    TrainingStep,
-    doing,
-    label,
-)
+from patcher.timeline.model import FREE_REWARDS, FREE_SYNC, NO_TAIL, Cause, RunCause, TrainingStep
 from patcher.timeline.shares import seconds
 
 LARGEST = 5
@@ -73,12 +64,24 @@ ADVICE = {
 """Advice on the next action, by cause."""
 
 
+_WAIT_TITLES = {
+    "replica": (
+        Text("waiting for the last replica"),
+        Text("waiting for the last replica: it was replica {number} in {count} of {total} steps"),
+    ),
+    "rank": (
+        Text("waiting for the last rank"),
+        Text("waiting for the last rank: it was rank {number} in {count} of {total} steps"),
+    ),
+}
+"""Title of waiting for the last replica or rank, and the title if it is mostly the same one."""
+
+
 def run_causes(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> tuple[RunCause, ...]:
     """Return the up to five costliest causes of a run, the costliest first.
 
     Causes are excesses of single steps, possible savings, imbalances, and long activities; those below 1 % of the run
-    are left out. The first step is a warm-up and left out if there are others. ``paths`` has the full critical
-    path of each step; long runs keep it coarser in ``steps``.
+    are left out. ``paths`` has the full critical path of each step; long runs keep it coarser in ``steps``.
     """
     counted, paths = steps[1:] or steps, paths[1:] or paths
     whole = sum(step.seconds for step in counted)
@@ -102,10 +105,7 @@ def _causes_of(step: TrainingStep) -> list[Cause]:
 
 
 def _step_excesses(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
-    """Yield a cause for each process, activity and phase that took longer in single steps than in the typical step.
-
-    Its time is the excess, summed over these steps. Its ``share`` of the run is not set yet (0).
-    """
+    """Yield a cause for each process, activity and phase, with the seconds that it took longer in single steps."""
     grouped = defaultdict[tuple[object, ...], list[tuple[int, Cause]]](list)
     for step in steps:
         for cause in _causes_of(step):
@@ -123,10 +123,9 @@ def _step_excesses(steps: Iterable[TrainingStep]) -> Iterator[RunCause]:
 def with_applicable_advice(
     causes: Iterable[RunCause], proposed: Iterable[str], trainer_count: int
 ) -> tuple[RunCause, ...]:
-    """Return the causes with other advice where theirs is impossible to follow.
+    """Return the causes with other advice where theirs needs a window that is not proposed, or a second trainer.
 
-    Advice to record a window needs its name in ``proposed``, the names of the proposed windows. Advice to compare ranks
-    needs two trainers; ``trainer_count`` is their number.
+    ``proposed`` are the names of the proposed windows.
     """
     window_names = {*proposed}
     instead = dict[str, str]()
@@ -140,12 +139,7 @@ def with_applicable_advice(
 
 
 def advice_key(cause: Cause) -> str:
-    """Return the key of the advice on a cause in ``ADVICE``, such as "poll", "queue" or "rank".
-
-    A garbage collection or a wait such as polling goes by its kind, and a late start of something is "queue". An
-    engine, server or trainer goes by whether a single replica or rank is to blame, other processes go by their role.
-    What fits nowhere is "driver".
-    """
+    """Return the key of the advice on a cause in ``ADVICE``: by kind, whom to blame, or role; "driver" for others."""
     if cause.kind == "gc" or (cause.kind in ("poll", "sync", "gap", "reward") and cause.role != "engine"):
         return cause.kind
     if cause.what.startswith("start of "):
@@ -162,8 +156,7 @@ def advice_key(cause: Cause) -> str:
 def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
     """Yield what polls, long tails, weight syncs, driver gaps and rewards cost in all steps together, as five causes.
 
-    The cost is the upper bound of what a fix saves, without the excesses of single steps; it may be 0. Its ``share`` of
-    the run is not set yet (0). ``paths`` has the sums of each step's critical path.
+    The cost is the upper bound of what a fix saves, without the excesses of single steps; it may be 0.
     """
     polls = {key.what for path in paths for key in path.us if key.kind == "poll"}
     titles = {
@@ -183,11 +176,7 @@ def _recurring_costs(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
 
 
 def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
-    """Return key of ``ADVICE`` → upper bound in seconds of what a fix saves in a step.
-
-    The keys are poll, tail, sync, gap and reward. The excess that the step's causes of the same key already count is
-    subtracted, but no saving is below 0. ``path`` has the sums of the step's critical path.
-    """
+    """Return key of ``ADVICE`` → most seconds that a fix saves in a step, without what its causes count already."""
     bounds = {bound.name: bound.saves_seconds for bound in step.what_if}
     gaps = sum(us for key, us in path.us.items() if (key.role, key.kind) == ("driver", "gap"))
     savings = {
@@ -199,10 +188,10 @@ def _savings(step: TrainingStep, path: StepTimes) -> dict[str, float]:
 
 
 def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
-    """Yield two causes: waiting for the last replica, and for the last rank, each summed over all steps; it may be 0.
+    """Yield two causes: waiting for the last replica, and for the last rank, each summed over all steps.
 
-    A step's excess for which a single replica or rank is to blame is subtracted: it is a cause of its own. A replica or
-    rank is named if it is the last one in over half of at least two steps concerned.
+    An excess for which a single one is to blame is a cause of its own. One that is last in over half of the steps is
+    named.
     """
     for of, key in (("replicas", "replica"), ("ranks", "rank")):
         waits, last = dict[int, float](), Counter[int]()
@@ -217,25 +206,9 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
                 last[max(uneven.done, key=lambda done: done[1])[0]] += 1
         affected = sum(last.values())
         number, count = next(iter(last.most_common(1)), (None, 0))
-        often = affected > 1 and count > MOSTLY * affected
-        if key == "replica":
-            title = Text("waiting for the last replica")
-            if often:
-                title = Text(
-                    "waiting for the last replica: it was replica {number} in {count} of {total} steps",
-                    number=number,
-                    count=count,
-                    total=affected,
-                )
-        else:
-            title = Text("waiting for the last rank")
-            if often:
-                title = Text(
-                    "waiting for the last rank: it was rank {number} in {count} of {total} steps",
-                    number=number,
-                    count=count,
-                    total=affected,
-                )
+        title, named_title = _WAIT_TITLES[key]
+        if affected > 1 and count > MOSTLY * affected:
+            title = named_title.filled(number=number, count=count, total=affected)
         total = sum(waits.values())
         numbers = tuple(step.step for step in steps if waits.get(step.step, 0) > LEAST * step.seconds)
         yield RunCause(title, total, 0.0, numbers, ADVICE[key], None, round(total, 6))
@@ -244,8 +217,7 @@ def _imbalances(steps: Sequence[TrainingStep]) -> Iterator[RunCause]:
 def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Iterator[RunCause]:
     """Yield a cause for each activity that takes over a tenth of the steps' critical paths, with its time there.
 
-    The excesses of single steps do not count. Polls, weight syncs, rewards and driver gaps are left out, because
-    `_recurring_costs` yields them. So is unrecorded time. ``paths`` has the sums of each step's critical path.
+    Excesses of single steps do not count, nor do the activities of `_recurring_costs`.
     """
     whole = sum(path.total for path in paths)
     spent = defaultdict[Activity, dict[int, int]](dict)
@@ -260,33 +232,25 @@ def _long_activities(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) 
     for key, by_step in spent.items():
         total = sum(by_step.values())
         if total > LONG_ACTIVITY * whole:
-            cause = Cause(key.role, None, None, key.what, key.phase, seconds(total), 0.0, key.kind)
-            title = Text("{activity}, in each step", doing(label(key.role, None, None), key.what, key.phase))
+            cause = key.as_cause(total)
+            title = Text("{activity}, in each step", cause.label)
             yield RunCause(title, seconds(total), 0.0, tuple(by_step), ADVICE[advice_key(cause)], cause)
 
 
 def _longest_segment(step: TrainingStep, kind: str) -> Cause | None:
-    """Return the longest segment of ``kind`` on the step's critical path, as a cause without an excess.
-
-    None if there is no such segment.
-    """
-    segments = [segment for segment in step.critical_path if segment.kind == kind]
-    if not segments:
+    """Return the longest segment of ``kind`` on the step's critical path, as a cause without an excess, if any."""
+    segments = (segment for segment in step.critical_path if segment.kind == kind)
+    longest = max(segments, key=lambda segment: segment.seconds, default=None)
+    if longest is None:
         return None
-    longest = max(segments, key=lambda segment: segment.seconds)
     return Cause(
         longest.role, longest.replica, longest.rank, longest.what, longest.phase, longest.seconds, 0.0, longest.kind
     )
 
 
 def path_seconds(paths: Sequence[StepTimes]) -> tuple[Cause, ...]:
-    """Return the seconds of each activity on the critical paths of all steps, as causes, the largest first.
-
-    The first step, a warm-up, is left out if there are others. ``paths`` has the sums of each step's critical path.
-    """
+    """Return the seconds of each activity on the critical paths, the largest first, if possible without warm-up."""
     sums = Counter[Activity]()
     for path in paths[1:] or paths:
         sums.update(path.us)
-    return tuple(
-        Cause(key.role, None, None, key.what, key.phase, seconds(us), 0.0, key.kind) for key, us in sums.most_common()
-    )
+    return tuple(key.as_cause(us) for key, us in sums.most_common())

@@ -211,12 +211,8 @@ class CacheNote(NamedTuple):
     total: int
 
 
-class Notes(NamedTuple):
-    """Memory noted by one process, each list in the order of the file."""
-
-    memory: list[MemoryNote]
-    host: list[HostNote]
-    cache: list[CacheNote]
+Note = MemoryNote | HostNote | CacheNote
+"""What one process noted of memory."""
 
 
 class IterationColumns:
@@ -240,10 +236,7 @@ class IterationColumns:
         return zip(self.start, self.end, self.requests, self.tokens, strict=True)
 
     def extend(self, start: Sequence[int], *columns: Iterable[int]) -> None:
-        """Append iterations as columns: ``start``, then ``columns`` in the order of the class, all equally long.
-
-        Columns that are not given are filled with 0.
-        """
+        """Append iterations as columns in the order of the class; columns that are not given are filled with 0."""
         zeros = repeat([0] * len(start), len(self._columns) - 1 - len(columns))
         for column, values in zip(self._columns, (start, *columns, *zeros), strict=True):
             column.extend(values)
@@ -322,8 +315,7 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
     """Yield the complete lines of a compressed file, even if the file is still written or its end is missing.
 
     Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both in ``losses``. Also note lines
-    that are too long there; of each, only the end is yielded, after a NUL byte. ``progress`` gets the number of
-    compressed bytes of each read. Raises OSError.
+    that are too long there; of each, only the end is yielded, after a NUL byte. Raises OSError.
     """
     stream, partial = zlib.decompressobj(31), b""
     unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
@@ -353,10 +345,9 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
 
 
 def _unpack_until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
-    """Return what the damaged ``chunk`` unpacks to before the damage.
+    """Return what ``chunk`` unpacks to before its damage.
 
-    ``stream`` is the decompressor before the chunk. A call that fails returns nothing, so the chunk is unpacked in
-    small pieces.
+    A call that fails returns nothing, so it goes piece by piece.
     """
     pieces = list[bytes]()
     for size in (_PIECE, 1):
@@ -369,9 +360,9 @@ def _unpack_until_damage(stream: zlib._Decompress, chunk: bytes) -> bytes:
 
 
 def blocks(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[Block]:
-    """Yield the valid blocks of a timeline file; note damage and the number of invalid lines in ``losses``.
+    """Yield the valid blocks of a timeline file; note damage and invalid lines in ``losses``.
 
-    ``progress`` gets the number of compressed bytes of each read. Raises OSError.
+    Raises OSError.
     """
     for line in lines(path, losses, progress):
         block = _decode_block(line)
@@ -411,8 +402,7 @@ class NewerVersion(Exception):  # noqa: N818  (not an error of the program: the 
 def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
     """Read a whole file and return its header, with its times, rank and kinds of records; None without a valid header.
 
-    ``progress`` gets the number of compressed bytes of each read. Raises NewerVersion for a version that this rlpatch
-    does not read, and OSError.
+    Raises NewerVersion for a version that this rlpatch does not read, and OSError.
     """
     losses = Losses()
     every_line = lines(path, losses, progress)
@@ -453,10 +443,7 @@ def _texts(header: Header) -> dict[str, str]:
 
 
 def _first_start(block: Block) -> int:
-    """Return the start of the earliest record in a block by the monotonic clock, in microseconds.
-
-    If no record began before the block was written, return the time of writing; 0 if the block has no such time.
-    """
+    """Return the start of the earliest record in a block by the monotonic clock (µs), at most the time of writing."""
     reader = Reader((), 0)
     reader.add_block(block)
     starts = [span.start for span in (*reader.spans, *reader.open.values())]
@@ -491,7 +478,7 @@ class Reader:
         self.iterations = IterationColumns()
         self.stalls: list[TimeRange] = []
         self.cpu_waits: list[CpuWait] = []
-        self.notes = Notes([], [], [])
+        self.notes: list[Note] = []
         self.device: ProcessDevice | None = None
         self._blocks_taken = self._late_blocks = 0
         self.upto, self.done = -_LATEST, False
@@ -518,8 +505,7 @@ class Reader:
     def add_block(self, block: Block) -> None:
         """Add the records of a block, and a stall if the process stood still before it.
 
-        A stall is a time in which the process certainly did not run; none is added if many blocks come late. Invalid
-        records are counted in ``losses``. A block without a time is skipped.
+        A stall is a time in which the process certainly did not run; none is added if many blocks come late.
         """
         if block.at is not None:
             now = block.at[0] + self.offset
@@ -543,9 +529,8 @@ class Reader:
     def _add_row(self, row: RecordRow | None, now: int) -> None:
         """Add the span in ``row`` to the spans, or to the open spans if it has no end yet.
 
-        A span that ends a step is added to the marks, too. Its name is made printable and cut to 60 characters. ``now``
-        is when the row's block was written, in microseconds; the row's start counts from it. An invalid row is counted
-        as lost.
+        ``now`` is when the row's block was written, in microseconds; the row's start counts from it. An invalid row is
+        counted as lost.
         """
         if row is None or row.kind not in KINDS or row.start + (row.length or 0) > _LATE_US:
             self.losses.lines += 1
@@ -577,8 +562,8 @@ class Reader:
         """Add the engine iterations of a block that was written at ``now`` (microseconds).
 
         ``columns`` has ids, starts and lengths, then amounts such as requests. All but the lengths are differences to
-        the value before, for the first start to ``now``. A column of amounts with another length becomes zeros. If
-        ``columns`` could not be decoded (None), or has a value out of range, nothing is added, and one loss is counted.
+        the value before, for the first start to ``now``. If ``columns`` could not be decoded (None), or has a value out
+        of range, nothing is added, and one loss is counted.
         """
         if columns is None or len(columns) < 3:
             self.losses.lines += 1
@@ -603,10 +588,7 @@ class Reader:
         self.count += count
 
     def _add_notes(self, block: Block, now: int) -> None:
-        """Add the notes on memory, host, KV cache and device in a block that was written at ``now`` (microseconds).
-
-        Each part that cannot be decoded is counted as one loss. Single values out of range are skipped without that.
-        """
+        """Add the notes of a block that was written at ``now`` (µs); each part that cannot be decoded is one loss."""
         rows = _decode_columns(block.memory) if block.memory else []
         host = _decode_host(block.host) if block.host else None
         cache = _decode_cache(block.blocks) if block.blocks else None
@@ -614,17 +596,16 @@ class Reader:
         parts = ((rows, block.memory), (host, block.host), (cache, block.blocks), (device, block.device))
         self.losses.lines += sum(part is None and bool(raw) for part, raw in parts)
         self.device = device or self.device
-        self.notes.memory.extend(filter(None, (_memory_note(row, now) for row in rows or ())))
+        self.notes.extend(filter(None, (_memory_note(row, now) for row in rows or ())))
         if host:
-            self.notes.host.append(HostNote(now, *(min(size, _LARGEST_MIB) << 20 for size in host)))
+            self.notes.append(HostNote(now, *(min(size, _LARGEST_MIB) << 20 for size in host)))
         if cache and len(cache[1]) == len(cache[2]):
-            self.notes.cache.extend(_cache_notes(*cache, now))
+            self.notes.extend(_cache_notes(*cache, now))
 
     def _add_cpu_waits(self, rows: list[list[int]] | None, now: int) -> None:
         """Add the waits for a CPU in ``rows`` of a block that was written at ``now``, all in microseconds.
 
-        A row is (end of the range relative to ``now``, its length, the wait in it). Invalid rows, and rows that could
-        not be decoded (None), are counted as lost.
+        A row is (end of the range relative to ``now``, its length, the wait in it).
         """
         for row in [[]] if rows is None else rows:
             if len(row) == 3 and -_EARLY_US < row[0] < _LATE_US and 0 < row[2] <= row[1] < _EARLY_US:
@@ -644,11 +625,10 @@ class Reader:
             waited += wait.waited * (min(end, wait.end) - max(start, wait.start)) / (wait.end - wait.start)
         return min(round(waited), end - start)
 
-    def take_notes(self, until: int) -> Notes:
+    def take_notes(self, until: int) -> list[Note]:
         """Remove the notes of memory, host and KV cache up to ``until`` (microseconds), and return them."""
-        memory, host, cache = self.notes
-        taken = Notes(_notes_until(memory, until), _notes_until(host, until), _notes_until(cache, until))
-        self.notes = Notes(_notes_after(memory, until), _notes_after(host, until), _notes_after(cache, until))
+        taken = [note for note in self.notes if note.at <= until]
+        self.notes = [note for note in self.notes if note.at > until]
         return taken
 
     def forget(self, before: int) -> list[KeptSpan]:
@@ -666,7 +646,7 @@ def _memory_note(row: Sequence[int], now: int) -> MemoryNote | None:
     """Return the memory note in ``row``, a row of a block that was written at ``now``; None for an invalid row.
 
     A row has a time relative to ``now`` and two or six sizes in MiB: resident and shared, and those on the device. The
-    note has bytes, and private memory instead of the first two: resident without shared. Times are in microseconds.
+    note has bytes, and private memory instead of the first two: resident without shared.
     """
     at, *sizes = row or [0]
     if len(sizes) not in (2, 6) or min(sizes) < 0 or max(sizes) >= _LARGEST_MIB or not -_EARLY_US < at < _LATE_US:
@@ -679,25 +659,12 @@ def _cache_notes(total: int, times: Sequence[int], used: Sequence[int], now: int
     """Yield the notes on a KV cache of ``total`` blocks from a block of the file that was written at ``now``.
 
     ``times`` and ``used`` (cache blocks in use) are differences to the value before; the first time is relative to
-    ``now``. Times are in microseconds. Values out of range are skipped.
+    ``now``.
     """
     for since, blocks in zip(accumulate(times), accumulate(used), strict=True):
         at = now + since
         if 0 <= blocks <= total and now - _EARLY_US < at < now + _LATE_US:
             yield CacheNote(at, blocks, total)
-
-
-_N = TypeVar("_N", MemoryNote, HostNote, CacheNote)
-
-
-def _notes_until(notes: Iterable[_N], time: int) -> list[_N]:
-    """Return the notes up to ``time``."""
-    return [note for note in notes if note.at <= time]
-
-
-def _notes_after(notes: Iterable[_N], time: int) -> list[_N]:
-    """Return the notes after ``time``."""
-    return [note for note in notes if note.at > time]
 
 
 def _number(value: object) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
@@ -27,6 +28,7 @@ class Timed(Protocol):
 
 
 T = TypeVar("T", bound=Timed)
+_Time = TypeVar("_Time", int, float)
 
 
 class TimeRange(NamedTuple):
@@ -83,3 +85,26 @@ def overlaps(parts: Iterable[T], union: Sequence[TimeRange]) -> Iterator[tuple[T
         while at < len(union) and union[at].start < end:
             yield part, min(end, union[at].end) - max(part.start, union[at].start)
             at += 1
+
+
+def overlap_counts(ranges: Iterable[tuple[_Time, _Time]]) -> Iterator[tuple[_Time, int]]:
+    """Yield (time, number of ranges from then on) for each start and end of ``ranges``, in order."""
+    changes = Counter[_Time]()
+    for start, end in ranges:
+        changes[start] += 1
+        changes[end] -= 1
+    count = 0
+    for time in sorted(changes):
+        count += changes[time]
+        yield time, count
+
+
+def at_least(least: int, ranges: Iterable[tuple[_Time, _Time]]) -> Iterator[tuple[_Time, _Time]]:
+    """Yield the ranges in which at least ``least`` of ``ranges`` overlap, in order."""
+    begun: _Time | None = None
+    for time, count in overlap_counts(ranges):
+        if begun is None and count >= least:
+            begun = time
+        elif begun is not None and count < least:
+            yield begun, time
+            begun = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from patcher.messages import COMMA, Text, joined, steps_text
 from patcher.progress import Progress, ignore
-from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, stalls, tokens, trends
+from patcher.timeline import causes, clocks, costs, missing, recorded, runs, shares, trends
 from patcher.timeline.files import KeptSpan, Reader
 from patcher.timeline.intervals import ENDLESS, TimeRange, covered, end_of, length
 from patcher.timeline.lanes import RunLanes
@@ -26,8 +26,9 @@ from patcher.timeline.model import (
     TrainingStep,
     label,
 )
-from patcher.timeline.path import PathPiece, StepRecords, critical_path
+from patcher.timeline.path import PathPiece, critical_path
 from patcher.timeline.runs import Process
+from patcher.timeline.step_records import StepRecords
 from patcher.timeline.windows import Collector
 
 SLACK_US = 1_500_000
@@ -67,8 +68,8 @@ def join(
 ) -> RunTimeline:
     """Read the files of ``processes`` step by step, and return the timeline of ``run``.
 
-    Recorded windows are looked for in ``folder`` (None: nowhere). ``progress`` gets the number of compressed bytes
-    after each read. ``detailed`` are the numbers of the steps whose engine iterations are kept one by one.
+    Recorded windows are looked for in ``folder`` (None: nowhere). ``detailed`` are the numbers of the steps whose
+    engine iterations are kept one by one.
     """
     return _Join(run, processes, progress, detailed).joined(folder)
 
@@ -120,7 +121,7 @@ class _Join:
     def joined(self, folder: Path | None) -> RunTimeline:
         """Read all files and explain all steps, and return the timeline; call it once.
 
-        Recorded windows are looked for in ``folder``, unless it is None. Without a driver there are no steps.
+        Without a driver there are no steps.
         """
         for number, start, end, stale in self._read_steps():
             records = self._records_between(start, end)
@@ -151,9 +152,8 @@ class _Join:
     def _read_steps(self) -> Iterator[tuple[int, int, int, float | None]]:
         """Yield number, start, end and mean age of the weights of each step.
 
-        Start and end are in microseconds; the age is in steps, None if unknown. A step begins when the one before ends.
-        Before a step is yielded, everything that ended in the step has been read. A step that the driver marks twice is
-        yielded once, and one without a length not at all. Yields nothing without a driver.
+        A step begins when the one before ends. Before a step is yielded, everything that ended in the step has been
+        read. A step that the driver marks twice is yielded once, and one without a length not at all.
         """
         if self.driver is None:
             return
@@ -174,7 +174,7 @@ class _Join:
     def _next_mark(self, reader: Reader) -> KeptSpan | None:
         """Read the driver's files to the next span that ends a step, and return it; None at the end of the files.
 
-        The span is a mark, or a phase named "step" if the driver marks no steps. It is removed from ``reader``.
+        The span is a mark, or a phase named "step" if the driver marks no steps.
         """
         while True:
             while reader.marks:
@@ -188,7 +188,7 @@ class _Join:
         """Return when the first step starts, in microseconds; it ends at ``end``.
 
         That is the start of the driver's first phase named "step". Without one, it is that of its first phase, executed
-        method or poll, if possible of one that has ended. Without any it is ``end``. ``reader`` is the driver's.
+        method or poll, if possible of one that has ended. Without any it is ``end``.
         """
         spans = (*reader.spans, *reader.open.values())
         phases = [span for span in spans if span.kind in ("phase", "work", "poll") and span.start < end]
@@ -197,11 +197,9 @@ class _Join:
         return min(starts or ended or [phase.start for phase in phases], default=end)
 
     def _records_between(self, start: int, end: int) -> StepRecords:
-        """Return the records of all processes from ``start`` to ``end`` (microseconds).
+        """Return the records of all processes that overlap ``start`` to ``end`` (µs), without marks of steps.
 
-        Spans that overlap this time are included whole, also those that still go on, but not spans that mark steps.
         Pauses of rlpatch's own recorders and garbage collections are listed apart, merged and cut off at the limits.
-        Iterations of the engines and stalls are those of the whole run.
         """
         spans = [
             span for reader in self.readers for span in (*reader.spans, *reader.open.values())
@@ -274,8 +272,7 @@ class _Join:
     def _add_step(self, records: StepRecords, number: int, stale: float | None) -> None:
         """Add a step with its critical path, busy shares, tail and weight sync, but without a verdict.
 
-        ``number`` is that of the step, ``stale`` the mean age of its weights in steps, None if unknown. The curve of
-        requests and the stored paths are thinned if they become too long.
+        The curve of requests and the stored paths are thinned if they become too long.
         """
         path = critical_path(records)
         self.counterparts.feed(records)
@@ -287,15 +284,15 @@ class _Join:
         imbalances = shares.imbalances(records, path, ranks)
         sync = shares.sync_intervals(records)
         engine_ranks = {at: self.processes[at].rank for at in self.roles.get("engine", ())}
-        engines = tokens.lowest_ranks(records.replica_of, engine_ranks)
-        prefill_tokens, decode_tokens = tokens.prefill_and_decode_tokens(records, engines)
+        engines = shares.lowest_ranks(records.replica_of, engine_ranks)
+        prefill_tokens, decode_tokens = shares.prefill_and_decode_tokens(records, engines)
         stopped = self._incomplete_call(records)
         of_run = [piece for piece in path if piece.kind != "pause"]
         amounts = shares.amounts(records, engines)
         rewards_delay = shares.rewards_delay(records)
         replica, stalled = _last_replica(imbalances), self._stalls()
         spent = causes.sum_step_times(
-            of_run, replica, shares.sync_work(records), stopped, stalled, self._machine_stalls(),
+            of_run, replica, shares.sync_work(records), stopped, stalled,
             map(self._cpu_wait, of_run),
         )  # fmt: skip
         self.spent.append(replace(spent, amounts=amounts, rewards_delay=rewards_delay))
@@ -323,10 +320,7 @@ class _Join:
             self.paths = [thinned(path, self.pieces) for path in self.paths]
 
     def _step_iterations(self, records: StepRecords, number: int) -> Iterator[StepIterations]:
-        """Yield each engine's iterations that start in step ``number``, as columns; ``records`` are the step's.
-
-        Times and lengths are in seconds. An engine without such an iteration is left out.
-        """
+        """Yield each engine's iterations that start in step ``number``, as columns, with times in seconds."""
         for process, columns in records.iterations.items():
             first, end = (bisect_left(columns.start, edge) for edge in (records.start, records.end))
             if first < end:
@@ -349,9 +343,8 @@ class _Join:
     def _cpu_wait(self, piece: PathPiece) -> causes.ProcessWait:
         """Return how long the process of a piece of the critical path waited for a CPU; NO_WAIT if none is known.
 
-        For a piece of all trainers, it is the wait of the trainer that waited longest. Any other piece that names no
-        process has none. An engine without an iteration waits for its scheduler, and polls. The poll may lack a CPU,
-        too, so only a wait for most of the gap counts.
+        An engine without an iteration waits for its scheduler, and polls. The poll may lack a CPU, too, so only a wait
+        for most of the gap counts.
         """
         trainers = self.roles.get("trainer", []) if piece.role == "trainer" else []
         processes = trainers if piece.process is None else [piece.process]
@@ -359,13 +352,6 @@ class _Join:
         longest = max(waits, key=lambda wait: wait.us, default=causes.NO_WAIT)
         is_idle = (piece.role, piece.kind) == ("engine", "gap")
         return longest if not is_idle or longest.us > causes.MOSTLY * (piece.end - piece.start) else causes.NO_WAIT
-
-    def _machine_stalls(self) -> list[TimeRange]:
-        """Return the ranges around the present step in which a whole machine stalls, merged over all machines."""
-        by_boot = defaultdict[str, list[tuple[str, list[TimeRange]]]](list)
-        for at, ranges in self._stalls().items():
-            by_boot[self.processes[at].head.boot].append((self.processes[at].role, ranges))
-        return covered(span for processes in by_boot.values() for span in stalls.machine_stalls(processes))
 
     def _to_segment(self, piece: PathPiece) -> PathSegment:
         """Convert a piece of a critical path to seconds, with the process's replica (engine, server), rank and lane.
@@ -383,10 +369,7 @@ class _Join:
         )  # fmt: skip
 
     def _steps_with_verdicts(self) -> tuple[TrainingStep, ...]:
-        """Return all steps with their verdicts and critical paths.
-
-        The possible saving from training during rollouts is left out if this run does so already.
-        """
+        """Return all steps with verdicts and critical paths, without a bound for an overlap that the run has."""
         trainers = self.roles.get("trainer", ())
         who = [
             causes.ProcessRank(
@@ -409,10 +392,7 @@ class _Join:
         )  # fmt: skip
 
     def _cpu_wait_texts(self, steps: Sequence[causes.StepTimes]) -> Iterator[str]:
-        """Yield one text if waiting for a CPU took over a tenth of the critical paths of ``steps``, else nothing.
-
-        It names the three processes that waited most.
-        """
+        """Yield a text with the longest waits if waiting for a CPU took over a tenth of the critical paths."""
         total = sum(step.total for step in steps)
         waited = sum(step.us.get(causes.CPU_WAIT, 0) for step in steps)
         if waited > costs.LONG_ACTIVITY * total:
@@ -425,10 +405,7 @@ class _Join:
             )
 
     def _longest_cpu_waits(self, steps: Iterable[causes.StepTimes]) -> Text:
-        """Return the up to three processes that waited most for a CPU on the critical paths of ``steps``, in words.
-
-        Each has its host and the seconds in all steps; "" if no known process waited.
-        """
+        """Return the up to three processes that waited most for a CPU on the critical paths of ``steps``, in words."""
         waits = Counter[int | None]()
         for step in steps:
             waits.update(step.by_process.get(causes.CPU_WAIT, {}))
@@ -449,8 +426,7 @@ class _Join:
     def _incomplete_call(self, records: StepRecords) -> str:
         """Return a text on a driver's call that fewer ranks recorded in this step than in an earlier one, "" if none.
 
-        The first such call counts, except one that another call may have taken executions from (`has_twin`). Updates
-        ``expected``, which has call → the most ranks that recorded it in a step.
+        Updates ``expected``, which has call → the most ranks that recorded it in a step.
         """
         for span in records.spans:
             is_drivers = span.process == records.driver and records.start <= span.start < records.end
@@ -467,10 +443,7 @@ class _Join:
         return ""
 
     def _missing_texts(self) -> Iterator[str]:
-        """Yield texts on what is missing: files of driver, ranks or roles, and records of a call in the last step.
-
-        A role is not missed before the first step has ended, because its processes may be still to come.
-        """
+        """Yield texts on files of driver, ranks or roles that are missing, and records of a call in the last step."""
         yield from missing.trainer_texts(self.lacking)
         if self.driver is None:
             yield Text("the driver wrote no timeline file, so rlpatch cannot separate the steps")
@@ -485,20 +458,16 @@ class _Join:
                 )
 
     def _count_lost(self, process: int) -> int:
-        """Return how many records of a process are missing, by ids without a record; ``process`` is its index.
+        """Return how many ids of a process (by index) have no record.
 
-        Up to 1,000 count as 0 if the process did not end regularly: they may be spans that never ended.
+        Up to 1,000 count as 0 if it did not end regularly: they may be spans that never ended.
         """
         reader, head = self.readers[process], self.processes[process].head
         lost = reader.highest - reader.count - head.before
         return lost if lost > (0 if head.ended else MANY_LOST) else 0
 
     def _note_texts(self) -> Iterator[str]:
-        """Yield texts on damaged files, lost records, uncertain clocks, pauses, waits for a CPU, missing step marks.
-
-        Damage and losses have a text for each process, contradictions one for each clock. Waits in the first step, a
-        warm-up, do not count.
-        """
+        """Yield texts on damaged files, lost records, uncertain clocks, pauses, waits for a CPU, missing step marks."""
         for at, (reader, process) in enumerate(zip(self.readers, self.processes, strict=True)):
             name = process.head.path.name
             if reader.losses.too_large:
@@ -526,13 +495,11 @@ class _Join:
                 "the times of {hosts} could be aligned only by wall clock, so their error has no upper bound", some
             )
         for clock in self.aligned.clocks:
-            hosts = ", ".join(clock.hosts)
             if clock.contradicts:
-                wrong = clock.error_seconds or 0
                 yield Text(
                     "the times recorded on {hosts} contradict the order of calls: they may be wrong by {error:.3f} s",
-                    hosts=hosts,
-                    error=wrong,
+                    hosts=", ".join(clock.hosts),
+                    error=clock.error_seconds or 0,
                 )
         if paused := [step for step in self.steps if step.pause_seconds]:
             total = sum(step.pause_seconds for step in paused)
@@ -550,10 +517,7 @@ class _Join:
 
 
 def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
-    """Return the replica that finished last, and by how many microseconds it did so after the next to last.
-
-    A replica is one copy of the inference engine. (None, 0) if ``imbalances`` has none between replicas.
-    """
+    """Return the replica that finished last, and by how many µs after the next to last; (None, 0) without several."""
     for imbalance in imbalances:
         if imbalance.of == "replicas":
             (_, before), (last, end) = sorted(imbalance.done, key=lambda pair: pair[1])[-2:]
@@ -564,7 +528,7 @@ def _last_replica(imbalances: Sequence[Imbalance]) -> tuple[int | None, int]:
 def thinned(path: Sequence[PathPiece], most: int) -> list[PathPiece]:
     """Merge the shortest pieces of a critical path into the piece before them, until at most ``most`` are left.
 
-    A merged piece keeps the activity and delay of the one before. The first piece stays, so ``most`` is at least 1.
+    A merged piece keeps the activity and delay of the one before.
     """
     by_length = sorted(range(1, len(path)), key=lambda at: path[at].end - path[at].start)
     longest = {0, *by_length[max(len(path) - most, 0) :]}

@@ -23,10 +23,7 @@ LEAST = 200
 
 
 class RunLanes:
-    """Lanes of all processes: one each, and a second one for an engine that runs in a trainer's process.
-
-    ``places`` has the process's index and the role of each lane.
-    """
+    """Lanes of all processes: one each, and a second one for an engine that runs in a trainer's process."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
         self.places = [(at, role) for at, process in enumerate(processes) for role in _roles(process)]
@@ -41,8 +38,7 @@ class RunLanes:
     def take_from(self, process: int, reader: Reader, before: int) -> None:
         """Move the records that ended before ``before`` (microseconds) from a process's ``reader`` to its lanes.
 
-        A lane has the records of one process in one role. ``process`` is its index. Iterations go to its lane as an
-        engine. Spans go to its lane as a trainer, or to its only lane.
+        Iterations go to its lane as an engine. Spans go to its lane as a trainer, or to its only lane.
         """
         engine = self._by_place.get((process, "engine"))
         if engine is not None:
@@ -84,7 +80,7 @@ class LaneBuilder:
     def add_iterations(self, columns: IterationColumns, before: int) -> None:
         """Add the iterations of ``columns`` that ended by ``before`` (microseconds), merged into runs with small gaps.
 
-        If there are too many runs, those with larger gaps are merged, too. ``columns`` are not changed.
+        If there are too many runs, those with larger gaps are merged, too.
         """
         iterations = list[IterationRun]()
         for start, end, requests, tokens in columns:
@@ -97,10 +93,7 @@ class LaneBuilder:
             self.runs = _merge_runs(self.runs, self.gap)
 
     def build(self, number: int) -> Lane:
-        """Return the finished lane, with times in seconds, as lane ``number`` of its role (from 0).
-
-        Its spans are sorted by start, and the shortest are dropped if there are too many.
-        """
+        """Return the finished lane, with times in seconds, as lane ``number`` of its role (from 0)."""
         self._thin()
         ordered = sorted(self.spans, key=lambda span: (span.start, -_length(span)))
         spans = tuple(
@@ -122,10 +115,7 @@ def _length(span: KeptSpan) -> int:
 
 
 def _merge_runs(runs: Iterable[IterationRun], gap: int) -> list[IterationRun]:
-    """Merge neighbouring runs of iterations with at most ``gap`` microseconds between them; ``runs`` are in order.
-
-    Numbers of iterations and decodes are summed, of the requests the maximum counts.
-    """
+    """Merge neighbouring runs of iterations with at most ``gap`` microseconds between them; ``runs`` are in order."""
     joined = list[IterationRun]()
     for run in runs:
         last = joined[-1] if joined else None

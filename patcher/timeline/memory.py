@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
-from patcher.timeline.files import HostNote, KeptSpan, MemoryNote, Notes, ProcessDevice
+from patcher.timeline.files import CacheNote, HostNote, KeptSpan, MemoryNote, Note, ProcessDevice
 from patcher.timeline.intervals import end_of
 from patcher.timeline.lanes import RunLanes
 from patcher.timeline.model import (
@@ -67,8 +67,8 @@ class MemoryHome(NamedTuple):
 def device_home(process: Process, device: ProcessDevice) -> MemoryHome:
     """Return the ``device`` of a process, named "host:number"; its ``identity`` is equal for all processes on it.
 
-    That is the uuid, or without one the name. Names of a device can differ between processes. The number is the entry
-    for the device's index in the process's list of visible devices, or the index if the list has no such entry.
+    That is the uuid, or without one the name. The number is the entry for the device's index in the process's list of
+    visible devices, or the index if the list has no such entry.
     """
     visible = [text.strip() for text in device.visible.split(",")]
     number = visible[device.index] if device.index < len(visible) and visible[device.index] else str(device.index)
@@ -121,7 +121,6 @@ class _Curve:
     """Points of a place: time, bytes in use, and the bytes of each role."""
 
     points: list[tuple[int, int, dict[str, int]]] = field(default_factory=list)
-    lanes: set[int] = field(default_factory=set)
     total: int = 0
 
     def add(self, at: int, used: int, roles: dict[str, int], most: int) -> None:
@@ -165,13 +164,12 @@ class MemoryCollector:
         self,
         number: int | None,
         spans: Iterable[KeptSpan],
-        notes: Mapping[int, Notes],
+        notes: Mapping[int, Sequence[Note]],
         devices: Mapping[int, ProcessDevice],
     ) -> None:
         """Add a step: its spans, and the memory notes and devices of the processes, by the process's index.
 
-        Peaks, curves, changes, series and KV caches are updated. ``number`` is that of the step, None after the last
-        step that ended.
+        ``number`` is that of the step, None after the last step that ended.
         """
         for at, device in devices.items():
             self.devices[at] = self._known_or_renamed(device_home(self.processes[at], device))
@@ -180,24 +178,23 @@ class MemoryCollector:
         by_process = defaultdict[int, list[KeptSpan]](list)
         for span in sorted(spans, key=lambda span: (span.start, -end_of(span))):
             by_process[span.process].append(span)
-        before = {at: held.note for at, held in self.held.items()}
-        sleeps = {
-            at: dict(_memory_freed_by_sleeps(by_process[at], _history(before.get(at), note.memory)))
-            for at, note in notes.items()
+        memory_notes = {
+            at: [note for note in of_process if isinstance(note, MemoryNote)] for at, of_process in notes.items()
         }
+        histories = {
+            at: [*([self.held[at].note] if at in self.held else []), *sorted(of_process, key=lambda note: note.at)]
+            for at, of_process in memory_notes.items()
+        }
+        sleeps = {at: dict(_memory_freed_by_sleeps(by_process[at], history)) for at, history in histories.items()}
         self._keep_peaks(number, notes, sleeps, by_process)
-        for at, of_process in notes.items():
-            history = _history(before.get(at), of_process.memory)
-            self._add_freed_memory(at, by_process[at], history)
+        for at, history in histories.items():
+            self._add_freed_memory(at, by_process[at], history, sleeps[at].values())
             self._keep_step_memory(number, at, history, by_process[at])
-            self._keep_cache_peak(number, at, of_process)
-        self._add_sync_changes(by_process, notes)
+            self._keep_cache_peak(number, at, notes[at])
+        self._add_sync_changes(by_process, memory_notes)
 
     def _known_or_renamed(self, device: MemoryHome) -> MemoryHome:
-        """Return the known place of the same device, else ``device``, renamed if another device has its name.
-
-        Then its identity is added to the name. A place is a host or device.
-        """
+        """Return the known place of the same device, else ``device``, renamed if another device has its name."""
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
             return places[device.identity]
@@ -205,34 +202,32 @@ class MemoryCollector:
         return device._replace(name=f"{device.name} {device.identity[:12]}") if taken else device
 
     def _keep_peaks(
-        self, number: int | None, notes: Mapping[int, Notes], sleeps: Mapping[int, Mapping[int, _Freed]],
+        self, number: int | None, notes: Mapping[int, Sequence[Note]], sleeps: Mapping[int, Mapping[int, _Freed]],
         spans: Mapping[int, Sequence[KeptSpan]],
     ) -> None:  # fmt: skip
         """Go through the memory notes of a step in the order of time, and keep the peak of each device and host.
 
-        A peak replaces only a lower one of the same step. ``number`` is that of the step. All mappings are by the
-        process's index. ``notes`` and ``spans`` are the step's. ``sleeps`` has time (microseconds) → what the sleep or
+        A peak replaces only a lower one of the same step. ``sleeps`` has time (microseconds) → what the sleep or
         wake-up before it freed.
         """
-        events: list[tuple[int, int, MemoryNote | HostNote]] = []
-        for process, of in notes.items():
-            events += [(taken.at, process, taken) for taken in of.memory]
-            events += [(taken.at, process, taken) for taken in of.host]
+        events = [(process, note) for process, of_process in notes.items() for note in of_process]
         highest: dict[MemoryHome, _Moment] = {}
-        for at, process, note in sorted(events, key=lambda event: event[0]):
+        for process, note in sorted(events, key=lambda event: event[1].at):
+            if isinstance(note, CacheNote):
+                continue
             if isinstance(note, HostNote):
                 self.host_notes[self.hosts[process]] = note
                 self.curves[self.hosts[process]].total = note.total
             else:
                 held = self.held.setdefault(process, _Held(note))
                 held.note = note if note.reserved is not None else MemoryNote(*note[:2], *held.note[2:])
-                if freed := sleeps.get(process, {}).get(at):
+                if freed := sleeps.get(process, {}).get(note.at):
                     held.unmapped = max(held.unmapped + freed.device - freed.allocator, 0)
                     held.asleep = freed.device > 0
             place, used = self._record_use(process, note) or (None, 0)
             if place and (place not in highest or used > highest[place].used):
-                sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, at)]
-                highest[place] = _Moment(at, used, sizes)
+                sizes = [(holder, size, self.held[holder].asleep) for holder, size in self._holders(place, note.at)]
+                highest[place] = _Moment(note.at, used, sizes)
         for place, moment in highest.items():
             key = (place, number)
             if key not in self.peaks or moment.used > self.peaks[key].used:
@@ -241,7 +236,7 @@ class MemoryCollector:
     def _record_use(self, process: int, note: MemoryNote | HostNote) -> tuple[MemoryHome, int] | None:
         """Add a point to the curve of the host or device that ``note`` tells of; return the place and its bytes in use.
 
-        None if the device or its free memory is unknown. ``process`` is the index of the process that wrote the note.
+        None if the device or its free memory is unknown.
         """
         device = self.devices.get(process)
         if isinstance(note, HostNote):
@@ -257,11 +252,7 @@ class MemoryCollector:
         return place, used
 
     def _holders(self, place: MemoryHome, at: int) -> Iterator[tuple[int, int]]:
-        """Yield (process index, bytes) for each process that holds memory on a host or device at time ``at``.
-
-        The bytes are those of its newest note, private ones on a host; they may be 0. A process that ended before
-        ``at``, or has no note yet, is left out.
-        """
+        """Yield (process index, bytes) for each living process with a note on a host or device at time ``at``."""
         for process, held in self.held.items():
             if at > self.ends.get(process, at):
                 continue
@@ -275,10 +266,7 @@ class MemoryCollector:
     ) -> MemoryPeak:
         """Return the peak of a host's or device's memory in a step: its holders and their activities, and the phase.
 
-        ``moment`` is the time with most memory in use, ``number`` that of the step, None after the last one. ``spans``
-        are those of each process in the step; the phase is the driver's. Holders are sorted by size, without those of 0
-        bytes; in a large run only the twelve largest are listed. The rest of the memory in use is ``other``, at least
-        0.
+        Holders are sorted by size, without those of 0 bytes; in a large run only the twelve largest are listed.
         """
         at, used = moment.at, moment.used
         holders = [
@@ -295,19 +283,19 @@ class MemoryCollector:
         return MemoryPeak(place.of, place.name, number, seconds(at), phase, used, total, tuple(holders[:most]), other)
 
     def _label(self, process: int) -> str:
-        """Return the name of a process for people."""
         named = self.processes[process]
         return label(named.role, named.replica, named.rank)
 
-    def _add_freed_memory(self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> None:
+    def _add_freed_memory(
+        self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote], sleeps: Iterable[_Freed]
+    ) -> None:
         """Add to ``changes`` how many bytes each sleep of a process freed, and how many the end of each work.
 
         A work is a method that the process executes for the driver; sleeps and works within others do not count. Bytes
-        are negative if memory was taken. ``process`` is its index; ``spans`` and ``history``, its memory notes in
-        order, are those of one step.
+        are negative if memory was taken.
         """
         role = self.processes[process].role
-        for freed in dict(_memory_freed_by_sleeps(spans, history)).values():
+        for freed in sleeps:
             self.changes["sleep", role, freed.span].append(freed.device)
         on_device = [(note.at, note.reserved) for note in history if note.reserved is not None]
         for work in _outermost(span for span in spans if span.kind == "work" and span.end is not None):
@@ -316,18 +304,19 @@ class MemoryCollector:
             if inside and after is not None:
                 self.changes["offload", role, work.name].append(max(inside) - after)
 
-    def _add_sync_changes(self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Notes]) -> None:
+    def _add_sync_changes(
+        self, spans: Mapping[int, Sequence[KeptSpan]], notes: Mapping[int, Sequence[MemoryNote]]
+    ) -> None:
         """Add to ``changes`` each device's peak during the weight sync, in bytes above the larger of its begin and end.
 
-        ``spans`` and ``notes`` are those of each process in the step, by its index. A device with fewer than three
-        notes during the sync is left out.
+        A device with fewer than three notes during the sync is left out.
         """
         used = defaultdict[MemoryHome, list[tuple[int, int]]](list)
         syncs = defaultdict[MemoryHome, list[KeptSpan]](list)
-        for process, of in notes.items():
+        for process, of_process in notes.items():
             if device := self.devices.get(process):
                 total = self.curves[device].total
-                used[device] += [(note.at, total - note.free) for note in of.memory if note.free is not None]
+                used[device] += [(note.at, total - note.free) for note in of_process if note.free is not None]
                 syncs[device] += [span for span in spans.get(process, ()) if span.kind == "sync" and span.end]
         for device, of_device in syncs.items():
             if not of_device:
@@ -343,9 +332,8 @@ class MemoryCollector:
     ) -> None:
         """Keep the memory that a process has at the end of step ``number``, and its peak of private memory in the step.
 
-        With the peak go its time, and what the process was doing by ``spans``. So do the microseconds for which it had
-        more than midway between least and most. ``process`` is its index, ``history`` has its notes in order. Without
-        notes nothing is kept.
+        With the peak go its time, what the process was doing by ``spans``, and for how many microseconds it had more
+        than midway between least and most.
         """
         if not history:
             return
@@ -362,12 +350,10 @@ class MemoryCollector:
         if highest.private >= series.most.get(number, (0,))[0]:
             series.most[number] = (highest.private, highest.at, above, _activity_at(spans, highest.at))
 
-    def _keep_cache_peak(self, number: int | None, process: int, notes: Notes) -> None:
-        """Keep the most KV-cache blocks that an engine ever had in use, with the ``number`` of the step.
-
-        ``process`` is the index of the engine's process, ``notes`` are its notes in this step. Call it once a step.
-        """
-        most = max(notes.cache, key=lambda note: note.used, default=None)
+    def _keep_cache_peak(self, number: int | None, process: int, notes: Iterable[Note]) -> None:
+        """Keep the most KV-cache blocks that an engine ever had in use, with the ``number`` of the step."""
+        cache = (note for note in notes if isinstance(note, CacheNote))
+        most = max(cache, key=lambda note: note.used, default=None)
         before = self.cache.get(process)
         if most and (before is None or most.used > before.used):
             self.cache[process] = CacheUse(self._label(process), self.lane_of[process], number, most.used, most.total)
@@ -375,8 +361,7 @@ class MemoryCollector:
     def result(self) -> RunMemory:
         """Return the memory of the run: places, peaks, changes, growth, excesses and KV caches.
 
-        Peaks are in the order of the steps, places by kind and name, changes by kind, then size. The others are sorted
-        by size, caches by the share in use, the largest first. Changes below 100 MB are left out.
+        Changes below 100 MB are left out.
         """
         changes = [
             MemoryChange(*key, len(sizes), round(statistics.median(sizes)), max(sizes, key=abs))
@@ -407,11 +392,7 @@ class MemoryCollector:
         )  # fmt: skip
 
     def _growth(self, process: int) -> Iterator[MemoryGrowth]:
-        """Yield how a process's memory grows per step, from the second step on; nothing for memory that does not grow.
-
-        Three kinds are looked at: allocated on the device, reserved there but unused, and private on the host.
-        ``process`` is its index.
-        """
+        """Yield how a process's memory on device and host grows per step; nothing for memory that does not grow."""
         device, host = self.devices.get(process), self.host_notes.get(self.hosts[process])
         newest = self.held[process].note
         on_device, series = newest.free if device else None, self.series[process]
@@ -429,16 +410,15 @@ class MemoryCollector:
                     None if left is None else int(left // slope),
                 )  # fmt: skip
 
-    def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> Iterator[MemoryExcess]:
-        """Yield the steps in which a process had more private host memory than usual; the first step does not count.
+    def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> list[MemoryExcess]:
+        """Return the steps in which a process had more private host memory than usual; the first step does not count.
 
-        ``process`` is its index. ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device");
-        this growth is subtracted. Adjacent steps with the same peak are one. With fewer than four steps after the first
-        nothing is yielded.
+        ``grown`` has the bytes per step by which memory grows, by (lane, "host" or "device"); this growth is
+        subtracted.
         """
         steps = [*self.series[process].most.items()][1:]
         if len(steps) < FEWEST:
-            return
+            return []
         slope = grown.get((self.lane_of[process], "host"), 0)
         numbers = [number for number, _ in steps if number is not None]
         numbers += [numbers[-1] + 1] * (len(steps) - len(numbers))  # what follows the last step that ended
@@ -448,33 +428,24 @@ class MemoryCollector:
         spread = statistics.median(abs(level - usual) for level in levels)
         host = self.host_notes.get(self.hosts[process])
         least = max(LEAST, ERRORS * spread, SHARE * usual, 0 if host is None else 0.002 * host.total)
-        lasting: MemoryExcess | None = None
+        excesses = list[MemoryExcess]()
         for order, (number, (_, moment, above, doing)) in enumerate(steps):
             if levels[order] - usual <= least:
                 continue
-            if lasting and lasting.at == seconds(moment):  # nothing was noted since: it goes on from the step before
-                lasting = dataclasses.replace(lasting, seconds=lasting.seconds + seconds(above))
+            if excesses and excesses[-1].at == seconds(moment):  # nothing was noted since: it goes on
+                excesses[-1] = dataclasses.replace(excesses[-1], seconds=excesses[-1].seconds + seconds(above))
                 continue
-            if lasting:
-                yield lasting
-            lasting = MemoryExcess(
-                self._label(process), self.lane_of[process], number, seconds(moment), seconds(above),
-                round(levels[order] - usual), round(usual + grown_by[order]), doing,
+            excesses.append(
+                MemoryExcess(
+                    self._label(process), self.lane_of[process], number, seconds(moment), seconds(above),
+                    round(levels[order] - usual), round(usual + grown_by[order]), doing,
+                )
             )  # fmt: skip
-        if lasting:
-            yield lasting
-
-
-def _history(before: MemoryNote | None, notes: Sequence[MemoryNote]) -> list[MemoryNote]:
-    """Return the notes of a step in the order of time, after the last note of the step before."""
-    return [*([before] if before else []), *sorted(notes, key=lambda note: note.at)]
+        return excesses
 
 
 def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
-    """Yield each of ``spans`` that begins when the one yielded before has ended.
-
-    ``spans`` are sorted by start; of equal starts, the longest comes first.
-    """
+    """Yield each of ``spans``, sorted by start (longest first), that begins when the last one has ended."""
     until = None
     for span in spans:
         if until is None or span.start >= until:
@@ -485,10 +456,9 @@ def _outermost(spans: Iterable[KeptSpan]) -> Iterator[KeptSpan]:
 def _memory_freed_by_sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryNote]) -> Iterator[tuple[int, _Freed]]:
     """Yield for each sleep or wake-up (time, what it freed).
 
-    The time is that of the first note after it, in microseconds. ``spans`` and ``history``, the notes, are those of one
-    process. A sleep without a note before and after it, or within another one, is skipped. An engine's sleep takes
-    memory from under its allocator, whose numbers then stay (``vllm/device_allocator/cumem.py``,
-    ``torch_memory_saver``).
+    The time is that of the first note after it, in microseconds. A sleep without a note before and after it, or within
+    another one, is skipped. An engine's sleep takes memory from under its allocator, whose numbers then stay
+    (``vllm/device_allocator/cumem.py``, ``torch_memory_saver``).
     """
     on_device = [
         (note.at, note.free, note.reserved) for note in history if note.free is not None and note.reserved is not None
@@ -502,10 +472,7 @@ def _memory_freed_by_sleeps(spans: Sequence[KeptSpan], history: Sequence[MemoryN
 
 
 def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("phase", "work", "sync", "sleep")) -> str:
-    """Return the name of the innermost span of ``kinds`` at time ``at`` (microseconds); "" if there is none.
-
-    ``spans`` are those of a process, sorted by start; spans named "step" are left out.
-    """
+    """Return the name of the innermost of ``spans`` (sorted by start) of ``kinds`` at time ``at``, if any."""
     around = [span for span in spans if span.kind in kinds and span.start <= at <= end_of(span) and span.name != "step"]
     return around[-1].name if around else ""
 
@@ -513,9 +480,8 @@ def _activity_at(spans: Sequence[KeptSpan], at: int, kinds: Sequence[str] = ("ph
 def _growth_rate(values: Sequence[tuple[int, int]]) -> float | None:
     """Return by how many bytes memory grows per step: the median slope over all pairs of ``values``, (step, bytes).
 
-    Steps may be missing. None for too few values, and unless they surely grow: at least 85 % of the pairs must not
-    fall, and the whole growth must be large and beyond chance. So a single jump is no growth. Many values are first
-    merged into medians.
+    None for too few values, and unless they surely grow: at least 85 % of the pairs must not fall, and the whole growth
+    must be large and beyond chance.
     """
     if len(values) < FEWEST:
         return None

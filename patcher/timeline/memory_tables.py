@@ -37,6 +37,16 @@ _CHANGES: dict[str, Text] = {
     "offload": Text("memory freed when a worker's call ends"),
     "sync": Text("extra memory for a weight sync"),
 }
+_CHANGE_LINES: dict[str, Text] = {
+    "sync": Text(
+        "{activity} needs {size} of additional device memory (median of {count} measurements; maximum {maximum})"
+    ),
+    "taken": Text("{role}: {activity} takes {size} of device memory (median of {count} times; maximum {maximum})"),
+    "offload": Text(
+        "{role}: the end of {activity} frees {size} of device memory (median of {count} times; maximum {maximum})"
+    ),
+    "sleep": Text("{role}: {activity} frees {size} of device memory (median of {count} times; maximum {maximum})"),
+}
 LISTED = 4
 """Holders that a sentence names."""
 
@@ -67,10 +77,7 @@ def holder(held: MemoryHolder) -> Text:
 
 
 def holders(peak: MemoryPeak, most: int = LISTED) -> Text:
-    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed.
-
-    Memory that no known process holds comes last.
-    """
+    """Return a text with the holders of memory at a peak, the largest first; two or more beyond ``most`` are summed."""
     most += len(peak.holders) == most + 1  # a single one is named
     texts = [holder(held) for held in peak.holders[:most]]
     if beyond := peak.holders[most:]:
@@ -100,46 +107,21 @@ def peak_line(peak: MemoryPeak) -> Text:
 
 
 def change_line(change: MemoryChange) -> Text:
-    """Return a line on device memory that was given back, taken or needed: median and maximum over all times.
-
-    The sizes are absolute. The words say by the sign of the median whether memory was given back or taken.
-    """
-    role = ROLES.get(change.role, change.role)
+    """Return a line on device memory that was given back, taken or needed: median and maximum over all times."""
     values = {
         "activity": change.what,
         "size": size(abs(change.median)),
         "count": change.times,
         "maximum": size(abs(change.most)),
     }
-    if change.kind == "sync":
-        return Text(
-            "{activity} needs {size} of additional device memory (median of {count} measurements; maximum {maximum})",
-            **values,
-        )
-    if change.median < 0:
-        return Text(
-            "{role}: {activity} takes {size} of device memory (median of {count} times; maximum {maximum})",
-            role=role,
-            **values,
-        )
-    if change.kind == "offload":
-        return Text(
-            "{role}: the end of {activity} frees {size} of device memory (median of {count} times; maximum {maximum})",
-            role=role,
-            **values,
-        )
-    return Text(
-        "{role}: {activity} frees {size} of device memory (median of {count} times; maximum {maximum})",
-        role=role,
-        **values,
-    )
+    if change.kind != "sync":
+        values["role"] = ROLES.get(change.role, change.role)
+    takes = change.kind != "sync" and change.median < 0
+    return _CHANGE_LINES["taken" if takes else change.kind].filled(**values)
 
 
 def growth_line(growth: MemoryGrowth) -> Text:
-    """Return a line on memory that grows: process, bytes per step, first and last size, and number of steps.
-
-    It also says for how many more steps the free memory lasts, if that is known.
-    """
+    """Return a line on memory that grows: process, bytes per step, first and last size, and steps until it is full."""
     line = _GROWTH[growth.of].filled(
         process=growth.who,
         rate=size(growth.per_step),
@@ -206,10 +188,7 @@ def peaks(run: RunTimeline) -> Table:
 
 
 def changes(run: RunTimeline) -> Table:
-    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed.
-
-    A row is one activity of a role, with median and largest size; negative sizes were taken.
-    """
+    """Return the table of how much device memory sleep and offload freed or took, and a weight sync needed."""
     columns = (
         Column("kind", Text("kind of change")),
         Column("role", Text("role")),

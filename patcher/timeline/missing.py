@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from patcher.messages import Text
 from patcher.timeline.files import KeptSpan
-from patcher.timeline.path import StepRecords
 from patcher.timeline.runs import Process, by_role
+from patcher.timeline.step_records import StepRecords
 
 MANY = 8
 """Numbers of ranks or replicas that a text lists."""
@@ -41,14 +41,10 @@ class Counterparts:
 
 
 def _count_key(records: StepRecords, span: KeptSpan) -> str:
-    """Return the key of ``counts`` for a span: its kind, except for a reward that an agent loop recorded.
-
-    Such a reward is a "waiting reward" if the agent loop waits for a reward worker, which a phase within the span
-    shows; else an "own reward".
-    """
+    """Return the key of a span in ``counts``: its kind, or for an agent loop's reward whether it waits for a worker."""
     if span.kind != "reward" or records.roles[span.process] == "reward":
         return span.kind
-    inner = records.children.get((span.process, span.id), ())
+    inner = records.children_of(span)
     return "waiting reward" if any(child.kind == "phase" for child in inner) else "own reward"
 
 
@@ -66,9 +62,9 @@ def trainer_texts(missing_ranks: dict[int, list[int]]) -> Iterator[str]:
 def role_texts(processes: Sequence[Process], counterparts: Counterparts) -> Iterator[str]:
     """Yield texts on roles that must have run but left too few files or none, and on what is unknown therefore.
 
-    A role is what a process does, such as trainer. A driver that calls workers shows that there are trainers and
-    engines. A process with VERL_REPLICA_RANK shows that there are verl's servers, engines and agent loops.
-    ``counterparts`` tells of requests and rewards that only one side recorded.
+    A driver that calls workers shows that there are trainers and engines. A process with VERL_REPLICA_RANK shows that
+    there are verl's servers, engines and agent loops. ``counterparts`` tells of requests and rewards that only one side
+    recorded.
     """
     places = by_role(processes)
     if any("call" in part.kinds for at in places.get("driver", ()) for part in processes[at].parts):
@@ -91,11 +87,7 @@ def role_texts(processes: Sequence[Process], counterparts: Counterparts) -> Iter
 def _rollout_texts(
     processes: Sequence[Process], places: Mapping[str, Sequence[int]], counterparts: Counterparts
 ) -> Iterator[str]:
-    """Yield texts on verl's engines, servers and agent loops that left no file, and on what is unknown therefore.
-
-    ``places`` has the indices of the processes of each role. ``counterparts`` has the numbers of requests that agent
-    loops sent and that servers received.
-    """
+    """Yield texts on verl's engines, servers and agent loops that left no file, and on what is unknown therefore."""
     run = {processes[at].replica for at in places.get("engine", ())}
     serving = (process for process in processes if any("serve" in part.kinds for part in process.parts))
     served = {process.replica for process in serving}

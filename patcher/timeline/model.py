@@ -7,6 +7,7 @@ files of a run: it is bounded and holds nothing that a terminal obeys, and a pag
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -281,6 +282,11 @@ class TrainingStep:
     decode_tokens: int | None = None
 
 
+def without_warm_up(steps: Sequence[TrainingStep]) -> Sequence[TrainingStep]:
+    """Return the steps without the warm-up, unless there is no other."""
+    return [step for step in steps if not step.warm_up] or steps
+
+
 @dataclasses.dataclass(frozen=True)
 class RunCause:
     """One of the costliest causes of a run, with its seconds over all steps, and advice.
@@ -342,11 +348,11 @@ class ProposedWindow:
     command: str
     trigger: str
     why: str
-    step: int | None = None
-    replica: int | None = None
-    rank: int | None = None
-    start: float | None = None
-    end: float | None = None
+    step: int
+    replica: int | None
+    rank: int | None
+    start: float
+    end: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -358,7 +364,7 @@ class RecordedWindow:
     start: float
     end: float
     lane: int | None
-    report: str = ""
+    report: str
 
 
 @dataclasses.dataclass(frozen=True)

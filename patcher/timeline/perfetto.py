@@ -59,10 +59,7 @@ def _slice_event(process: int, thread: int, name: str, kind: str, start: float, 
 
 
 def _run_events(timeline: RunTimeline) -> Iterator[Event]:
-    """Yield the events of the whole run: steps, critical path, recorded and proposed windows, number of requests.
-
-    A proposed window whose time is unknown is left out.
-    """
+    """Yield the events of the whole run: steps, critical path, windows, number of requests."""
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
@@ -79,18 +76,14 @@ def _run_events(timeline: RunTimeline) -> Iterator[Event]:
             RUN, RECORDED, recorded.title, "window", recorded.start, recorded.end, trace=str(recorded.trace)
         )
     for window in timeline.windows:
-        if window.start is not None and window.end is not None:
-            yield _slice_event(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
+        yield _slice_event(RUN, PROPOSED, window.what, "window", window.start, window.end, command=window.command)
     for at, count in timeline.requests:
         name = "running requests"
         yield {"ph": "C", "pid": RUN, "tid": 0, "name": name, "ts": round(at * 1e6), "args": {"requests": count}}
 
 
 def _lane_events(lane: Lane, process: int) -> Iterator[Event]:
-    """Yield the events of one lane as the process with the id ``process``: slices of spans and iterations, and names.
-
-    Spans that run many at once in a process, such as requests, are distributed over threads.
-    """
+    """Yield the events of one lane as the process with the id ``process``: slices of spans and iterations."""
     groups = defaultdict[str, list[LaneSpan]](list)
     for span in lane.spans:
         groups[span.kind if span.kind in AT_ONCE else ""].append(span)
@@ -129,8 +122,7 @@ def _assign_threads(spans: Iterable[LaneSpan], until: float, *, nests: bool) -> 
 def _nest_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
     """Distribute spans over threads so that those of a thread nest or lie apart.
 
-    ``spans`` are sorted by start, the longest first. Each goes to the first thread that it fits into. Returns the spans
-    of each thread, in order.
+    ``spans`` are sorted by start, the longest first. Each goes to the first thread that it fits into.
     """
     threads: list[list[_Ended]] = []
     open_ends: list[list[float]] = []  # of each thread, the innermost last
@@ -148,10 +140,7 @@ def _nest_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
 
 
 def _separate_in_threads(spans: Iterable[_Ended]) -> list[list[_Ended]]:
-    """Distribute spans over as few threads as possible, so that none of a thread overlap; ``spans`` are by start.
-
-    Returns the spans of each thread, in order.
-    """
+    """Distribute spans, sorted by start, over as few threads as possible, so that none of a thread overlap."""
     threads: list[list[_Ended]] = []
     free: list[int] = []
     running: list[tuple[float, int]] = []

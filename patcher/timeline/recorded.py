@@ -19,8 +19,7 @@ def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple
     """Return the windows that were recorded during ``run``, give or take a minute, sorted by start.
 
     Metadata files in ``folder`` tell of them. At most 1,000 are read; damaged ones, and those without times, are
-    skipped. ``wall`` is the Unix time in seconds at which the run's clock is 0. A window gets the index of its
-    process's lane, None if there is none.
+    skipped. ``wall`` is the Unix time in seconds at which the run's clock is 0.
     """
     recorded = list[RecordedWindow]()
     for file in sorted(folder.glob(f"*{sidecar.SUFFIX}"))[:MOST]:
@@ -43,10 +42,7 @@ def windows(folder: Path, lanes: Sequence[Lane], run: Run, wall: float) -> tuple
 
 
 def _begin_and_end(metadata: Metadata) -> tuple[float, float] | None:
-    """Return begin and end of a window's steps in seconds since 1970; None if the ``metadata`` have no times.
-
-    The begin is the earliest time of any step, the end the latest. Values that are no times in ns are skipped.
-    """
+    """Return begin and end of a window's steps in seconds since 1970; None if the ``metadata`` have no times in ns."""
     units = metadata.raw.get("units")
     entries = [unit for unit in units if isinstance(unit, dict)] if isinstance(units, list) else []
     moments = (unit.get(key) for unit in entries for key in ("begin", "end"))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined
-from patcher.timeline.model import ROLES, Cause, PathSegment, RunTimeline, TrainingStep
-from patcher.timeline.path import GENERATING
+from patcher.timeline.model import ROLES, Cause, PathSegment, RunTimeline, TrainingStep, without_warm_up
 from patcher.timeline.shares import SYNC
+from patcher.timeline.step_records import GENERATING
 from patcher.traces.analysis.loads import fit_change, student_half_width
 
 PARTS = {
@@ -155,16 +155,15 @@ class ChosenSteps(NamedTuple):
     run: RunTimeline
 
     @property
-    def steps(self) -> tuple[TrainingStep, ...]:
-        """Steps without the warm-up, unless there is nothing else."""
-        return tuple(step for step in self.run.steps if not step.warm_up) or self.run.steps
+    def steps(self) -> Sequence[TrainingStep]:
+        """Steps without the warm-up, unless there is no other."""
+        return without_warm_up(self.run.steps)
 
 
 def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
     """Compare two runs: the mean step, its parts, and the causes of long steps; each side has at least one step.
 
-    A part that neither side has is left out; one that a step lacks is 0 there. With fewer than four steps on a side, no
-    change has an interval.
+    With fewer than four steps on a side, no change has an interval.
     """
     sides = (before.steps, after.steps)
     values = {"step": [[step.seconds for step in side] for side in sides]}
@@ -184,13 +183,8 @@ def compared(before: ChosenSteps, after: ChosenSteps) -> RunComparison:
 
 
 def _describe_side(side: ChosenSteps) -> RunSide:
-    """Describe one side of a comparison: packages, lanes by role, median step, and the tokens of the mean step.
-
-    Tokens are None if any step does not tell them.
-    """
-    lanes = defaultdict[str, int](int)
-    for lane in side.run.lanes:
-        lanes[lane.role] += 1
+    """Describe one side of a comparison; tokens are None if any step does not tell them."""
+    lanes = Counter(lane.role for lane in side.run.lanes)
     steps = side.steps
     decode, prefill = ([getattr(step, name) for step in steps] for name in LOADS)
     known = None not in (*decode, *prefill)
@@ -207,11 +201,7 @@ def _describe_side(side: ChosenSteps) -> RunSide:
 
 
 def _part_of_segment(segment: PathSegment) -> str:
-    """Return the part of a step that a segment of its critical path belongs to: a key of `PARTS`.
-
-    A weight sync, iteration, poll or pause goes by its kind, a trainer's segment by phase or method. Other segments go
-    by role; "unrecorded" if that is no part.
-    """
+    """Return the part of a step (a key of `PARTS`) that a segment belongs to, by kind, phase or role."""
     name = segment.phase or segment.what
     if segment.kind == "sync" or name in SYNC:
         return "sync"
@@ -227,9 +217,9 @@ def _part_of_segment(segment: PathSegment) -> str:
 
 
 def _part_of_training(name: str) -> str:
-    """Return the part (a key of `PARTS`) that a trainer's phase or method belongs to, by its ``name`` in the framework.
+    """Return the part (a key of `PARTS`) of a trainer's phase or method, by its ``name`` in the framework.
 
-    Trainers of TRL also generate and reward. An unknown name is the part ``trainer``.
+    Trainers of TRL also generate and reward.
     """
     if name in GENERATING:
         return "rollout"
@@ -249,10 +239,7 @@ def _parts(step: TrainingStep) -> dict[str, float]:
 
 
 def _times_beside_path(step: TrainingStep) -> dict[str, float]:
-    """Return the seconds of a step's tail, imbalances and idle roles, by keys such as "tail" and "idle_trainer".
-
-    Imbalances and roles that are unknown in this step are left out.
-    """
+    """Return the seconds of a step's tail, imbalances and idle roles, by keys of `BESIDE`, as far as they are known."""
     seconds = {"tail": step.tail_seconds}
     seconds |= {uneven.of: uneven.seconds for uneven in step.imbalance}
     return seconds | {f"idle_{use.role}": use.idle_seconds for use in step.roles}
@@ -272,9 +259,9 @@ def _change(
 ) -> SecondsChange:
     """Return the change of the mean ``seconds`` of the part ``name`` between two sides, raw and at equal tokens.
 
-    ``seconds`` has a value for each step of each of the two ``sides``. ``change_count`` is the number of changes whose
-    confidence intervals hold together with 95 % probability. With fewer than four steps on a side, both intervals are
-    None and both directions unknown; without a fit of the tokens, only those at equal tokens are.
+    ``change_count`` is the number of changes whose confidence intervals hold together with 95 % probability. With fewer
+    than four steps on a side, both intervals are None and both directions unknown; without a fit of the tokens, only
+    those at equal tokens are.
     """
     z = statistics.NormalDist().inv_cdf(1 - CHANCE / change_count / 2)
     first, second = map(statistics.fmean, seconds)
@@ -296,8 +283,7 @@ def _change(
 def _change_with_interval(first: Sequence[float], second: Sequence[float], z: float) -> ChangeInterval:
     """Return the change of the mean from ``first`` to ``second`` with its confidence interval, by Welch's test.
 
-    Both have two values at least. ``z`` is the half-width that the interval would have with very many values, in
-    standard errors.
+    ``z`` is the half-width that the interval would have with very many values, in standard errors.
     """
     change = statistics.fmean(second) - statistics.fmean(first)
     squares = [statistics.variance(side) / len(side) for side in (first, second)]
@@ -312,10 +298,7 @@ def _change_with_interval(first: Sequence[float], second: Sequence[float], z: fl
 
 
 def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChange, ...]:
-    """Return each cause that limited a step of either side, with its steps and excess on both, the costliest first.
-
-    Of a step with several causes, only the costliest counts.
-    """
+    """Return each cause that limited a step of either side, with its steps and excess on both, the costliest first."""
     grouped: dict[tuple[object, ...], list[list[Cause]]] = {}
     for at, side in enumerate(sides):
         for cause in filter(None, (step.limited_by for step in side)):
@@ -336,10 +319,9 @@ def _compare_causes(sides: Sequence[Sequence[TrainingStep]]) -> tuple[CauseChang
 
 
 def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]], probability: float) -> str:
-    """Return how a cause of long steps changed from the first side to the second: came, went, longer, shorter, unclear.
+    """Return how often a cause of long steps limited one side's steps (``counts``) compared with the other's.
 
-    ``counts`` has the number of steps that it limited on each of the ``sides``; longer is a larger share of the side's
-    steps. ``probability`` is that of such a difference by chance; above 5 %, the change is unclear.
+    ``probability`` is that of such a difference by chance; above 5 %, the change is unclear.
     """
     if probability > CHANCE:
         return UNCLEAR
@@ -351,24 +333,10 @@ def _cause_verdict(counts: Sequence[int], sides: Sequence[Sequence[TrainingStep]
 
 
 def _probability_by_chance(counts: Sequence[int], steps: Sequence[int]) -> float:
-    """Return the probability that two sides differ by chance at least as much as here (Fisher's exact test).
-
-    ``counts`` has the number of steps with a cause on each side, ``steps`` that of all steps.
-    """
+    """Return the probability that two sides differ by chance at least as much as here (Fisher's exact test)."""
     hits = sum(counts)
-
-    def log_ways(first: int) -> float:
-        """Return the logarithm of the number of ways to have ``first`` steps with the cause before."""
-        return _log_choices(steps[0], first) + _log_choices(steps[1], hits - first)
-
-    seen, every = log_ways(counts[0]), _log_choices(sum(steps), hits)
-    ways = map(log_ways, range(max(0, hits - steps[1]), min(hits, steps[0]) + 1))
-    return sum(math.exp(way - every) for way in ways if way <= seen + 1e-9)
-
-
-def _log_choices(count: int, chosen: int) -> float:
-    """Return the logarithm of the binomial coefficient."""
-    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
+    ways = [math.comb(steps[0], first) * math.comb(steps[1], hits - first) for first in range(hits + 1)]
+    return sum(way for way in ways if way <= ways[counts[0]]) / sum(ways)
 
 
 # ---------------------------------------------------------------- the runs as such
@@ -378,7 +346,6 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
     """Yield a sentence on why two runs cannot be compared, which is so if their trainers differ; else nothing.
 
     Trainers differ if the phases that both have make less than half of the steps' time, as the mean of both sides.
-    Nothing is yielded if neither side has phases.
     """
     sides = [_phase_seconds(side) for side in (before, after)]
     common = set(sides[0]) & set(sides[1])
@@ -397,10 +364,7 @@ def _refusals(before: ChosenSteps, after: ChosenSteps) -> Iterator[str]:
 
 
 def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
-    """Return name of a phase → its seconds on the critical paths of all steps of a side.
-
-    Work outside of all phases is summed by the name of the method; other time outside of phases is left out.
-    """
+    """Return name of a phase → its seconds on the critical paths of all steps of a side."""
     sums = defaultdict[str, float](float)
     for step in side.steps:
         for segment in step.critical_path:
@@ -410,10 +374,7 @@ def _phase_seconds(side: ChosenSteps) -> dict[str, float]:
 
 
 def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
-    """Yield texts on how two runs differ apart from their times: packages, and number of processes of each role.
-
-    Nothing is yielded for what is equal.
-    """
+    """Yield texts on how two runs differ apart from their times: packages, and number of processes of each role."""
     if before.run.packages != after.run.packages:
         packages = [", ".join(run.run.packages) or Text("unknown") for run in (before, after)]
         yield Text(
@@ -433,11 +394,7 @@ def _differences(before: RunTimeline, after: RunTimeline) -> Iterator[str]:
 
 
 def _caveats(before: ChosenSteps, after: ChosenSteps, step: SecondsChange) -> Iterator[str]:
-    """Yield sentences on what limits a comparison; ``step`` is the change of the mean step.
-
-    They tell of few steps, unknown tokens, steps that are on both sides, one run on each side, a side with only a
-    warm-up step, and files that a run lacks.
-    """
+    """Yield sentences on what limits a comparison; ``step`` is the change of the mean step."""
     if step.raw is None:
         yield Text(
             "too few steps for a confidence interval, which needs {fewest} on each side of the comparison: {before}"

@@ -39,8 +39,7 @@ itself, without calls of others, is above all a trainer.
 class Process:
     """One process of a run: its files, the older first, and its roles.
 
-    ``roles`` are all that the records show, the main one first: an engine may run in a trainer's process. ``replica``
-    and ``rank`` are None if unknown.
+    ``roles`` are all that the records show, the main one first: an engine may run in a trainer's process.
     """
 
     parts: tuple[ProcessFile, ...]
@@ -97,7 +96,7 @@ def survey(file_paths: Sequence[Path], progress: Progress = ignore) -> Surveyed:
     """Read all timeline files, and group their processes into runs, the newest run last.
 
     Files of a newer format are listed apart, and so are those of which damage or missing rights leave nothing to read.
-    Other files without records are left out. ``progress`` gets the number of compressed bytes of each read.
+    Other files without records are left out.
     """
     surveyed, newer, unread = list[ProcessFile](), list[Path](), list[Unread]()
     for path in file_paths:
@@ -168,10 +167,7 @@ class _Ancestry:
             self.by_pid[process.head.boot, process.head.pid].append(process)
 
     def with_ancestors(self, process: Process) -> Iterator[Process]:
-        """Yield a process, its parent, and so on: at most 64 that have files and that lived at the same time.
-
-        They end at the first parent without a file.
-        """
+        """Yield a process, its parent, and so on: at most 64 that have files and that lived at the same time."""
         for _ in range(_ANCESTORS):
             yield process
             above = [
@@ -228,10 +224,7 @@ def _group_into_runs(processes: Sequence[Process]) -> list[list[Process]]:
 
 
 def _merge_continued(groups: Iterable[list[Process]]) -> list[list[Process]]:
-    """Merge each group of processes that continues the run of the group before it; return the runs.
-
-    ``groups`` are those of one run name, in order of time.
-    """
+    """Merge each of ``groups``, in order of time, with the run of the one before if it continues that."""
     runs = list[list[Process]]()
     for group in groups:
         if runs and _is_continued(runs[-1], group):
@@ -258,10 +251,7 @@ def end_times(processes: Sequence[Process]) -> dict[int, int]:
 
 
 def _position(process: Process) -> tuple[object, ...]:
-    """Return what only one process of a run has at a time: role, replica, rank and worker group on a machine.
-
-    A process whose replica and rank are unknown has a position of its own.
-    """
+    """Return what only one process of a run has at a time; one without replica and rank has a position of its own."""
     head, known = process.head, process.rank is not None or process.replica is not None
     unique = () if known else (head.pid, head.started)
     return head.boot, head.host, process.roles, process.replica, process.rank, head.environ.get("WG_PREFIX"), unique
@@ -291,15 +281,11 @@ def _place(process: Process, pid: int) -> tuple[str, str, int]:
 
 
 def _lifetimes_overlap(process: Process, other: Process) -> bool:
-    """Tell whether the lifetimes of two processes overlap."""
     return process.wall[0] <= other.wall[1] and other.wall[0] <= process.wall[1]
 
 
 def _overlapping_groups(group: Iterable[Process]) -> list[list[Process]]:
-    """Group processes whose lifetimes overlap, directly or through others; return the groups in order of time.
-
-    Lifetimes are by the wall clock. Those that touch overlap, and each group is sorted by start.
-    """
+    """Group processes whose lifetimes overlap, directly or through others; return the groups in order of time."""
     runs = list[list[Process]]()
     until = None
     for process in sorted(group, key=lambda process: process.wall):
@@ -338,18 +324,12 @@ def _in_lane_order(run: Iterable[Process]) -> tuple[Process, ...]:
 
 
 def _number_of_nearest(ancestors: Iterable[Process], numbers: Mapping[int, int]) -> int | None:
-    """Return the number of the first of ``ancestors`` that has one; None if none has.
-
-    ``numbers`` has the numbers by the ``id()`` of the process.
-    """
+    """Return the number of the first of ``ancestors`` that has one, by its ``id()``; None if none has."""
     return next((numbers[id(ancestor)] for ancestor in ancestors if id(ancestor) in numbers), None)
 
 
 def _describe_run(number: int, run: Sequence[Process]) -> Run:
-    """Describe a run by its processes: start, length, number of processes, packages and name.
-
-    ``number`` is that for ``--run``.
-    """
+    """Describe a run by its processes; ``number`` is that for ``--run``."""
     begin, end = min(process.wall[0] for process in run), max(process.wall[1] for process in run)
     packages = sorted({process.head.package for process in run if process.head.package})
     return Run(number, begin / 1e6, (end - begin) / 1e6, len(run), tuple(packages), run[0].run)

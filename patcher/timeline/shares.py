@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, groupby
+from itertools import chain, groupby
 from typing import NamedTuple, TypeVar
 
 from patcher.messages import Text
 from patcher.timeline.files import IterationColumns, KeptSpan
-from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlaps, uncovered
+from patcher.timeline.intervals import TimeRange, by_start, covered, end_of, length, overlap_counts, overlaps, uncovered
 from patcher.timeline.model import (
     BALANCE,
     FREE_REWARDS,
@@ -24,7 +24,8 @@ from patcher.timeline.model import (
     RoleUse,
     Tail,
 )
-from patcher.timeline.path import PathPiece, StepRecords, largest_joined_gap, work_without_waits
+from patcher.timeline.path import PathPiece, largest_joined_gap, work_without_waits
+from patcher.timeline.step_records import StepRecords
 
 T = TypeVar("T")
 
@@ -60,8 +61,7 @@ def role_uses(
 ) -> tuple[RoleUse, ...]:
     """Return how busy each role was in a step, and what it waited for: driver, trainers, engines and reward workers.
 
-    ``processes`` has the indices of the processes of each role. Roles without processes are left out, and so are those
-    that were never busy, except the driver.
+    Roles without processes are left out, and so are those that were never busy, except the driver.
     """
     by_process = defaultdict[int, list[KeptSpan]](list)
     for span in records.spans:
@@ -81,7 +81,7 @@ def _busy_ranges(
     """Return the ranges in which ``process`` (an index) was busy in ``role`` during the step, in microseconds.
 
     The driver is busy in its own pieces of ``path``, an engine in iterations and small gaps between them, a trainer in
-    executed methods except waits, and a reward worker in rewards. ``spans`` are those of the process.
+    executed methods except waits, and a reward worker in rewards.
     """
     low, high = records.start, records.end
 
@@ -108,8 +108,7 @@ def _mean_use(
 ) -> RoleUse:
     """Return busy and idle time of a role as means over its processes, and up to three reasons for idling.
 
-    ``busy`` has the busy ranges of each process, at least one. Reasons are the activities on the critical path during
-    idle time, if they take over 1 % of the step.
+    Reasons are the activities on the critical path during idle time, if they take over 1 % of the step.
     """
     whole, lanes = records.end - records.start, len(busy)
     mean = sum(map(length, busy)) / lanes
@@ -155,6 +154,32 @@ def amounts(records: StepRecords, engines: Iterable[int]) -> Amounts:
     return Amounts(max(steps), tokens)
 
 
+def lowest_ranks(replica_of: Sequence[int | None], ranks: Mapping[int, int | None]) -> list[int]:
+    """Return the process indices of the engines that have the lowest rank in their replica.
+
+    All ranks of a replica compute the same tokens, so only these engines count. ``replica_of`` has the replica of each
+    process, ``ranks`` the rank of each engine by its process index; an unknown rank is taken for 0.
+    """
+    lowest = dict[int | None, int]()
+    for at, rank in ranks.items():
+        lowest[replica_of[at]] = min(lowest.get(replica_of[at], rank or 0), rank or 0)
+    return [at for at, rank in ranks.items() if lowest[replica_of[at]] == (rank or 0)]
+
+
+def prefill_and_decode_tokens(records: StepRecords, engines: Iterable[int]) -> tuple[int, int] | tuple[None, None]:
+    """Return how many tokens engines computed in a step: in iterations that prefill, and in those that only decode.
+
+    An iteration with more tokens than requests counts as one that prefills, with all of its tokens. It belongs to the
+    step in which it ends. (None, None) without engines.
+    """
+    columns = [records.iterations.get(at, IterationColumns()) for at in engines]
+    prefills = decodes = 0
+    for _, end, requests, count in chain.from_iterable(columns):
+        if records.start < end <= records.end:
+            prefills, decodes = (prefills + count, decodes) if count > requests else (prefills, decodes + count)
+    return (prefills, decodes) if columns else (None, None)
+
+
 def validations(records: StepRecords) -> list[TimeRange]:
     """Return the ranges of a step in which the driver validates."""
     phases = (phase for phase in records.by_kind["phase"] if phase.process == records.driver)
@@ -178,12 +203,8 @@ def alive_requests(records: StepRecords) -> list[tuple[int, int]]:
     from before the step count from its start; those that outlive it have no end in the curve.
     """
     spans = records.by_kind["serve"] or records.by_kind["request"] or records.by_kind["trajectory"]
-    events = sorted(
-        [(max(span.start, records.start), 1) for span in spans]
-        + [(end_of(span), -1) for span in spans if end_of(span) <= records.end]
-    )
-    counts = accumulate(change for _, change in events)
-    return list({time: count for (time, _), count in zip(events, counts, strict=True)}.items())
+    alive = ((max(span.start, records.start), end_of(span)) for span in spans)
+    return [(time, count) for time, count in overlap_counts(alive) if time <= records.end]
 
 
 def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | None:
@@ -208,10 +229,7 @@ def tail(curve: Sequence[tuple[int, int]], path: Iterable[PathPiece]) -> Tail | 
 
 
 def thinned(curve: Sequence[tuple[T, int]], point_count: int) -> list[tuple[T, int]]:
-    """Return a curve of (time, count) with at most about ``point_count`` points: highest and last of each stretch.
-
-    ``point_count`` is at least 2. A curve that is short enough comes back as it is.
-    """
+    """Return a curve of (time, count) with at most about ``point_count`` points: highest and last of each stretch."""
     if len(curve) <= point_count:
         return list(curve)
     size = -(-len(curve) // (point_count // 2))
@@ -236,9 +254,8 @@ def imbalances(
 ) -> tuple[Imbalance, ...]:
     """Return the imbalance between replicas, by their last answers, and that between trainer ranks, by their work.
 
-    A replica is one copy of the inference engine. Answers during validation do not count. ``ranks`` has the ranks of
-    trainers, by the process's index. Ranks that wait for each other take equally long, so a rank's work is estimated
-    from its delays on the critical ``path``. With fewer than two replicas or ranks, their imbalance is left out.
+    Answers during validation do not count. ``ranks`` has the ranks of trainers, by the process's index. Ranks that wait
+    for each other take equally long, so a rank's work is estimated from its delays on the critical ``path``.
     """
     ends = defaultdict[int, int](int)
     for serve in _ended_outside_validation(records, records.by_kind["serve"]):
@@ -261,10 +278,7 @@ def imbalances(
 
 
 def _imbalance_between(of: str, done: Mapping[int, int]) -> Imbalance:
-    """Return by how much the last of the replicas or ranks finished after their mean, as an imbalance.
-
-    ``of`` is "replicas" or "ranks"; ``done`` has the microseconds until each finished, by its number.
-    """
+    """Return by how much the last of the replicas or ranks (``of``) finished after their mean, from times in µs."""
     us = max(done.values()) - sum(done.values()) / len(done)
     return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
 
@@ -286,8 +300,7 @@ def sync_intervals(records: StepRecords) -> list[TimeRange]:
 def sync_by_process(records: StepRecords) -> dict[str, dict[int, int]]:
     """Return name of a part of the weight sync → process index → microseconds that it takes in the step.
 
-    The parts are the names of the sync spans. Overlapping spans of a part count once, and only their time within the
-    step.
+    The parts are the names of the sync spans.
     """
     by_name = defaultdict[str, defaultdict[int, list[KeptSpan]]](lambda: defaultdict(list))
     for sync in records.by_kind["sync"]:
@@ -302,7 +315,6 @@ def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
     """Return name of a part of the weight sync → process index → microseconds, without waits in collectives.
 
     Waits for other ranks are subtracted only for trainers, and only in parts for which they are known of all trainers.
-    The result is at least 0.
     """
     lengths = sync_by_process(records)
     for name, by_process in lengths.items():
@@ -318,18 +330,14 @@ def sync_work(records: StepRecords) -> dict[str, dict[int, int]]:
 def sync_parts(by_process: Mapping[str, Mapping[int, int]]) -> tuple[Part, ...]:
     """Return the parts of the weight sync in seconds, the longest first; each as long as in its slowest process.
 
-    ``by_process`` maps the name of a part to process index → microseconds. Parts of length 0 are left out.
+    Parts of length 0 are left out.
     """
     parts = [Part(name, seconds(max(lengths.values()))) for name, lengths in by_process.items()]
     return tuple(sorted((part for part in parts if part.seconds), key=lambda part: -part.seconds))
 
 
 def trains_during_rollout(records: StepRecords) -> bool:
-    """Tell whether engines iterate while trainers train: for over 2 % of the time of units, such as micro-batches.
-
-    Only units within the step count, and overlaps of all engines are summed. True only in asynchronous training; False
-    without units.
-    """
+    """Tell whether engines iterate for over 2 % of the time in which trainers train, as in asynchronous training."""
     units = (span for span in records.by_kind["unit"] if records.start <= span.start and end_of(span) <= records.end)
     union = covered(units)
     overlapping = sum(
@@ -343,8 +351,7 @@ def trains_during_rollout(records: StepRecords) -> bool:
 def rewards_delay(records: StepRecords) -> int:
     """Return by how many microseconds the rollout would end earlier without rewards; 0 without trajectories.
 
-    A trajectory is what an agent loop does for one sample; those that end during validation do not count. Each would
-    end earlier by the time of its own rewards, so another one may then be the last.
+    Each would end earlier by the time of its own rewards, so another one may then be the last.
     """
     rewards = defaultdict[tuple[int, int], int](int)
     for reward in records.by_kind["reward"]:
@@ -365,9 +372,7 @@ def what_if(
     """Return a lower bound of a step's duration for each possible improvement; omit savings of at most 0.1 %.
 
     ``step_us`` is the duration in microseconds, ``path`` the critical path, ``sync`` the ranges of the weight sync, and
-    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards. ``tail`` and
-    ``step_imbalances`` are the step's. The improvements: no wait for the last requests, even work of replicas and
-    ranks, no weight sync, no wait for rewards, and training that runs at the same time as the rollout.
+    ``rewards_us`` by how many microseconds the rollout would end earlier without rewards.
     """
     of_rollout = length(piece for piece in path if piece.role in ROLLOUT or piece.kind == "poll")
     of_trainer = length(piece for piece in path if piece.role == "trainer")
@@ -413,8 +418,7 @@ def what_if(
 def phase_parts(records: StepRecords) -> tuple[Part, ...]:
     """Return the seconds of each phase of the driver in a step, by name, in the order of their first starts.
 
-    Phases may lie within each other, so they need not sum to the step. Times that a phase runs twice at once count
-    once.
+    Phases may lie within each other, so they need not sum to the step.
     """
     by_name = defaultdict[str, list[KeptSpan]](list)
     for phase in sorted(records.by_kind["phase"], key=by_start):

@@ -6,7 +6,7 @@ the process did nothing meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from patcher.timeline.intervals import TimeRange
@@ -22,9 +22,6 @@ SURE_US = 150_000
 
 RARE = 10
 """At most one of so many blocks may be late; if more are, a slow disk may be the reason, so none counts as a stall."""
-
-TOGETHER = 3
-"""Number of roles that stall at the same time if their machine stalls."""
 
 
 def stall_before_block(
@@ -43,26 +40,3 @@ def stall_before_block(
     moments = sorted(time for time in events if since <= time <= written)
     start, end = max(pairwise(moments), key=lambda gap: gap[1] - gap[0])
     return TimeRange(start + WRITES_US, end) if end - start > WRITES_US + SURE_US else None
-
-
-def machine_stalls(stalls: Iterable[tuple[str, Sequence[TimeRange]]]) -> list[TimeRange]:
-    """Return the ranges in which a whole machine stalls, in order: processes of at least three roles do so at once.
-
-    ``stalls`` has the role and the stalls of each process of the machine. A stall is a time in which a process
-    certainly did not run.
-    """
-    edges = sorted(
-        (time, change, role) for role, ranges in stalls for span in ranges
-        for time, change in ((span.start, 1), (span.end, -1))
-    )  # fmt: skip
-    counts = dict[str, int]()
-    ranges, since = list[TimeRange](), None
-    for time, change, role in edges:
-        counts[role] = counts.get(role, 0) + change
-        together = sum(count > 0 for count in counts.values()) >= TOGETHER
-        if together and since is None:
-            since = time
-        elif not together and since is not None:
-            ranges.append(TimeRange(since, time))
-            since = None
-    return [span for span in ranges if span.end > span.start]

@@ -68,10 +68,7 @@ def staleness(run: RunTimeline) -> float | None:
 
 
 def trend(change: Trend) -> Text:
-    """Return a text with the median seconds of the first third of the steps and of the last third.
-
-    Of a change at once, these are the steps before and after it.
-    """
+    """Return a text with the median seconds before and after a change: of thirds of the run, or around a step."""
     if change.since is not None:
         return Text(
             "trend: from step {since} on, a step takes {after} s instead of {before} s (medians): one lasting change,"
@@ -93,10 +90,7 @@ def trend(change: Trend) -> Text:
 
 
 def correlated_quantities(change: Trend) -> Text:
-    """Return a text on quantities, such as tokens, that change with the length of the steps, with the correlation.
-
-    If none does, the text says so.
-    """
+    """Return a text on quantities, such as tokens, that change with the length of the steps, with the correlation."""
     if not change.drivers:
         return Text(
             "no correlation was found between the duration of the steps and the number of tokens, the number of"
@@ -137,7 +131,6 @@ def steps(run: RunTimeline) -> Table:
     )
 
     def row(step: TrainingStep) -> tuple[object, ...]:
-        """Return the cells of one step, in the order of the table's columns."""
         busy = {use.role: use.busy_share for use in step.roles}
         return (
             step.step, step.seconds, verdict(step), step.tail_seconds, step.sync_seconds, step.poll_seconds,
@@ -188,10 +181,7 @@ def bounds(run: RunTimeline) -> Table:
 
 
 def roles(run: RunTimeline) -> Table:
-    """Return the table of roles: processes, and means over the steps of busy share, idle time and waits.
-
-    A role is what a process does, such as trainer. Steps without a role do not count for it; it has up to three waits.
-    """
+    """Return the table of roles: processes, and means over the steps of busy share, idle time and up to three waits."""
     columns = (
         Column("role", Text("role")),
         Column("processes", Text("processes"), COUNT),
@@ -235,8 +225,7 @@ def sync(run: RunTimeline) -> Table:
 def imbalance(run: RunTimeline) -> Table:
     """Return the table of imbalance between replicas and between ranks: by how much the slowest exceeds the mean.
 
-    A row has the median and maximum over the steps, and which one is most often the last. A step in which several
-    finish last counts for none of them.
+    A row has the median and maximum over the steps, and which one is most often the last.
     """
     late = defaultdict[str, list[float]](list)
     last = defaultdict[str, Counter[int]](Counter)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 import statistics
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import sqrt
 
 from patcher.messages import Text
 from patcher.timeline.causes import StepTimes, expected_and_spread
-from patcher.timeline.model import Driver, Part, TrainingStep, Trend, doing, label
-from patcher.timeline.shares import seconds
+from patcher.timeline.model import Driver, Part, TrainingStep, Trend
 
 FEWEST = 12
 """Fewest steps from which a trend can be told from chance."""
@@ -40,10 +39,8 @@ AT_ONCE = 0.5
 def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | None:
     """Return how the length of the steps changes from their first to their last third; None if it hardly does.
 
-    The change must be beyond chance and above 10 %. The first step is left out, and with fewer than twelve others the
-    result is None. Excesses of single steps, and phases that most steps lack, do not count. If a part of the steps
-    changes at once and for good, the steps before and after that are compared instead. ``paths`` has the sums of each
-    step's critical path.
+    The change must be beyond chance and above 10 %. Excesses of single steps, and phases that most steps lack, do not
+    count. If a part of the steps changes at once and for good, the steps before and after that are compared instead.
     """
     steps, paths = steps[1:], paths[1:]
     third = len(steps) // 3
@@ -55,12 +52,19 @@ def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | 
     before, after = _median_of_thirds(lengths)
     _, spread = expected_and_spread([*enumerate(lengths)])
     error = ERRORS * MEDIAN_ERROR * sqrt(2 / third) * spread
-    change = after - before
-    if abs(change) <= max(error, SHARE * before):
+    if abs(after - before) <= max(error, SHARE * before):
         return None
+    return _trend_between(steps, paths, lengths, third, third)
+
+
+def _trend_between(
+    steps: Sequence[TrainingStep], paths: Sequence[StepTimes], lengths: Sequence[float], first: int, last: int
+) -> Trend:
+    """Return the trend from the ``first`` to the ``last`` so many steps, with their ``lengths`` in seconds."""
+    before, after = statistics.median(lengths[:first]), statistics.median(lengths[-last:])
     return Trend(
-        (steps[0].step, steps[third - 1].step), (steps[-third].step, steps[-1].step), round(before, 6), round(after, 6),
-        _changed_activities(paths, change, third, third),
+        (steps[0].step, steps[first - 1].step), (steps[-last].step, steps[-1].step), round(before, 6), round(after, 6),
+        _changed_activities(paths[:first], paths[-last:], after - before),
         tuple(_related_quantities(paths, lengths)),
     )  # fmt: skip
 
@@ -68,8 +72,7 @@ def trend(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | 
 def _lasting_change(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -> Trend | None:
     """Return the trend of steps of which a part takes longer or shorter from one step on; None if none does.
 
-    The part must change by 10 % of the steps before, and they must become longer or shorter by half of that. ``paths``
-    has the sums of each step's critical path.
+    The part must change by 10 % of the steps before, and they must become longer or shorter by half of that.
     """
     lengths = [_without_rare_phases(step) for step in steps]
     changes = []
@@ -82,11 +85,7 @@ def _lasting_change(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -
         if abs(change) <= SHARE * before:
             return None
         if (after - before) / change >= AT_ONCE and _is_at_once(values, at):
-            return Trend(
-                (steps[0].step, steps[at - 1].step), (steps[at].step, steps[-1].step), round(before, 6),
-                round(after, 6), _changed_activities(paths, after - before, at, len(paths) - at),
-                tuple(_related_quantities(paths, lengths)), steps[at].step,
-            )  # fmt: skip
+            return replace(_trend_between(steps, paths, lengths, at, len(steps) - at), since=steps[at].step)
     return None
 
 
@@ -97,33 +96,17 @@ def _change_point(values: Sequence[float]) -> int:
 
 
 def _running_deviations(values: Sequence[float]) -> list[float]:
-    """Return the sum of the absolute deviations from their median of the values up to each of ``values``.
-
-    The lower half is a heap of negative values, so both medians are at the front; sorting each time takes too long.
-    """
-    lower, upper = list[float](), list[float]()
-    of_lower = of_upper = 0.0
-    sums = list[float]()
+    """Return the sum of the absolute deviations from their median of the values up to each of ``values``."""
+    ordered, sums = list[float](), list[float]()
     for value in values:
-        largest = -heapq.heappushpop(lower, -value)
-        of_lower += value - largest
-        heapq.heappush(upper, largest)
-        of_upper += largest
-        if len(upper) > len(lower):
-            smallest = heapq.heappop(upper)
-            heapq.heappush(lower, -smallest)
-            of_lower += smallest
-            of_upper -= smallest
-        odd = len(lower) - len(upper)
-        sums.append(of_upper - of_lower - odd * lower[0])
+        insort(ordered, value)
+        half = len(ordered) // 2
+        sums.append(sum(ordered[-half:]) - sum(ordered[:half]) if half else 0.0)
     return sums
 
 
 def _is_at_once(values: Sequence[float], at: int) -> bool:
-    """Tell whether ``values`` change at index ``at``, rather than gradually, for some time, or by chance.
-
-    False with fewer than five values before or after that.
-    """
+    """Tell whether ``values`` change at index ``at``, rather than gradually, for some time, or by chance."""
     if min(at, len(values) - at) < FEWEST_SIDE:
         return False
     third = len(values) // 3
@@ -146,42 +129,29 @@ def _regular(step: TrainingStep) -> float:
 
 
 def _without_rare_phases(step: TrainingStep) -> float:
-    """Return the seconds of a step without phases that most steps lack."""
     return step.seconds - sum(phase.seconds for phase in step.beside)
 
 
 def _median_of_thirds(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median of the first and of the last third of ``values``."""
     third = len(values) // 3
-    return _medians(values, third, third)
+    return statistics.median(values[:third]), statistics.median(values[-third:])
 
 
-def _medians(values: Sequence[float], first: int, last: int) -> tuple[float, float]:
-    """Return the median of the ``first`` and of the ``last`` so many of ``values``."""
-    return statistics.median(values[:first]), statistics.median(values[-last:])
-
-
-def _changed_activities(paths: Sequence[StepTimes], change: float, first: int, last: int) -> tuple[Part, ...]:
-    """Return up to three activities, with the seconds that they changed from the first to the last steps.
-
-    ``first`` and ``last`` count these steps. ``change`` is that of the steps' length in seconds. Each activity changed
-    in the same direction, by at least a tenth of it; the largest comes first. ``paths`` has the sums of each step's
-    critical path.
-    """
+def _changed_activities(before: Sequence[StepTimes], after: Sequence[StepTimes], change: float) -> tuple[Part, ...]:
+    """Return at most three activities that changed like ``change`` (in seconds), by at least a tenth of it."""
     parts = []
-    for key in {key for path in paths for key in path.us}:
-        before, after = _medians([path.us.get(key, 0) for path in paths], first, last)
-        if (after - before) / 1e6 / change >= SHARE:
-            parts.append(Part(doing(label(key.role, None, None), key.what, key.phase), seconds(after - before)))
+    for key in {key for path in (*before, *after) for key in path.us}:
+        first, last = (statistics.median(path.us.get(key, 0) for path in paths) for paths in (before, after))
+        if (last - first) / 1e6 / change >= SHARE:
+            cause = key.as_cause(last - first)
+            parts.append(Part(cause.label, cause.seconds))
     return tuple(sorted(parts, key=lambda part: -abs(part.seconds))[:PARTS])
 
 
 def _related_quantities(paths: Sequence[StepTimes], lengths: Sequence[float]) -> list[Driver]:
-    """Return which of tokens, decode steps and ms per decode step change together with the length of the steps.
+    """Return which of tokens, decode steps and ms per decode step change together with the ``lengths`` of the steps.
 
-    ``lengths`` are in seconds, ``paths`` has the sums of each step's critical path. The medians of a quantity must
-    differ by over 10 % between the first and the last third, and its rank correlation with the lengths must be 0.5 at
-    least.
+    Their medians must differ by over 10 % between the first and the last third, and the rank correlation must be 0.5.
     """
     quantities: dict[Text, Callable[[StepTimes], float]] = {
         Text("generated tokens"): lambda path: path.amounts.tokens,

@@ -14,10 +14,11 @@ from typing import NamedTuple
 from patcher.messages import CommandLine, Text
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import ENDLESS, TimeRange, by_start, covered, end_of, length
-from patcher.timeline.model import ProposedWindow, TrainingStep
-from patcher.timeline.path import StepRecords, longest_work
+from patcher.timeline.model import ProposedWindow, TrainingStep, without_warm_up
+from patcher.timeline.path import longest_work
 from patcher.timeline.runs import Process
 from patcher.timeline.shares import seconds
+from patcher.timeline.step_records import StepRecords
 
 LENGTH = 20
 """Decode steps of a typical window."""
@@ -72,7 +73,7 @@ class Decodes(NamedTuple):
 class Rollout(NamedTuple):
     """A replica's rollout in one step: the rollout's number, some usual decode steps, and the slowest one.
 
-    ``single`` tells that the step has no other rollout. ``requests`` is the maximum number of requests at once.
+    ``single`` tells that the step has no other rollout.
     """
 
     step: int
@@ -147,8 +148,7 @@ class Collector:
     def feed(self, records: StepRecords, number: int, start: int) -> None:
         """Count the decode steps and calls of step ``number``, and keep those that may be worth a recording window.
 
-        Call it for each step, in order. The step begins at ``start`` (microseconds). ``records`` of the first step
-        include everything before it: this is counted, but no window is proposed for it.
+        ``records`` of the first step include everything before it: this is counted, but no window is proposed for it.
         """
         for process in records.iterations:
             self._add_rollouts(records, number, process, start)
@@ -157,9 +157,8 @@ class Collector:
     def _add_rollouts(self, records: StepRecords, step: int, process: int, since: int) -> None:
         """Count the new decode steps of the engine ``process`` (an index), and append their rollouts to ``rollouts``.
 
-        A decode step is an iteration with at most one token per request; others are not counted. ``records`` are those
-        of the training step number ``step``; call it for each step, in order. Decode steps that began before ``since``
-        (microseconds) are only counted.
+        A decode step is an iteration with at most one token per request; others are not counted. Decode steps that
+        began before ``since`` (microseconds) are only counted.
         """
         replica, engine = records.replica_of[process], self.engines[process]
         busy = deque(covered(records.serves_by_replica[replica]))
@@ -189,8 +188,8 @@ class Collector:
     def _add_micro_batches(self, records: StepRecords, step: int, since: int) -> None:
         """Count the calls in each process, note the version of its weights, and keep each method's slowest micro-batch.
 
-        ``step`` is the driver's number. No micro-batch is kept from calls that began before ``since`` (microseconds),
-        that have fewer than two, or that have one without an end.
+        No micro-batch is kept from calls that began before ``since`` (microseconds), that have fewer than two, or that
+        have one without an end.
         """
         by_call = defaultdict[tuple[str, int, int], list[tuple[int, Sequence[KeptSpan]]]](list)
         for work in sorted(records.by_kind["work"], key=by_start):
@@ -202,16 +201,14 @@ class Collector:
                 ended = all(unit.end is not None for unit in units)
                 call, first = self._count_micro_batches(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
-                    units = [unit._replace(end=end_of(unit) - _paused(records, unit)) for unit in units]
+                    paused = [records.paused(unit.process, unit.start, end_of(unit)) for unit in units]
+                    units = [unit._replace(end=end_of(unit) - us) for unit, us in zip(units, paused, strict=True)]
                     by_call[work.name, call, first].append((work.process, units))
         for (method, call, first), units_of in by_call.items():
             self._note_micro_batches(step, method, call, first, units_of)
 
     def _by_version(self, process: int) -> bool:
-        """Tell whether the probe of a process counts training steps by the version of the model's parameters.
-
-        That is so in verl from 0.8 on.
-        """
+        """Tell whether the probe of a process counts training steps by version of the parameters: verl from 0.8 on."""
         package, _, release = self.processes[process].head.package.partition(" ")
         numbers = tuple(int(number) for number in re.findall(r"\d+", release)[:2])
         return package == "verl" and numbers >= (0, 8)
@@ -236,9 +233,9 @@ class Collector:
     ) -> None:
         """Note the durations of a call's micro-batches; keep the slowest if none of ``method`` was slower in the step.
 
-        It is kept with the times of the process that worked longest in it. ``step`` is the number of the driver's step,
-        ``training_step`` the number that the worker's recorder gives this step. ``units_of`` has pairs (process index,
-        its micro-batches), at least one; ``first`` is the index of the first of these in the training step.
+        ``step`` is the number of the driver's step, ``training_step`` the number that the worker's recorder gives this
+        step. ``units_of`` has pairs (process index, its micro-batches), at least one; ``first`` is the index of the
+        first of these in the training step.
         """
         lengths_of_method = self.lengths[method]
         if len(lengths_of_method) < MOST_LENGTHS:
@@ -264,9 +261,9 @@ class Collector:
     def proposals(self, steps: Sequence[TrainingStep]) -> tuple[ProposedWindow, ...]:
         """Return the windows worth recording: of decode steps, of the rollout's tail, and of a slow micro-batch.
 
-        ``steps`` are all steps with their verdicts. The warm-up step is left out if there are others.
+        The warm-up step is left out if there are others.
         """
-        counted = {step.step: step for step in steps if not step.warm_up} or {step.step: step for step in steps}
+        counted = {step.step: step for step in without_warm_up(steps)}
         rollouts = [rollout for rollout in self.rollouts if rollout.step in counted]
         slow = [micro_batch for micro_batch in self.slow.values() if micro_batch.step in counted]
         return (*self._rollout_windows(rollouts, counted), *self._micro_batch_window(slow, counted))
@@ -275,8 +272,7 @@ class Collector:
         """Yield windows of typical decode steps, of the slowest decode step, and of the longest tail.
 
         The typical ones are of the rollout in the step of median length. The slowest decode step must take over twice
-        the median, the tail over 5 % of its step; else they have no window. ``steps`` has the steps by number. Nothing
-        is yielded without a rollout.
+        the median, the tail over 5 % of its step; else they have no window.
         """
         if not rollouts:
             return
@@ -304,11 +300,7 @@ class Collector:
             yield from self._tail_window(max(tails, key=lambda step: step.tail_seconds), rollouts)
 
     def _tail_window(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
-        """Yield a window of the tail of ``step``, the time when few requests ran, on the replica that finished last.
-
-        If no replica is known to be last, any is taken. Nothing is yielded without a tail, or if none of ``rollouts``
-        is of this step and replica.
-        """
+        """Yield a window of the tail of ``step``, the time when few requests ran, on the replica that finished last."""
         done = next((dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"), {})
         last = max(done, key=lambda replica: done[replica], default=None)
         of_step = [rollout for rollout in rollouts if rollout.step == step.step and last in (None, rollout.replica)]
@@ -328,8 +320,7 @@ class Collector:
     def _decode_window(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *options: str) -> ProposedWindow:
         """Return a proposed window of ``decodes`` in a rollout, with the commands for the next and the present run.
 
-        ``what`` is the window's name, ``why`` the reason to record it; ``options`` are added to the commands. If the
-        step has several rollouts, the reason warns that its number may differ in the next run.
+        If the step has several rollouts, the reason warns that its number may differ in the next run.
         """
         by_verl = rollout.replica is not None and any(
             process.head.number("VERL_REPLICA_RANK") is not None for process in self.processes
@@ -355,7 +346,6 @@ class Collector:
         """Yield a window of the micro-batch that is slowest in relation to its method's median, or nothing.
 
         It must take over twice the median. The window names the rank that made it slow, or all ranks if none did.
-        ``slow`` has the slowest micro-batch of each step and method, ``steps`` the steps by number.
         """
         if not slow:
             return
@@ -389,8 +379,7 @@ class Collector:
     def _slow_rank(self, micro_batch: MicroBatch, usual_us: float, step: TrainingStep) -> int | None:
         """Return the rank that made a micro-batch slow; None if its ranks took equally long, or waited for each other.
 
-        It is the rank that the verdict on ``step`` names in the same phase. Else it is the micro-batch's own rank, if
-        this led the others by half of the micro-batch's excess over the median (``usual_us``, in microseconds).
+        It is the rank that the verdict on ``step`` names in the same phase.
         """
         low, high = seconds(micro_batch.start), seconds(micro_batch.end)
         phases = {segment.phase for segment in step.critical_path if segment.start < high and segment.end > low}
@@ -417,20 +406,15 @@ class Collector:
         return shlex.quote(packages[0]) if packages else "verl"
 
 
-def _paused(records: StepRecords, unit: KeptSpan) -> int:
-    """Return for how many microseconds rlpatch held up a micro-batch."""
-    return records.paused(unit.process, unit.start, end_of(unit))
-
-
 def _summarize_rollout(
     step: int, replica: int | None, number: int, single: bool, decodes: Sequence[Decodes], most_requests: int
 ) -> Rollout:
     """Summarize a rollout by its decode steps: a window of usual ones, the slowest one, and the median.
 
     Usual is what takes at most twice the median. The window reaches from the middle one of these to at most the 20th
-    behind it, with the slow ones between them. ``step`` is the driver's number, ``number`` the rollout's number in
-    the engine; ``single`` tells whether it is the only one of the step. The first of ``decodes`` is the slowest only if
-    there is no other. ``most_requests`` is the most at once.
+    behind it, with the slow ones between them. ``step`` is the driver's number, ``number`` the rollout's number in the
+    engine; ``single`` tells whether it is the only one of the step. The first of ``decodes`` is the slowest only if
+    there is no other.
     """
     middle = statistics.median(decode.us for decode in decodes)
     slowest = max(decodes[1:] or decodes, key=lambda decode: decode.us)
@@ -446,13 +430,11 @@ def _micro_batches_within(records: StepRecords, span: KeptSpan, depth: int = 0) 
     At most eight levels are looked at. TRL's ``training_step`` counts as a micro-batch that begins with its loss, if
     this is recorded: some generate before.
     """
-    for child in records.children.get((span.process, span.id), ()) if depth < 8 else ():
+    for child in records.children_of(span) if depth < 8 else ():
         if child.kind == "unit" and child.name == "micro-batch":
             yield child
         elif (child.kind, child.name) == ("phase", "training_step"):
-            losses = (
-                part for part in records.children.get((child.process, child.id), ()) if part.name == "compute_loss"
-            )
+            losses = (part for part in records.children_of(child) if part.name == "compute_loss")
             yield child._replace(start=min((loss.start for loss in losses), default=child.start))
         else:
             yield from _micro_batches_within(records, child, depth + 1)

@@ -45,7 +45,6 @@ def has_timeline(path: Path) -> bool:
 
 
 def _has_trace(path: Path) -> bool:
-    """Tell whether a path has at least one trace that can be read."""
     try:
         return bool(folders.traces_to_read(path))
     except (Problem, OSError):
@@ -55,9 +54,8 @@ def _has_trace(path: Path) -> bool:
 def are_timelines(before: Sequence[Path], after: Sequence[Path], choice: RunChoice) -> bool:
     """Tell whether two sides are to be compared as timelines (True) or as traces (False).
 
-    If all paths have both, traces are compared, unless `choice` has steps or runs. Return False if no path has a
-    timeline, whatever else it has. If only some have one, and not all have traces, raises Problem: NO_TRACE if one of
-    the others does not exist, else USAGE. USAGE, too, if steps or runs are chosen and a path has no timeline.
+    If all paths have both, traces are compared, unless `choice` has steps or runs. Raises Problem, NO_TRACE or USAGE,
+    if only some have a timeline and not all have traces, or if the choice needs timelines that are missing.
     """
     paths = [*before, *after]
     timeline = {path: has_timeline(path) for path in paths}
@@ -95,9 +93,9 @@ def compare_runs(
 ) -> CommandResult:  # fmt: skip
     """Return the comparison of two timelines, and write the CSV files and the page that `options` ask for.
 
-    Each side is one folder. Unless `force`, runs that are not comparable are a problem of the result, and no file is
-    written. Raises Problem: NOT_COMPARABLE for a run without steps; USAGE for several folders on a side, a range
-    without steps, or an option for traces alone, such as `fail_above`. NO_TRACE or TRACE without a readable timeline.
+    Unless `force`, runs that are not comparable are a problem of the result, and no file is written. Raises Problem:
+    NOT_COMPARABLE for a run without steps; USAGE for several folders on a side, a range without steps, or an option for
+    traces alone, such as `fail_above`. NO_TRACE or TRACE without a readable timeline.
     """
     result = CommandResult("compare")
     _refuse_trace_options(before, after, options, fail_above)
@@ -143,8 +141,7 @@ def _refuse_trace_options(
 def _read_sides(paths: Sequence[Path], choice: RunChoice, display: Display, result: CommandResult) -> list[ChosenSteps]:
     """Return the runs in the two folders `paths` with their chosen steps; a run that is on both sides is read once.
 
-    `result` gets warnings of files that are left out. Raises Problem: NOT_COMPARABLE for a run without steps, USAGE for
-    one without the chosen steps, and what `timelines.read` raises.
+    Raises Problem: NOT_COMPARABLE for a run without steps, and what `timelines.read` raises.
     """
     joined: dict[tuple[Path, int | None], RunTimeline] = {}
     sides = []

@@ -34,10 +34,7 @@ def report(comparison: RunComparison) -> list[str]:
 
 
 def sentences(comparison: RunComparison) -> list[str]:
-    """Return the comparison as sentences: the change of the mean step, then a sentence on each side.
-
-    If they are known, the change at equal token counts and the decode tokens per second follow.
-    """
+    """Return the comparison as sentences: the change of the mean step, then a sentence on each side."""
     step = comparison.step
     first = Text(
         "mean step: {before} s before, {after} s after, change {change} s",
@@ -72,10 +69,7 @@ def sentences(comparison: RunComparison) -> list[str]:
 
 
 def _side_sentence(name: str, side: RunSide) -> Text:
-    """Return a sentence on one side: folder, packages, steps, median step in s, and tokens per step if known.
-
-    `name` is "before" or "after".
-    """
+    """Return a sentence on one side: folder, packages, steps, median step in s, and tokens per step if known."""
     first, *_, last = (*side.steps, side.steps[-1])
     steps = Text("step {step}", first) if first == last else Text("steps {first} to {last}", first=first, last=last)
     packages = ", ".join(side.packages) or Text("unknown packages")
@@ -117,10 +111,7 @@ def _part_table(comparison: RunComparison) -> Iterator[str]:
 
 
 def _cause_lines(comparison: RunComparison) -> Iterator[str]:
-    """Yield a heading and lines on each cause of long steps that appeared or disappeared; nothing without any.
-
-    Causes whose change may be chance are shown only with -v.
-    """
+    """Yield lines on each cause of long steps that appeared or disappeared, with -v if that may be chance."""
     if not comparison.causes:
         return
     certain = [row for row in comparison.causes if row.changed != UNCLEAR]

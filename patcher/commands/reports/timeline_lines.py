@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
@@ -31,7 +32,7 @@ PATH = 6
 def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -> list[str]:
     """Return the lines on a run: processes, table of steps, critical path, trend, memory, causes, recording windows.
 
-    The table has the newest `shown` steps. `width` is the columns of the terminal, None without one.
+    The table has the newest `shown` steps.
     """
     sections = (
         _head_lines(timeline),
@@ -47,10 +48,7 @@ def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -
 
 
 def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield the lines on the run: processes, seconds, and number of processes by role.
-
-    If the clocks of machines differ, a line with their largest error follows.
-    """
+    """Yield the lines on the run: processes, seconds, number of processes by role, and the error of clocks."""
     run = timeline.run
     head = Text(
         "{processes}, {seconds} s, {steps}",
@@ -61,9 +59,7 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
     if run.packages:
         head = Text("{packages}: {summary}", packages=", ".join(run.packages), summary=head)
     yield from wrapped(head)
-    counts: dict[str, int] = {}
-    for lane in timeline.lanes:
-        counts[lane.role] = counts.get(lane.role, 0) + 1
+    counts = Counter(lane.role for lane in timeline.lanes)
     lanes = (Text("{count} {role}", count=count, role=model.ROLES[role]) for role, count in counts.items())
     yield from wrapped(Text("processes by role: {processes}", joined(COMMA, lanes)))
     apart = [clock for clock in timeline.clocks if clock.source != "same clock"]
@@ -89,10 +85,7 @@ def _head_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _steps_phrase(timeline: model.RunTimeline) -> str:
-    """Return a phrase on the steps: their range and median seconds without warm-up, or why there are none.
-
-    A single step has no median.
-    """
+    """Return a phrase on the steps: their range and median seconds without warm-up, or why there are none."""
     steps = timeline.steps
     if not steps:
         return (
@@ -102,20 +95,16 @@ def _steps_phrase(timeline: model.RunTimeline) -> str:
         )
     if len(steps) == 1:
         return Text("step {step}", steps[0].step)
-    counted = [lane.seconds for lane in steps if not lane.warm_up] or [lane.seconds for lane in steps]
     return Text(
         "steps {first} to {last}, median {median} s",
         first=steps[0].step,
         last=steps[-1].step,
-        median=brief(median(counted)),
+        median=brief(median(step.seconds for step in model.without_warm_up(steps))),
     )
 
 
 def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
-    """Yield the table of the newest `shown` steps, its legend, and how stale trajectories are; nothing without steps.
-
-    Lines for -v on each step follow. `width` is the columns of the terminal, None without one.
-    """
+    """Yield the table of the newest `shown` steps, its legend, and how stale trajectories are, if there are steps."""
     if not timeline.steps:
         return
     newest = timeline.steps[-shown:]
@@ -193,8 +182,7 @@ def _doing(reason: model.Cause | model.IdleReason) -> str:
 def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield a heading, and the six largest parts of the critical path with their shares, except those below 0.5 %.
 
-    The first of several steps does not count. Lines for -v say how the upper bound of each saving is estimated. Nothing
-    without a critical path.
+    Lines for -v say how the upper bound of each saving is estimated.
     """
     whole = sum(entry.seconds for entry in timeline.path_seconds)
     if not whole:
@@ -213,10 +201,7 @@ def _critical_path_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
-    """Yield lines on how the seconds of a step change over the run, by part of the step, and what changes with them.
-
-    Nothing if that is unknown.
-    """
+    """Yield lines on how the seconds of a step change over the run, by part of the step, and what changes with them."""
     if timeline.trend is None:
         return
     yield from wrapped(tables.trend(timeline.trend))
@@ -231,7 +216,7 @@ def _trend_lines(timeline: model.RunTimeline) -> Iterator[str]:
 def _memory_lines(timeline: model.RunTimeline) -> Iterator[str]:
     """Yield lines on what holds the memory at its peak, on the fullest devices and hosts, then on growth and changes.
 
-    Nothing if no memory was recorded. Of many devices, hosts and lines, some are shown only with -v.
+    Of many devices, hosts and lines, some are shown only with -v.
     """
     memory = timeline.memory
     if not memory.peaks:
@@ -294,10 +279,7 @@ def _window_lines(timeline: model.RunTimeline) -> Iterator[str]:
 
 
 def _recorded_lines(recorded: Sequence[model.RecordedWindow]) -> Iterator[str]:
-    """Yield the windows that were recorded, with the commands for their reports.
-
-    Of many windows only the number is shown without -v.
-    """
+    """Yield the windows that were recorded, with the commands for their reports; many of them only with -v."""
     are_many = len(recorded) > RECORDED
     if are_many:
         yield from wrapped(

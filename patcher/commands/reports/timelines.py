@@ -61,8 +61,7 @@ def timeline(
     """Join the timelines of a run's processes in `folder`, and write the files that `options` ask for.
 
     The result has the joined run as data and as lines, and a warning of everything that is unknown. `width` is the
-    columns of the terminal, None without one. Raises Problem: NO_TRACE without a timeline, TRACE if no file can be
-    read, USAGE if none of several runs is chosen, or the chosen run or steps don't exist.
+    columns of the terminal, None without one. Raises the Problems of `read`.
     """
     result = CommandResult("timeline")
     joined_run = read(folder, options, display, result)
@@ -87,8 +86,7 @@ def has_trainer(run: model.RunTimeline) -> bool:
 def patch_trainer_lines(run: model.RunTimeline, search: SearchOptions) -> StepResult:
     """Return lines with the commands that patch the trainer, too, so that the next timeline has training steps.
 
-    They name the installed trainers that drive an engine of the run, or a placeholder if `search` finds none. No lines
-    if no such trainer is known.
+    They name the installed trainers that drive an engine of the run, or a placeholder if `search` finds none.
     """
     engines = [package.partition(" ")[0] for package in run.run.packages]
     trainers = [upstream.project.name for upstream in upstreams() if {*engines} & {*upstream.engines}]
@@ -118,13 +116,13 @@ def follow(
     timeout: float | None,
     height: int | None = None,
 ) -> CommandResult:
-    """Join the newest run in `folder` every `FOLLOW_S` seconds, and return the last result.
+    """Join the newest run in `folder` every `FOLLOW_S` seconds, and return the last result, empty if no run was read.
 
-    The result is empty if no run was read. Ends at Ctrl-C, after `timeout` seconds (None: no limit), and with `once`
-    after the first time. It also ends if, after the first step, no process has written for `QUIET_S` seconds. Each
-    time, `show` gets the lines of the report and the lines on steps that ended since its last call. The report has as
-    many steps as fit a terminal of `width` columns and `height` lines (None: unknown). A folder without a timeline is
-    waited for, which `show` tells; with `once` it raises Problem (NO_TRACE). Raises other Problems as `timeline` does.
+    Ends at Ctrl-C, after `timeout` seconds (None: no limit), with `once` after the first time, and if, after the first
+    step, no process has written for `QUIET_S` seconds. Each time, `show` gets the lines of the report and the lines on
+    steps that ended since its last call. The report has as many steps as fit a terminal of `width` columns and `height`
+    lines (None: unknown). A folder without a timeline is waited for, which `show` tells, except with `once`. Raises
+    Problems as `timeline` does.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
     result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
@@ -156,7 +154,7 @@ def _lines_that_fit(joined_run: model.RunTimeline, width: int | None, height: in
     """Return the lines of a report without those for -v, with as many of the newest steps as the terminal can show.
 
     The lines on processes, the table of steps and the trend fit into `height` lines (None: no limit), with 1 to 40
-    steps. Other lines, such as the critical path, do not count. `width` is the columns of the terminal.
+    steps.
     """
 
     def report(run: model.RunTimeline, steps: int) -> list[str]:
@@ -183,9 +181,7 @@ def _seconds_since_write(folder: Path) -> float:
 def read(folder: Path, options: TimelineOptions, display: Display, result: CommandResult) -> model.RunTimeline:
     """Return the run that `options` choose, joined from its processes, with only the chosen steps.
 
-    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
-    without a timeline, TRACE if no file can be read, USAGE if none of several runs is chosen, or the chosen run or
-    steps don't exist.
+    Raises the Problems of `chosen_run`, and USAGE if the chosen steps don't exist.
     """
     run, processes = chosen_run(folder, options.run, display, result, newest=options.newest)
     paths = [path for process in processes for path in process.paths]
@@ -199,8 +195,8 @@ def chosen_run(
 ) -> tuple[model.Run, tuple[runs.Process, ...]]:
     """Return the run of `folder` with this `number` (None: the only run), or with `newest` the last; and its processes.
 
-    `result` gets a warning of each file that is left out; `display` shows the progress. Raises Problem: NO_TRACE
-    without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if there are several for None.
+    Raises Problem: NO_TRACE without a timeline, TRACE if no file can be read, USAGE if there is no such run, or if
+    there are several for None.
     """
     paths = files.paths(folder)
     if not paths:
@@ -223,62 +219,46 @@ def chosen_run(
 
 def _no_timeline_problem(folder: Path) -> Problem:
     """Return the problem that `folder` does not exist or has no timeline, with the command that records one."""
-    hint: str = ""
-    if not folder.exists():
-        hint = Text(
-            "to find the folder of the traces, look into the log of the run, or run `rlpatch status`; to record a"
-            " new timeline, run the command below"
-        )
-        cause = Text("the folder {folder} does not exist", folder)
-    else:
-        cause = Text("{folder} contains no timeline", folder)
-    record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
-    notes: tuple[str, ...] = (
+    cause = Text("{folder} contains no timeline", folder)
+    notes: list[str] = [
         Text(
             "this folder and its subfolders have no timeline files; the pattern of their paths is"
             " {folder}/HOST_PID_STARTED.jsonl.gz",
             files.FOLDER,
-        ),
-    )
-    notes += (hint,) if hint else ()
-    if folder.is_dir() and any(folder.iterdir()):
-        notes += (
-            Text(
-                "if the folder contains traces of recording windows, use: {command}", CommandLine("traces", str(folder))
-            ),
         )
-    return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {command}", record), notes)
+    ]
+    if not folder.exists():
+        cause = Text("the folder {folder} does not exist", folder)
+        notes.append(
+            Text(
+                "to find the folder of the traces, look into the log of the run, or run `rlpatch status`; to record a"
+                " new timeline, run the command below"
+            )
+        )
+    elif folder.is_dir() and any(folder.iterdir()):
+        traces = CommandLine("traces", str(folder))
+        notes.append(Text("if the folder contains traces of recording windows, use: {command}", traces))
+    record = CommandLine("run", "vllm", "verl", "--timeline", "--", "bash", "run.sh")
+    return Problem(Kind.NO_TRACE, cause, str(folder), Text("record a timeline: {command}", record), tuple(notes))
 
 
 def _unreadable_problem(folder: Path, surveyed: runs.Surveyed) -> Problem:
-    """Return the problem that says why no timeline in `folder` can be shown.
-
-    Its files are from a newer rlpatch, cannot be read, or are still empty.
-    """
     if surveyed.newer:
-        cause = Text("a newer rlpatch wrote all files in this folder")
-        return Problem(
-            Kind.TRACE,
-            cause,
-            str(surveyed.newer[0]),
-            Text("read these files with the version of rlpatch that recorded them, or with a newer one"),
-        )
+        path, cause = surveyed.newer[0], Text("a newer rlpatch wrote all files in this folder")
+        hint = Text("read these files with the version of rlpatch that recorded them, or with a newer one")
+        return Problem(Kind.TRACE, cause, str(path), hint)
     for path, why in surveyed.unread:
         if why:
             return Problem(Kind.TRACE, Text("{file} cannot be read: {reason}", file=path.name, reason=why), str(path))
     if surveyed.unread:
-        path = surveyed.unread[0].path
         cause = Text("none of the files in this folder can be read as a timeline")
-        return Problem(Kind.TRACE, cause, str(path), Text("record the timeline again"))
+        return Problem(Kind.TRACE, cause, str(surveyed.unread[0].path), Text("record the timeline again"))
     hint = Text("wait a second, then run {command}", CommandLine("timeline", str(folder)))
     return Problem(Kind.NO_TRACE, Text("the processes of the run have not written anything yet"), str(folder), hint)
 
 
 def _newest_run(surveyed: runs.Surveyed, result: CommandResult) -> tuple[model.Run, tuple[runs.Process, ...]]:
-    """Return the newest run and its processes; if there are several runs, add a note to `result` on which it is.
-
-    `surveyed` has at least one run.
-    """
+    """Return the newest run and its processes; if there are several runs, add a note to `result` on which it is."""
     newest = surveyed.runs[-1]
     if len(surveyed.runs) > 1:
         note = Text(

@@ -101,9 +101,7 @@ OpenDisplay = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchDa
 def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> CommandResult:
     """Wait until all workers of `options` that were asked to record have saved or never will; report each one's state.
 
-    The wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows it.
-    A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file, OSError if it cannot be read, and
-    KeyboardInterrupt at a second Ctrl-C.
+    Ends, and raises, as `wait_for_workers` does.
     """
     data, step = wait_for_workers(save_path, options, open_display, options.wanted)
     return CommandResult("watch", step, data=data)
@@ -141,9 +139,8 @@ def _poll(
 ) -> WatchData:
     """Read the workers' state every `POLL_S` seconds until all have saved or never will; return the last state.
 
-    Each of `options.stages` must have a worker. Ends also at the timeout, at Ctrl-C, and with `options.once` after the
-    first time; `ended` of the state says why. `collect` reads the progress of the workers, `show` displays each new
-    state. Raises KeyboardInterrupt at a second Ctrl-C.
+    Ends also at the timeout, at Ctrl-C, and with `options.once` after the first time; `ended` of the state says why.
+    Raises KeyboardInterrupt at a second Ctrl-C.
     """
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
@@ -167,10 +164,7 @@ def _poll(
 
 @functools.cache  # a folder of torch_npu holds thousands of files
 def _trace_size(trace: SavedTrace) -> int | None:
-    """Return the size of a trace on disk, in bytes; None if it is gone, or cannot be read.
-
-    Each trace is looked at only once.
-    """
+    """Return the size of a trace on disk, in bytes; None if it is gone, or cannot be read."""
     try:
         return None if trace.written is None else states.size(trace.path)
     except OSError:
@@ -219,10 +213,7 @@ def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> Step
 
 
 def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
-    """Return the problem that a watch was stopped, found no worker, or ended before all workers had saved, else None.
-
-    After a single look (``--once``), it is no problem if no worker was asked to record, and each awaited stage has one.
-    """
+    """Return the problem that a watch was stopped, found no worker, or ended before all had saved, else None."""
     if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, Text("stopped by Ctrl-C; the run goes on"))
     if not data.workers:
@@ -243,10 +234,7 @@ _CAUSES = {
 
 
 def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
-    """Return the problem that no worker (of `stages`) wrote a state into `folder`, or that the save path is missing.
-
-    The notes name the first files that were skipped, with the reasons.
-    """
+    """Return the problem that no worker (of `stages`) wrote a state into `folder`, or that the save path is missing."""
     cause = Text("no worker has reported its status in {path}", folder.path)
     if stages:
         cause = Text(
@@ -265,10 +253,7 @@ def no_worker_problem(folder: StateFolder, skipped: Sequence[SkippedFile], stage
 
 
 def lines_below_table(data: WatchData) -> list[str]:
-    """Return the lines below the table of workers: pending requests, missing ranks, and each worker's traces or reason.
-
-    The reason says why a worker saves no trace.
-    """
+    """Return lines below the table of workers: pending requests, missing ranks, traces or reasons of each."""
     lines = list(_pending_request_lines(data))
     for missing in data.missing:
         ranks = ", ".join(map(str, missing.ranks[:MANY])) + (" …" if len(missing.ranks) > MANY else "")
@@ -291,10 +276,7 @@ def lines_below_table(data: WatchData) -> list[str]:
 
 
 def awaited_sentence(data: WatchData) -> str:
-    """Return a sentence on what `watch` waits for while no worker has been asked to record, and on how to stop it.
-
-    Returns "" once a worker has been asked.
-    """
+    """Return a sentence on what `watch` waits for while no worker has been asked to record, and on how to stop it."""
     if any(row.outcome != IDLE for row in data.workers):
         return ""
     if not data.workers:
@@ -331,10 +313,7 @@ def _pending_request_lines(data: WatchData) -> Iterator[str]:
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    """Return in words how many workers are in each state: saved, recording, without a trace, not asked, or missing.
-
-    States without workers are left out; the others are joined by commas, with the awaited stages that have no worker.
-    """
+    """Return in words how many workers are in each state: saved, recording, without a trace, not asked, or missing."""
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [

@@ -35,7 +35,7 @@ def page(timeline: RunTimeline) -> str:
     """Return the page of a run in the reader's language, as HTML, if possible below ``LIMIT`` bytes.
 
     Long lists, such as notes, are cut to 200 entries. If the run is too large, short bars and rare names are merged,
-    then older steps are omitted; the page says so. The smallest such page is returned even if it exceeds the limit.
+    then older steps are omitted; the page says so.
     """
     timeline = _shortened(timeline)
     style, script = (Path(__file__).with_name(f"timeline.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
@@ -86,10 +86,7 @@ def _shortened(timeline: RunTimeline) -> RunTimeline:
 
 
 def _newest(timeline: RunTimeline, step_count: int) -> RunTimeline:
-    """Return the run with only its newest ``step_count`` steps, and with a note on the page if that leaves some out.
-
-    Its other records, such as lanes and causes, stay as they are.
-    """
+    """Return the run with only its newest ``step_count`` steps, and with a note on the page if that leaves some out."""
     if len(timeline.steps) <= step_count:
         return timeline
     note = Text(

@@ -21,11 +21,7 @@ Point = tuple[float, int]
 
 
 def places(timeline: RunTimeline) -> list[MemoryPlace]:
-    """Return the devices and hosts that have a lane, at most eight: devices before hosts, and the fullest first.
-
-    A lane is a row of the picture, with two points or more. The fullest device or host has the largest share of its
-    memory in use at its peak.
-    """
+    """Return up to eight devices and hosts that have a lane: devices before hosts, and the fullest first."""
     by_name = {(place.of, place.place): place for place in timeline.memory.places if len(place.points) > 1}
     ordered = (by_name.get((peak.of, peak.place)) for peak in timeline.memory.highest())
     return [place for place in ordered if place is not None][:MOST]
@@ -46,9 +42,7 @@ def areas(
 ) -> Iterator[Markup]:
     """Yield the SVG areas of a memory lane, the highest first: all memory in use, then the stacked parts of the roles.
 
-    The area of a role is what it and the roles before it hold, at most the memory in use. ``top`` is that of the lane
-    in pixels. ``ticks`` returns the horizontal position of a time, ``within`` is the visible range in seconds. Of the
-    points within ``least`` seconds, only the highest and the last are drawn.
+    The area of a role is what it and the roles before it hold, at most the memory in use.
     """
     scale = max(place.total, *(used for _, used, _ in place.points), 1)
     stacked: list[tuple[str, str, list[Point]]] = [
@@ -71,8 +65,7 @@ def step_curve(
     """Return a step curve through points (time in seconds, number) as SVG path commands, without the move to its start.
 
     It begins at the level of the last point before the visible range, or of 0. ``ticks`` returns the horizontal
-    position of a time, ``height`` the vertical one of a number, ``within`` is the visible range in seconds. Of the
-    points within ``least`` seconds, only the highest and the last are drawn.
+    position of a time, ``height`` the vertical one of a number, ``within`` is the visible range in seconds.
     """
     start, end = within
     level = next((height(used) for at, used in reversed(points) if at <= start), height(0))

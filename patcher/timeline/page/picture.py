@@ -35,12 +35,6 @@ CAUSES = Text("several causes")
 _PATH = Text("critical path: the step waited for this process")
 _GAP = Text("critical path: time without any record")
 _ITERATING = {"iterations": Text("engine iterations"), "decodes": Text("engine iterations, mostly decode")}
-_WINDOWS = {
-    "typical decode": Text("typical decode steps"),
-    "slowest decode": Text("the slowest decode step"),
-    "slow micro-batch": Text("the slow micro-batch"),
-    "tail": Text("the long tail of the rollout"),
-}
 _HINT = Text(
     "Move and zoom: drag or pinch the picture, or click it and use the mouse wheel. Keys: + and − zoom, ← and → move,"
     " 0 shows everything, n and p go to the next and previous step."
@@ -92,7 +86,7 @@ def visible_frame(timeline: RunTimeline, bars_across: int) -> Frame:
     """Return the part of the run to draw: all steps, with 2 % of their time before and after them.
 
     All time after the last step is included if it is shorter than twice the longest step. Without steps it is the whole
-    run. ``bars_across`` is the number of bars that fit side by side.
+    run.
     """
     start, end = 0.0, timeline.seconds
     if timeline.steps:
@@ -111,12 +105,14 @@ class Placed(NamedTuple):
     top: int
     label: str
 
+    @property
+    def bottom(self) -> int:
+        """Return the vertical position at which the critical path is drawn, in pixels."""
+        return self.top + self.row.height - 3
+
 
 def picture(timeline: RunTimeline, bars_across: int) -> Content:
-    """Return the picture of the run as HTML: SVG, controls, legend and notes; None if no process has a row.
-
-    ``bars_across`` is the number of bars that fit side by side: shorter bars are merged.
-    """
+    """Return the picture of the run as HTML: SVG, controls, legend and notes; None if no process has a row."""
     frame = visible_frame(timeline, bars_across)
     placed, curve, height = _place_rows(timeline, bars_across // 100)
     if not placed:
@@ -167,8 +163,7 @@ def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], i
     """Return the rows with their positions, the top of the curve of requests, and the total height, in pixels.
 
     The curve is below the last engine, server, agent or reward row, else below the first row. The height includes the
-    curve and the time axis. ``most_names`` limits the names of bars at each nesting level; the shortest-lived names are
-    merged.
+    curve and the time axis.
     """
     y = _HEAD + 6 + _MARKS * bool(timeline.windows or timeline.recorded)
     built_rows = rows(timeline, most_names)
@@ -184,10 +179,7 @@ def _place_rows(timeline: RunTimeline, most_names: int) -> tuple[list[Placed], i
 
 
 def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
-    """Return the label of a row: the role and the number of processes, if it has several.
-
-    Otherwise it is the role, and as much of replica, rank and number as tells the process from those in ``all_rows``.
-    """
+    """Return the label of a row: the role and the number of processes, if it has several."""
     if len(row.lanes) > 1:
         return Text("{role}: {count} processes", role=ROLES[row.role], count=len(row.lanes))
     lane = timeline.lanes[row.lanes[0]]
@@ -200,10 +192,7 @@ def _label(row: Row, all_rows: Sequence[Row], timeline: RunTimeline) -> str:
 
 
 def _row_bars(placed: Placed, frame: Frame) -> tuple[list[Markup], int]:
-    """Return the bars of a row within the frame as SVG paths, paler first, and how many bars merging removed.
-
-    Bars shorter than ``frame.shortest`` seconds are merged with neighbours that are closer than that.
-    """
+    """Return the bars of a row within the frame as SVG paths, paler first, and how many bars merging removed."""
     paths, merged_count = list[Markup](), 0
     for bars in sorted(placed.row.bars, key=lambda bars: not bars.pale):
         within = frame.within(bars.intervals)
@@ -221,7 +210,7 @@ def _strokes(
     """Return a bar for each interval, as one SVG path with the notes of the intervals as data.
 
     Return an empty Markup if none lies in the frame. ``intervals`` must be sorted; their bars are at least a tick wide,
-    and never overlap. ``top`` and ``height`` are in pixels, ``title`` is the tooltip, ``classes`` are CSS classes.
+    and never overlap.
     """
     intervals = frame.within(intervals)
     if not intervals:
@@ -241,30 +230,18 @@ def _strokes(
 
 
 def _window_bars(timeline: RunTimeline, frame: Frame) -> Iterator[Markup]:
-    """Yield bars above the rows for recorded windows, and for proposed windows whose time is known.
-
-    A window is a range of steps whose kernels the profiler records. Bars outside of the frame are empty.
-    """
+    """Yield bars above the rows for recorded and for proposed windows."""
     for window in timeline.recorded:
         ends = [Interval(window.start, window.end)]
         yield _strokes(ends, frame, _HEAD + 2, 8, joined(_DOT, (window.title, RECORDED)), ("b", "mark"))
     for proposed in timeline.windows:
-        if proposed.start is not None and proposed.end is not None:
-            ends = [Interval(proposed.start, proposed.end)]
-            title = joined(_DOT, (window_name(proposed.what), WINDOWS))
-            yield _strokes(ends, frame, _HEAD + 4, 4, title, ("b", "mark", "proposed"))
-
-
-def window_name(what: str) -> str:
-    """Return the name of a proposed window on the page."""
-    return _WINDOWS.get(what, what)
+        ends = [Interval(proposed.start, proposed.end)]
+        title = joined(_DOT, (proposed.what, WINDOWS))
+        yield _strokes(ends, frame, _HEAD + 4, 4, title, ("b", "mark", "proposed"))
 
 
 def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Markup]:
-    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps.
-
-    A tail is the end of a rollout, when few requests run. Without requests there is no curve.
-    """
+    """Yield the curve of running requests as SVG, its top at ``top`` pixels, and the shaded tails of the steps."""
     tails = [Interval(step.tail.start, step.tail.end) for step in timeline.steps if step.tail]
     most = max((count for _, count in timeline.requests), default=0)
     base = top + _CURVE
@@ -282,10 +259,7 @@ def _request_curve(timeline: RunTimeline, frame: Frame, top: int) -> Iterator[Ma
 
 
 def _critical_path(timeline: RunTimeline, placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links from row to row.
-
-    ``placed`` has the rows with their positions. Lines for time without a record, and very many links, look different.
-    """
+    """Yield the critical path as SVG: lines below the rows of the processes waited for, and links from row to row."""
     lines: dict[tuple[int, bool], list[Interval]] = {}
     links = []
     for step in timeline.steps:
@@ -310,18 +284,13 @@ def _line_positions(segment: PathSegment, placed: Sequence[Placed]) -> list[int]
 
     That is the bottom of its lane's row, else of all rows of its role, else of the first row of ``placed``.
     """
-    bottoms = {at: place.top + place.row.height - 3 for place in placed for at in place.row.lanes}
-    if segment.lane is not None and segment.lane in bottoms:
-        return [bottoms[segment.lane]]
-    same = sorted({place.top + place.row.height - 3 for place in placed if place.row.role == segment.role})
-    return same or [placed[0].top + placed[0].row.height - 3]
+    same_lane = [place.bottom for place in placed if segment.lane in place.row.lanes]
+    same_role = {place.bottom for place in placed if place.row.role == segment.role}
+    return same_lane or sorted(same_role) or [placed[0].bottom]
 
 
 def _step_heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
-    """Yield for each step its boundary over ``height`` pixels, its number, and a bar coloured by the verdict.
-
-    With at most twelve steps, duration and cause are shown, too; with many, only some numbers.
-    """
+    """Yield for each step its boundary over ``height`` pixels, its number, and a bar coloured by the verdict."""
     every = math.ceil(len(timeline.steps) / 16)
     for at, step in enumerate(timeline.steps):
         words = len(timeline.steps) <= _NAMED
@@ -369,11 +338,7 @@ def _axis(frame: Frame, height: int) -> Markup:
 
 
 def _bar_names(placed: Sequence[Placed], frame: Frame) -> Iterator[Markup]:
-    """Yield SVG texts with the names of bars longer than 4 % of the frame, each cut at the end of its bar.
-
-    Iterations, merged names and bars of at most 10 pixels' height have none. The page's script adds others when there
-    is room.
-    """
+    """Yield SVG texts with the names of bars longer than 4 % of the frame, each cut at the end of its bar."""
     for place in placed:
         paler = {(bars.top, bars.name) for bars in place.row.bars if bars.pale}
         for bars in place.row.bars:
@@ -414,10 +379,7 @@ def _legend(placed: Sequence[Placed], timeline: RunTimeline, lanes: Sequence[Mem
 
 
 def _omission_notes(placed: Sequence[Placed], timeline: RunTimeline, frame: Frame, merged_bars: int) -> Iterator[str]:
-    """Yield texts on everything that the picture leaves out or merges: time, processes, bars, names and spans.
-
-    ``merged_bars`` is the number of bars that were merged with neighbours.
-    """
+    """Yield texts on everything that the picture leaves out or merges: time, processes, bars, names and spans."""
     if frame.seconds < 0.97 * timeline.seconds:
         yield Text(
             "The picture shows the run from {start} to {end} (of {total}), without the time before the first step and"
@@ -485,6 +447,5 @@ def _script_data(timeline: RunTimeline, frame: Frame) -> object:
 
 
 def _segment_text(segment: PathSegment) -> str:
-    """Return who does what on a segment of the critical path, in words."""
     who = label(segment.role, segment.replica, segment.rank)
     return doing(who, segment.what or segment.kind, segment.phase)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import Text
+from patcher.timeline.intervals import at_least as ranges_of
+from patcher.timeline.intervals import overlap_counts
 from patcher.timeline.model import IterationRun, Lane, LaneSpan, RunTimeline
 
 ORDER = ("driver", "agent", "balancer", "reward", "server", "engine", "trainer", "other")
@@ -95,8 +97,8 @@ def hue(kind: str, name: str) -> str:
 def rows(timeline: RunTimeline, most_names: int) -> tuple[Row, ...]:
     """Return the rows of a run's picture from the top, by role, replica and rank; lanes without records have none.
 
-    A lane has the records of one process in one role. Most lanes of a role with over six share a row. ``most_names``
-    limits the names of bars at each nesting level of a row; the shortest-lived names are merged.
+    Most lanes of a role with over six share a row. ``most_names`` limits the names of bars at each nesting level of a
+    row; the shortest-lived names are merged.
     """
     awaited = defaultdict[int, float](float)
     for segment in itertools.chain.from_iterable(step.critical_path for step in timeline.steps):
@@ -116,7 +118,6 @@ def _group_lanes(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tup
     """Return the lanes of a role, by index, grouped into rows: one lane a row if there are at most six.
 
     Else the two lanes that steps waited for longest, if for any, have rows of their own, and all others share a row.
-    ``awaited`` has the seconds for which steps waited for each lane.
     """
     if len(lanes) <= MANY:
         return [(at,) for at in lanes]
@@ -128,16 +129,15 @@ def _group_lanes(lanes: Sequence[int], awaited: Mapping[int, float]) -> list[tup
 def _row(role: str, indices: tuple[int, ...], lanes: Sequence[Lane], levels: int, most_names: int) -> Row:
     """Return one row of the picture for all ``lanes`` of a role together; ``indices`` are their indices in the run.
 
-    A lane has the records of one process. From the top, the row has bars of nested spans or of iterations, then of
-    spans that overlap, as requests do. ``levels`` is the number of nesting levels (one if there are iterations),
-    ``most_names`` limits the names at each.
+    From the top, the row has bars of nested spans or of iterations, then of spans that overlap, as requests do.
+    ``levels`` is the number of nesting levels (one if there are iterations), ``most_names`` limits the names at each.
     """
     runs = [run for lane in lanes for run in lane.iterations]
     crowds = {kind: [span for lane in lanes for span in lane.spans if span.kind == kind] for kind in AT_ONCE}
     nested = defaultdict[_Key, list[Interval]](list)
     for lane in lanes:
-        for span in _nested_spans(lane, 1 if runs else levels):
-            nested[span.level, span.hue, span.name, span.odd and len(lanes) == 1].append(span.interval)
+        for key, interval in _nested_spans(lane, 1 if runs else levels):
+            nested[key._replace(odd=key.odd and len(lanes) == 1)].append(interval)
     joined = _join_names(nested, most_names)
     bars, top = _nested_bars(nested, len(lanes), LOW if any(crowds.values()) else HEIGHTS)
     if runs:
@@ -156,7 +156,7 @@ def _overlapping_bars(
 ) -> Iterator[Bars]:
     """Yield bars for spans of ``kind``: solid where at least half as many overlap as at the peak, else pale.
 
-    ``place`` is top and height in pixels. Spans that go on end with the last record of their ``lanes``.
+    Spans that go on end with the last record of their ``lanes``.
     """
     names = {span.name for span in spans} - {""}
     name = names.pop() if len(names) == 1 else kind
@@ -164,26 +164,30 @@ def _overlapping_bars(
     return _pale_and_solid(name, hue(kind, name), place, ends, max(-(-peak(ends) // 2), 1))
 
 
-_Key = tuple[int, str, str, bool]
-"""Level, hue, name, and whether it is an odd unit: spans that are one path."""
+class _Key(NamedTuple):
+    """Nesting level, colour, name, and whether it is an odd unit: spans that are one path."""
+
+    level: int
+    hue: str
+    name: str
+    odd: bool
 
 
 def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
     """Rename all but the ``most`` longest-lasting names of each level to `OTHERS`, and return how many were renamed.
 
-    ``nested`` maps (level, colour, name, whether odd) to intervals. It is changed in place: the intervals of the
-    renamed names are merged.
+    ``nested`` is changed in place: the intervals of the renamed names are merged.
     """
     levels = defaultdict[int, list[_Key]](list)
     for key in nested:
-        levels[key[0]].append(key)
+        levels[key.level].append(key)
     joined = 0
     for level, keys in levels.items():
         if len(keys) > most:
             keys.sort(key=lambda key: -sum(map(_length, nested[key])))
             intervals = [interval for key in keys[most:] for interval in nested.pop(key)]
-            intervals += nested.pop((level, "rest", OTHERS, False), [])
-            nested[level, "rest", OTHERS, False] = list(at_least(1, intervals))
+            others = _Key(level, "rest", OTHERS, odd=False)
+            nested[others] = list(at_least(1, intervals + nested.pop(others, [])))
             joined += len(keys) - most
     return joined
 
@@ -211,22 +215,11 @@ def _end(span: LaneSpan, lanes: Sequence[Lane]) -> float:
     return span.end if span.end is not None else max(span.start, *(lane.seen[1] for lane in lanes))
 
 
-class _Nested(NamedTuple):
-    """A span at its nesting level; ``odd`` marks every other one of adjacent units."""
-
-    level: int
-    hue: str
-    name: str
-    odd: bool
-    interval: Interval
-
-
-def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
+def _nested_spans(lane: Lane, levels: int) -> Iterator[tuple[_Key, Interval]]:
     """Yield the spans of a lane that nest, sorted by start, with everything deeper than ``levels`` at the last level.
 
-    A lane has the records of one process. A micro-batch or other unit has the colour of the span around it, and every
-    other unit is odd. Marks of steps, phases with the name ``step`` and kinds that run many at once (requests, for
-    example) are left out.
+    A micro-batch or other unit has the colour of the span around it, and every other unit is odd. Marks of steps,
+    phases with the name ``step`` and kinds that run many at once (requests, for example) are left out.
     """
     around: list[tuple[float, str]] = []
     units = 0
@@ -240,8 +233,8 @@ def _nested_spans(lane: Lane, levels: int) -> Iterator[_Nested]:
         units += unit
         colour = around[-1][1] if unit and around else hue(span.kind, span.name)
         end = _end(span, [lane])
-        odd = unit and units % 2 == 1
-        yield _Nested(min(len(around), levels - 1), colour, span.name or span.kind, odd, Interval(span.start, end))
+        key = _Key(min(len(around), levels - 1), colour, span.name or span.kind, odd=unit and units % 2 == 1)
+        yield key, Interval(span.start, end)
         around.append((end, colour))
 
 
@@ -250,8 +243,8 @@ def _pale_and_solid(
 ) -> Iterator[Bars]:
     """Yield paler bars where any interval lies, then solid bars where at least ``least`` intervals overlap.
 
-    With ``least`` 1, all bars are solid. ``place`` is top and height in pixels, ``colour`` the CSS class. ``odd`` gives
-    the solid bars another shade, for every other one of adjacent units (such as micro-batches).
+    With ``least`` 1, all bars are solid. ``odd`` gives the solid bars another shade, for every other one of adjacent
+    units (such as micro-batches).
     """
     if least > 1:
         yield Bars(name, colour, *place, tuple(at_least(1, intervals)), pale=True)
@@ -263,9 +256,8 @@ def _pale_and_solid(
 def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
     """Yield bars for runs of iterations, with another colour for those of which over half only decode.
 
-    A run is a time in which an engine iterates without large gaps. ``lanes`` is the number of lanes in the row: bars
-    are solid where all of them iterate. Where bars of several lanes are merged they have no notes; else each notes its
-    iterations, decodes and requests.
+    ``lanes`` is the number of lanes in the row: bars are solid where all of them iterate. Where bars of several lanes
+    are merged they have no notes; else each notes its iterations, decodes and requests.
     """
     kinds: dict[str, list[Interval]] = {"iterations": [], "decodes": []}
     for run in runs:
@@ -277,32 +269,14 @@ def _iterations(runs: Iterable[IterationRun], lanes: int) -> Iterator[Bars]:
         yield from _pale_and_solid(name, name, (0, HEIGHTS[0]), intervals, lanes)
 
 
-def _overlap_counts(intervals: Iterable[Interval]) -> Iterator[tuple[float, int]]:
-    """Yield (time in seconds, number of intervals from then on) for each start and end of an interval, in order."""
-    changes = Counter[float]()
-    for interval in intervals:
-        changes[interval.start] += 1
-        changes[interval.end] -= 1
-    count = 0
-    for at in sorted(changes):
-        count += changes[at]
-        yield at, count
-
-
 def peak(intervals: Iterable[Interval]) -> int:
     """Return the maximum number of intervals that overlap."""
-    return max((count for _, count in _overlap_counts(intervals)), default=0)
+    return max((count for _, count in overlap_counts(interval[:2] for interval in intervals)), default=0)
 
 
 def at_least(least: int, intervals: Iterable[Interval]) -> Iterator[Interval]:
     """Yield the ranges in which at least ``least`` intervals overlap, in order and without notes."""
-    begun: float | None = None
-    for at, count in _overlap_counts(intervals):
-        if begun is None and count >= least:
-            begun = at
-        elif begun is not None and count < least:
-            yield Interval(begun, at)
-            begun = None
+    return (Interval(*both) for both in ranges_of(least, (interval[:2] for interval in intervals)))
 
 
 def merged(intervals: Iterable[Interval], shortest: float) -> list[Interval]:
@@ -327,10 +301,7 @@ def _length(interval: Interval) -> float:
 
 
 def _merge_notes(notes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests.
-
-    If one of them has no notes, return those of the other.
-    """
+    """Return the notes of two merged bars: iterations and decodes summed, the maximum of requests."""
     if not notes or not more:
         return notes or more
     return (notes[0] + more[0], notes[1] + more[1], max(notes[2], more[2]))

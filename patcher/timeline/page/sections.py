@@ -12,7 +12,6 @@ from patcher.page.table import table_section
 from patcher.timeline import memory_tables, tables
 from patcher.timeline.lengths import seconds, share
 from patcher.timeline.model import (
-    NOT_KNOWN,
     SEVERAL,
     TYPICAL,
     ProposedWindow,
@@ -20,8 +19,9 @@ from patcher.timeline.model import (
     RunCause,
     RunTimeline,
     TrainingStep,
+    without_warm_up,
 )
-from patcher.timeline.page.picture import CAUSES, RECORDED, WINDOWS, window_name
+from patcher.timeline.page.picture import RECORDED, WINDOWS
 
 NOTES, CLOCKS = Text("Notes"), Text("Clocks")
 _LISTED = 8  # steps by number, or reasons
@@ -44,14 +44,11 @@ def head(timeline: RunTimeline) -> Content:
 
 
 def _run_verdict(timeline: RunTimeline) -> str:
-    """Return the verdict on the run in one line: number of steps, median duration, and costliest cause.
-
-    The median leaves the warm-up out if there are other steps. Without a step or a cause, the text says so.
-    """
+    """Return the verdict on the run in one line: number of steps, median duration, and costliest cause."""
     if not timeline.steps:
         return Text("No training step has been recorded yet.")
-    regular = [step for step in timeline.steps if not step.warm_up] or timeline.steps
-    count, median = len(timeline.steps), seconds(statistics.median(step.seconds for step in regular))
+    count = len(timeline.steps)
+    median = seconds(statistics.median(step.seconds for step in without_warm_up(timeline.steps)))
     steps = (
         Text("1 step, {median}", median)
         if count == 1
@@ -63,14 +60,10 @@ def _run_verdict(timeline: RunTimeline) -> str:
     return Text(
         "{steps}. Largest cost: {cause} ({time}, {share} of step time).",
         steps=steps,
-        cause=_title(most),
+        cause=most.title,
         time=seconds(most.seconds),
         share=share(most.share),
     )
-
-
-def _title(cause: RunCause) -> str:
-    return cause.title or (cause.cause.label if cause.cause else "?")
 
 
 def causes(timeline: RunTimeline) -> Content:
@@ -78,14 +71,14 @@ def causes(timeline: RunTimeline) -> Content:
     cards = [
         tag(
             "article",
-            tag("h3", _title(cause)),
+            tag("h3", cause.title),
             tag(
                 "p",
                 Text("{time}, {share} of step time", time=seconds(cause.seconds), share=share(cause.share)),
                 _saving_text(cause),
                 cause.steps and (" \N{MIDDLE DOT} ", _step_links(cause.steps)),
             ),
-            cause.advice and tag("p", cause.advice),
+            tag("p", cause.advice),
             class_="finding",
         )
         for cause in timeline.causes
@@ -101,10 +94,7 @@ def _saving_text(cause: RunCause) -> Content:
 
 
 def trend(timeline: RunTimeline) -> Content:
-    """Return a section on how the length of the steps changes over the run: in which activities, and what else changes.
-
-    Empty if the steps stay about as long, or are too few to tell.
-    """
+    """Return a section on how the length of the steps changes over the run, by activity, if it does."""
     if timeline.trend is None:
         return ()
     parts = [
@@ -139,11 +129,7 @@ def steps(timeline: RunTimeline) -> Content:
 
 
 def _verdict_text(step: TrainingStep) -> Content:
-    """Return the text on a step's verdict: its causes with their excess, or its largest activity if it is typical.
-
-    Both also name long phases that were not compared with other steps. Else the text says that there are several
-    causes, or why none is known.
-    """
+    """Return the text on a step's verdict: its causes with their excess, or its largest activity if it is typical."""
     if step.verdict == "limited" and step.limited_by:
         by = step.limited_by
         also = [
@@ -162,16 +148,10 @@ def _verdict_text(step: TrainingStep) -> Content:
         )
         return (tag("span", spent or TYPICAL, class_="faint"), _uncompared_phases(step))
     why = joined(SEMICOLON, (step.why, *step.missing))
-    if step.verdict == SEVERAL:
-        return tag("em", why or CAUSES)
-    return tag("em", Text("unknown: {reason}", why) if why else NOT_KNOWN)
+    return tag("em", why if step.verdict == SEVERAL else Text("unknown: {reason}", why))
 
 
 def _uncompared_phases(step: TrainingStep) -> Content:
-    """Return texts on the long phases of a step that are not compared with those of other steps; empty if none is.
-
-    A phase is what the driver calls a part of its step, such as validation.
-    """
     return [
         (
             SEMICOLON,
@@ -191,21 +171,17 @@ def table_sections(timeline: RunTimeline) -> Iterator[Content]:
 
 
 def windows(timeline: RunTimeline) -> Content:
-    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed.
-
-    A window is a range of steps whose kernels the profiler records.
-    """
+    """Return a section with the windows to record next, as commands to copy; falsy if none is proposed."""
 
     def window(proposed: ProposedWindow) -> Markup:
-        """Return the HTML of one proposed window: title, reason, and commands for the next and the present run."""
-        where = [_link(proposed.step)] if proposed.step is not None else []
-        name = (window_name(proposed.what), where and (" (", Text("step"), " ", where, ")"))
-        trigger = proposed.trigger and (
+        return tag(
+            "article",
+            tag("h3", proposed.what, " (", Text("step"), " ", _link(proposed.step), ")"),
+            tag("p", proposed.why),
+            _command(proposed.command),
             faint(Text("to record this window in the present run, without restarting it:")),
             _command(proposed.trigger),
         )
-        why = proposed.why and tag("p", proposed.why)
-        return tag("article", tag("h3", name), why, _command(proposed.command), trigger)
 
     return timeline.windows and section(WINDOWS, map(window, timeline.windows))
 
@@ -215,16 +191,12 @@ def _command(text: str) -> Markup:
 
 
 def recorded(timeline: RunTimeline) -> Content:
-    """Return a section with the recorded windows, each with a link to its trace and the command for its report.
-
-    Falsy if none was recorded.
-    """
+    """Return a section with the recorded windows, linked to their traces, with the commands to report on them."""
 
     def window(recording: RecordedWindow) -> Markup:
-        """Return the HTML of one recorded window: title, link to the trace, and command for the report."""
         title = f"{recording.title} ({seconds(recording.end - recording.start)})"
         trace = tag("a", recording.trace.name, href=recording.trace.absolute().as_uri())
-        return tag("article", tag("p", title, ": ", trace), recording.report and _command(recording.report))
+        return tag("article", tag("p", title, ": ", trace), _command(recording.report))
 
     return timeline.recorded and section(RECORDED, map(window, timeline.recorded))
 

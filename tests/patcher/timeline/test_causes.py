@@ -290,13 +290,6 @@ def test_the_only_rank_that_stood_still_is_named(stalled: Mapping[int, float], r
     assert named(*USUAL, odd)[-1] == ("limited", ("micro-batch", None, rank, 3.0))
 
 
-@pytest.mark.parametrize(("stopped", "verdict"), [(2.0, "not known"), (1.0, "limited")])
-def test_nobody_is_blamed_for_a_machine_that_stands_still(stopped: float, verdict: str) -> None:
-    found = verdicts([*USUAL, replace(step(update=5.02), stopped={UPDATE: round(stopped * S)})], WHO)[-1]
-    assert found.verdict == verdict
-    assert (f"{stopped:.2f} s" in str(found.why)) == (verdict == "not known")
-
-
 @pytest.mark.parametrize(
     ("lengths", "usual", "expected"),
     [
@@ -337,13 +330,12 @@ def test_a_path_is_summed_by_activity_and_process_with_the_stalls_during_it() ->
 
     path = [piece(0, 2, "a", 1, 0.5), piece(2, 3, "b", None, 9), piece(3, 7, "a", 2, 1), piece(7, 8, "a", 1, 0.25)]
     stalls = {1: [TimeRange(S, 4 * S)], 2: [TimeRange(20 * S, 30 * S)]}
-    found = sum_step_times(path, (1, 7), {"send": {0: 3}}, "why", stalls, [TimeRange(6 * S, 9 * S)])
+    found = sum_step_times(path, (1, 7), {"send": {0: 3}}, "why", stalls)
     first, second = (Activity("trainer", "unit", what, "update") for what in "ab")
     assert (found.total, found.us) == (8 * S, {first: 7 * S, second: S})
     assert found.late == {first: {1: 3 * S // 4, 2: S}}
     assert found.by_process == {first: {1: 3 * S, 2: 4 * S}, second: {None: S}}
     assert found.stalled == {first: {1: 2 * S}, second: {1: S}}
-    assert found.stopped == {first: 2 * S}
     assert (found.last_replica, found.sync, found.incomplete) == ((1, 7), {"send": {0: 3}}, "why")
     assert (found.amounts, found.rewards_delay) == (Amounts(0, 0), 0)
     assert sum_step_times(path, (None, 0), {}, "").stalled == {}
@@ -595,3 +587,9 @@ def test_a_short_rare_phase_hides_no_cause() -> None:
     found = verdicts([*saves, step(update=5, more={SAVE: 1})], WHO)[-1].limited_by
     assert found is not None
     assert (found.what, found.excess_seconds) == ("micro-batch", 3.0)
+
+
+def test_a_wait_during_the_validation_of_all_trainers_is_of_the_one_that_waited() -> None:
+    path = [PathPiece(0, 9 * S, "trainer", "unit", "evaluate", "testing", None)]
+    waiting = sum_step_times(path, (None, 0), {}, "", cpu_waits=[ProcessWait(1, 4 * S)])
+    assert [verdict.verdict for verdict in verdicts([waiting] * 4, WHO)] == ["typical"] * 4

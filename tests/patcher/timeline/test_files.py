@@ -519,8 +519,6 @@ def test_what_is_forgotten_ended_by_then() -> None:
 def test_notes_are_taken_once_up_to_a_time() -> None:
     reader = files.Reader((), 0)
     for at in (10, 11, 12):
-        reader.notes.memory.append(files.MemoryNote(at, 1))
-        reader.notes.host.append(files.HostNote(at, 1, 2))
-        reader.notes.cache.append(files.CacheNote(at, 1, 2))
+        reader.notes += [files.MemoryNote(at, 1), files.HostNote(at, 1, 2), files.CacheNote(at, 1, 2)]
     for until, taken in ((9, []), (10, [10]), (10, []), (12, [11, 12]), (99, [])):
-        assert [[note.at for note in notes] for notes in reader.take_notes(until)] == [taken] * 3
+        assert [note.at for note in reader.take_notes(until)] == [at for at in taken for _ in range(3)]

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from fixtures.timeline.scene import Scene
 from fixtures.timeline.small import MS, STEP, WALL, ZERO, small
 from fixtures.timeline.writer import Writer
 from patcher.timeline import causes, clocks, costs, recorded, runs
@@ -21,7 +20,8 @@ from patcher.timeline import join as joining
 from patcher.timeline.files import IterationColumns, KeptSpan, paths
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import OVERLAP, Cause, Clock, Imbalance, RunTimeline, Tail
-from patcher.timeline.path import PathPiece, StepRecords
+from patcher.timeline.path import PathPiece
+from patcher.timeline.step_records import StepRecords
 from patcher.timeline.windows import Collector
 
 
@@ -248,24 +248,6 @@ def test_of_two_replicas_the_delay_of_the_last_one_counts() -> None:
     replicas = Imbalance("replicas", ((0, 1.5), (1, 4.25), (2, 3.0)), 1.3)
     assert joining._last_replica([Imbalance("ranks", ((0, 1.0), (1, 9.0)), 4.0), replicas]) == (1, 1_250_000)
     assert joining._last_replica([]) == (None, 0)
-
-
-def test_stalls_of_three_roles_on_one_machine_are_those_of_the_machine(tmp_path: Path) -> None:
-    Scene(tmp_path, steps=3).write()
-    run, processes = runs.survey(paths(tmp_path)).runs[0]
-    state = joining._Join(run, processes, lambda _count: None)
-    first_host = [at for at, process in enumerate(processes) if process.head.host == "host0"]
-    second_host = [at for at, process in enumerate(processes) if process.head.host == "host1"]
-    for at in [*first_host, *second_host[:1]]:
-        state.readers[at].stalls.append(TimeRange(10 + at, 100 + at))
-    assert {*state._stalls()} == {*first_host, second_host[0]}
-    assert len({processes[at].role for at in first_host}) > 3
-    (stopped,) = state._machine_stalls()
-    assert 10 < stopped.start < stopped.end < 100 + max(first_host)
-    state.readers[first_host[0]].stalls.clear()
-    for at in first_host[3:]:
-        state.readers[at].stalls.clear()
-    assert state._machine_stalls() == []
 
 
 def joined(folder: Path) -> RunTimeline:

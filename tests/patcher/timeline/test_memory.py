@@ -16,7 +16,7 @@ from fixtures.timeline.simulation import joined
 from fixtures.timeline.small import MS, STEP, WALL, ZERO
 from fixtures.timeline.writer import Writer
 from patcher.timeline import memory_tables
-from patcher.timeline.files import CacheNote, HostNote, KeptSpan, MemoryNote, Notes, ProcessDevice, ProcessFile
+from patcher.timeline.files import CacheNote, HostNote, KeptSpan, MemoryNote, ProcessDevice, ProcessFile
 from patcher.timeline.lanes import RunLanes
 from patcher.timeline.memory import (
     MemoryCollector,
@@ -517,7 +517,7 @@ def test_the_fullest_cache_comes_first_and_one_without_blocks_last() -> None:
 def test_of_two_steps_that_used_as_many_blocks_the_first_is_told() -> None:
     memory = collector()
     for step, used in ((1, [5, 7]), (2, [7]), (3, [])):
-        memory._keep_cache_peak(step, 0, Notes([], [], [CacheNote(step, blocks, 10) for blocks in used]))
+        memory._keep_cache_peak(step, 0, [CacheNote(step, blocks, 10) for blocks in used])
     assert memory.cache == {0: CacheUse("trainer, rank 0", 0, 1, 7, 10)}
 
 
@@ -584,7 +584,7 @@ def test_a_weight_sync_needs_what_it_has_beyond_its_start_and_end(used: list[int
     memory.curves[device].total = 100
     notes = [MemoryNote(10 + at, 1, 100 - size) for at, size in enumerate([50, *used, 60], -1)]
     sync = KeptSpan(10, 9 + len(used), "sync", "send", None, 1, 0, 0)
-    memory._add_sync_changes({0: [sync]}, {0: Notes(notes, [], [])})
+    memory._add_sync_changes({0: [sync]}, {0: notes})
     assert memory.changes["sync", "", "send"] == needed
 
 
@@ -596,7 +596,7 @@ def test_a_work_gives_back_what_it_reserved_until_its_end(start: int, end: int |
     memory = collector()
     notes = [MemoryNote(at, 1, 1, 1, reserved) for at, reserved in ((0, 90), (10, 30), (20, 50), (30, 10))]
     work = KeptSpan(start, end, "work", "update", None, 1, 0, 0)
-    memory._add_freed_memory(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]])
+    memory._add_freed_memory(0, [work], [*notes[:3], MemoryNote(25, 1), *notes[3:]], [])
     assert memory.changes["offload", "trainer", "update"] == freed
 
 

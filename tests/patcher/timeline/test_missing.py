@@ -14,7 +14,7 @@ from patcher.timeline import runs
 from patcher.timeline.files import KeptSpan, paths
 from patcher.timeline.join import join
 from patcher.timeline.missing import Counterparts, _listed
-from patcher.timeline.path import StepRecords
+from patcher.timeline.step_records import StepRecords
 
 DRIVER, TRAINER, AGENT, OTHER_AGENT, REWARD = 10, 20, 40, 41, 50
 SERVERS, ENGINES = (30, 31), (60, 61)

@@ -10,16 +10,15 @@ from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange, end_of
 from patcher.timeline.path import (
     COLLECTION,
-    DEEPEST,
     PAUSE,
     PathPiece,
-    StepRecords,
     _Walk,
     critical_path,
     iteration_pieces,
     merged,
     walk_back,
 )
+from patcher.timeline.step_records import DEEPEST, StepRecords, calls_for
 
 MS = 1_000
 MINUTE = 60_000  # in milliseconds: the ranks' tolerance is a share of their works, wherever in a run these are
@@ -185,7 +184,8 @@ def test_ranks_are_compared_at_as_many_levels(levels: int, beside: int, spans: i
             FIRST, "unit", "beside", 2 * at, 2 * at + 1, rows.add(FIRST, "unit", "beside", 2 * at, 2 * at + 1, work)
         )
     records = StepRecords(0, 999 * MS, DRIVER, rows.spans, {}, ROLES, REPLICAS)
-    assert len(_Walk(records)._points(rows.spans[work - 1])) == 2 * spans
+    work_span = rows.spans[work - 1]
+    assert len([*_Walk(records)._points(work_span, work_span)]) == 2 * spans
 
 
 def test_a_call_that_gives_a_future_is_waited_for_in_its_phase() -> None:
@@ -860,7 +860,8 @@ def test_the_kind_of_a_span_tells_its_role(process: int, kind: str, name: str) -
     rows.add(process, kind, name, 0, 10)
     records = StepRecords(0, 10 * MS, DRIVER, rows.spans, {ENGINE: rows.iterations}, ROLES, REPLICAS)
     walk = path._Walk(records)
-    walk.add_piece(rows.spans[0], 0, 10, "gen")
+    walk.phase = "gen"
+    walk.add_piece(rows.spans[0], 0, 10)
     (piece,) = walk.pieces
     assert (piece.role, piece.what) == OWN_ROLES[process, kind, name]
     assert (piece.start, piece.end, piece.kind, piece.phase, piece.process) == (0, 10, kind, "gen", process)
@@ -950,7 +951,7 @@ def of(rows: Rows, **more: Any) -> StepRecords:
     [("train", "train", True), ("group_train", "train", True), ("grouptrain", "train", False), ("train", "group_train", False), ("train_x", "train", False)],
 )  # fmt: skip
 def test_a_call_runs_the_method_of_its_name_or_behind_a_prefix(call: str, work: str, found: bool) -> None:
-    assert path.calls_for(call, work) is found
+    assert calls_for(call, work) is found
 
 
 @pytest.mark.parametrize(

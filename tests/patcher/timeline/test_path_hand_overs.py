@@ -7,8 +7,9 @@ import pytest
 from patcher.timeline.causes import ProcessRank, sum_step_times, verdicts
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.path import PathPiece, StepRecords, critical_path
+from patcher.timeline.path import PathPiece, critical_path
 from patcher.timeline.shares import sync_work
+from patcher.timeline.step_records import StepRecords
 
 MS = 1_000
 DRIVER, AGENT, OTHER_AGENT, BALANCER, SERVER, OTHER_SERVER, ENGINE, OTHER_ENGINE, TRAINER, OTHER_TRAINER = range(10)

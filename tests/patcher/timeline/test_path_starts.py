@@ -6,7 +6,8 @@ import pytest
 
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.path import StepRecords, critical_path
+from patcher.timeline.path import critical_path
+from patcher.timeline.step_records import StepRecords
 
 MS = 1_000
 DRIVER, AGENT, OTHER = range(3)

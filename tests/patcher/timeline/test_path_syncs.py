@@ -8,8 +8,9 @@ from patcher.timeline.causes import ProcessRank, sum_step_times, verdicts
 from patcher.timeline.files import KeptSpan
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import NOT_KNOWN
-from patcher.timeline.path import StepRecords, critical_path
+from patcher.timeline.path import critical_path
 from patcher.timeline.shares import sync_work
+from patcher.timeline.step_records import StepRecords
 
 MS = 1_000
 DRIVER, FIRST, SECOND, ENGINE, OTHER_ENGINE = range(5)

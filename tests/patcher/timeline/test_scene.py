@@ -44,7 +44,9 @@ def test_all_that_is_shown_of_a_run_can_be_shown_while_it_goes_on(tmp_path: Path
     lines = [str(line) for line in timeline_lines.report(run, 100)]
     assert any(line.startswith("trend: ") for line in lines)
     for count, without_details in ((3, 3), (4, 0)):
-        recorded = [model.RecordedWindow(Path(f"/traces/{number}"), "decode", 1, 2, 0) for number in range(count)]
+        recorded = [
+            model.RecordedWindow(Path(f"/traces/{number}"), "decode", 1, 2, 0, "report") for number in range(count)
+        ]
         lines = timeline_lines.report(replace(run, recorded=(*recorded,)), 100)
         of_windows = [line for line in lines if "window recorded" in line]
         assert len(of_windows) == count

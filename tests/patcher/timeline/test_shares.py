@@ -8,7 +8,7 @@ import pytest
 from patcher.timeline.files import IterationColumns, KeptSpan
 from patcher.timeline.intervals import TimeRange
 from patcher.timeline.model import Imbalance, Tail
-from patcher.timeline.path import PathPiece, StepRecords
+from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import (
     Amounts,
     alive_requests,
@@ -28,6 +28,7 @@ from patcher.timeline.shares import (
     trains_during_rollout,
     what_if,
 )
+from patcher.timeline.step_records import StepRecords
 
 S = 1_000_000
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from patcher.timeline.intervals import TimeRange
-from patcher.timeline.stalls import machine_stalls, stall_before_block
+from patcher.timeline.stalls import stall_before_block
 
 MS = 1_000
 NOW = 10_000 * MS
@@ -37,13 +37,3 @@ def test_a_process_stands_still_if_it_is_late_to_write_and_did_nothing(name: str
     ranges = [(ago(start)[0], ago(end)[0]) for start, end in ended]
     found = stall_before_block(ago(before)[0], NOW, ranges, ago(*begun))
     assert found == (TimeRange(*ago(*expected)) if expected else None)
-
-
-def test_a_machine_stands_still_where_three_roles_do() -> None:
-    stalls = [
-        ("trainer", [TimeRange(0, 50), TimeRange(80, 90)]), ("trainer", [TimeRange(20, 60)]),
-        ("engine", [TimeRange(10, 40)]), ("agent", [TimeRange(30, 70), TimeRange(80, 90)]),
-    ]  # fmt: skip
-    assert machine_stalls(stalls) == [TimeRange(30, 40)]
-    assert machine_stalls(stalls[:3]) == []
-    assert machine_stalls([*stalls, ("server", [TimeRange(35, 95)])]) == [TimeRange(30, 60), TimeRange(80, 90)]

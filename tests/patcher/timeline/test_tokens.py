@@ -1,10 +1,12 @@
+"""The tokens that the engines of a run compute in a step."""
+
 from __future__ import annotations
 
 import pytest
 
 from patcher.timeline.files import IterationColumns
-from patcher.timeline.path import StepRecords
-from patcher.timeline.tokens import lowest_ranks, prefill_and_decode_tokens
+from patcher.timeline.shares import lowest_ranks, prefill_and_decode_tokens
+from patcher.timeline.step_records import StepRecords
 
 S = 1_000_000
 

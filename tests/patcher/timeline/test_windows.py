@@ -9,8 +9,8 @@ import pytest
 from patcher.timeline import windows
 from patcher.timeline.files import IterationColumns, KeptSpan, ProcessFile
 from patcher.timeline.model import Cause, Imbalance, PathSegment, ProposedWindow, Tail, TrainingStep
-from patcher.timeline.path import StepRecords
 from patcher.timeline.runs import Process
+from patcher.timeline.step_records import StepRecords
 from patcher.timeline.windows import Collector
 
 MS = 1_000

@@ -73,15 +73,15 @@ def run() -> RunTimeline:
     peaks = tuple(MemoryPeak(place.of, place.place, 7, 6.0, "update", 80, 100, (), 10) for place in (host, device))
     return replace(
         made.empty(), seconds=10.0, lanes=lanes, steps=(step,), requests=((0.5, 8), (3, 1), (3.5, 0)),
-        windows=(ProposedWindow("tail", "c", "t", "w", 7, start=3, end=3.5),),
-        recorded=(RecordedWindow(Path("/x"), "rollout", 1, 2, 0),),
+        windows=(ProposedWindow("tail", "c", "t", "w", 7, None, None, 3, 3.5),),
+        recorded=(RecordedWindow(Path("/x"), "rollout", 1, 2, 0, "c"),),
         memory=RunMemory((device, host), peaks),
     )  # fmt: skip
 
 
 SHAPES = """
 path d=M400000 42h400000 class=b mark stroke-width=8: rollout · Recorded windows
-path d=M1200000 42h200000 class=b mark proposed stroke-width=4: the long tail of the rollout · Suggested recording windows
+path d=M1200000 42h200000 class=b mark proposed stroke-width=4: tail · Suggested recording windows
 path d=M0 153V153H200000V113H1200000V148H1400000V153H4000000V153 class=curve: running requests (peak 8)
 path d=M1200000 131h200000 class=b tail stroke-width=44: tail
 path d=M1600000 62h400000 class=b k-adv stroke-width=16: adv · driver
