@@ -205,13 +205,14 @@ class FreeGap(Payload):
     A place lies between the kernels ``before`` and ``after``, which runs on ``stream``; ``graph`` says how it lies to
     replays of a graph: "within" one, "behind" or "before" one, "between" two, or "". ``part`` is the part of the step
     that it is of. For ``call_ns``, at least half of the time, the host was in ``call``: one of the device's runtime, a
-    function or frame of Python, or a range; around that are ``operator`` and ``module``. Without a call the host was
-    for as long in the operator if ``within``; else nothing covers half of the time, and the operator launched what
-    follows. ``returned_from`` is the synchronising call in which the host was when the device ran empty, where nothing
-    covers the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` steps take
-    ``ns``; most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns``, and begins ``begin_ns``
-    after the step, at ``at_ns`` on the trace's clock; for ``unmarked_ns`` of it the host was outside of all marks of
-    steps. ``spots`` has begin and length of the longest one in each step that is drawn, by its number.
+    function or frame of Python, or a range; around that are ``operator`` and ``module``. ``caller`` is the nearest
+    function or range of the program around a call of a library. Without a call the host was for as long in the
+    operator if ``within``; else nothing covers half of the time, and the operator launched what follows.
+    ``returned_from`` is the synchronising call in which the host was when the device ran empty, where nothing covers
+    the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` steps take ``ns``;
+    most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns``, and begins ``begin_ns`` after the
+    step, at ``at_ns`` on the trace's clock; for ``unmarked_ns`` of it the host was outside of all marks of steps.
+    ``spots`` has begin and length of the longest one in each step that is drawn, by its number.
     """
 
     KEYS = (
@@ -240,6 +241,7 @@ class FreeGap(Payload):
     at_ns: int = 0
     unmarked_ns: int = 0
     returned_from: str = ""
+    caller: str = ""
     spots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 

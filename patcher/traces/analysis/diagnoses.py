@@ -15,7 +15,7 @@ from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
 from patcher.traces.families import ELEMENTWISE
-from patcher.traces.places import place_in_words
+from patcher.traces.places import call_in_program, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
 
@@ -746,8 +746,10 @@ def _host_held(gap: model.FreeGap) -> str:
     count, because it can set up a communicator.
     """
     is_long = gap.within and ("::" not in gap.operator or gap.operator.startswith("c10d::"))
-    name = gap.call or (gap.operator if is_long else "")
-    return host_name(name) if name and gap.part == "free_host_late_ns" else ""
+    name = gap.operator if is_long else ""
+    if gap.part != "free_host_late_ns":
+        return ""
+    return call_in_program(gap) if gap.call else host_name(name)
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

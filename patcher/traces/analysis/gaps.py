@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from patcher.traces import model
 from patcher.traces.analysis.activities import HostActivities, HostActivity
+from patcher.traces.analysis.copy_launches import is_of_program
 from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
 from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle_stretches
 from patcher.traces.analysis.late_ranges import PARTS, IdleTime
@@ -200,8 +201,24 @@ class GapSums:
         gap_sum.add(gap)
         if activity:
             gap_sum.call_ns[call] += activity.ns
+            gap_sum.caller_ns[self._caller(gap, activity)] += activity.ns
         elif gap.part not in _STARTED:
             gap_sum.returned[self.activities.synchronising_call(gap)] += gap.ns
+
+    def _caller(self, gap: Idle, activity: HostActivity) -> int:
+        """Return the innermost function or range of the program around a call of a library, as the number of its name.
+
+        UNKNOWN without one within the step, or if ``activity`` is of the program itself.
+        """
+        texts, frames = self.trace.names.texts, self.activities.frames.get(activity.thread)
+        if frames is None or is_of_program(texts[activity.name]):
+            return UNKNOWN
+        (innermost,) = frames.innermost([activity.begin])
+        step_begin = self.cuts.segments[gap.segment].begin
+        names = [frames.name[index] for index in frames.around(innermost) if frames.begin[index] > step_begin]
+        if activity.name in names:
+            names = names[len(names) - names[::-1].index(activity.name) :]
+        return next((name for name in names if is_of_program(texts[name])), UNKNOWN)
 
     def _sum_overflow(self) -> None:
         """Add ``overflow``, the sums of gaps that were not kept, to the sums of kept gaps between the same kernels.
@@ -241,11 +258,15 @@ class GapSums:
         call, covered = max(gap_sum.call_ns.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         if 2 * covered < gap_sum.ns:
             call, covered = UNKNOWN, 0
+        caller, called_ns = max(gap_sum.caller_ns.items(), key=itemgetter(1), default=(UNKNOWN, 0))
+        if call == UNKNOWN or 2 * called_ns < gap_sum.ns:
+            caller = UNKNOWN
         (returned, returned_ns) = max(gap_sum.returned.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         if place.stream == UNKNOWN and 2 * returned_ns < gap_sum.ns:
             returned = UNKNOWN
         numbers = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
-                   "returned_from": returned, "operator": host.operator, "module": host.module}  # fmt: skip
+                   "returned_from": returned, "caller": caller, "operator": host.operator,
+                   "module": host.module}  # fmt: skip
         fields = {name: "" if number == UNKNOWN else texts[number] for name, number in numbers.items()}
         most, (most_ns, longest) = max(gap_sum.units.items(), key=lambda item: item[1][0])
         spots = {}
@@ -273,13 +294,15 @@ def _unmarked_ns(segments: Sequence[Segment], gap: Idle) -> int:
 class _GapSum:
     """Sum of gaps with one key: per segment their ns and the longest gap, per call the ns covered.
 
-    ``returned`` has the ns of gaps that nothing covers, by the synchronising call from which the host had returned.
+    ``caller_ns`` has the ns covered per caller of the call. ``returned`` has the ns of gaps that nothing covers, by the
+    synchronising call from which the host had returned.
     """
 
     def __init__(self) -> None:
         self.ns = self.count = 0
         self.units: dict[int, tuple[int, Idle]] = {}
         self.call_ns = Counter[int]()
+        self.caller_ns = Counter[int]()
         self.returned = Counter[int]()
 
     def add(self, gap: Idle) -> None:

@@ -13,6 +13,7 @@ from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.host_only import COMPILES, LOADS_DATA, WAITS_IN_CALL
 from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.places import (
+    cause_in_program,
     drained_by,
     first_place,
     host_cause,
@@ -154,7 +155,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
     elif cause := host_cause(profile, HOST_PARTS):
         most = Text(
             "During most of this idle time, the host was in {call}: {time} per step.",
-            call=host_name(cause.name),
+            call=cause_in_program(cause),
             time=in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
@@ -226,7 +227,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " NPUs torch.npu.empty_cache()), and do so less often"
         )
     for pattern, about in _ABOUT_HOST.items():
-        if pattern.search(gap.call or (gap.operator if gap.within else "")):
+        if any(map(pattern.search, (gap.call or (gap.operator if gap.within else ""), gap.caller))):
             return about
     if _LAUNCHES.match(gap.call):
         return _about_launch(gap.call, repeated=_is_repeated(profile, gap))

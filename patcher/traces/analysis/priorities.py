@@ -14,6 +14,7 @@ from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import (
     HostCause,
     activity_name,
+    cause_in_program,
     drained_by,
     host_activity,
     host_cause,
@@ -64,7 +65,9 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         return dataclasses.replace(
             diagnosis,
             headline=Text(
-                "{title}, mostly while the host was in {call}", title=diagnosis.title, call=host_name(cause.name)
+                "{title}, mostly while the host was in {call}",
+                title=diagnosis.title,
+                call=cause_in_program(cause),
             ),
             saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
             culprit=cause.name,

@@ -184,7 +184,7 @@ def polls(machine: Machine) -> None:
 
 STACK = "--contents npu,cpu,stack"
 CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
-    "a call that had returned": (returned_early, "dispatch", ("zoom_shift for 80 %",), ("Synchronize",)),
+    "a call that had returned": (returned_early, "dispatch", ("zoom_shift (within main.py(9): step) for 80 %",), ("Synchronize",)),
     "a call that blocks": (returned_late, "dispatch", ("cudaMemcpyAsync for 100 %",), ()),
     "a range of the user": (user_range, "dispatch", ("compute reward for ",), ()),
     "a thread that works while the main one waits": (worker, "dispatch", ("tokenize",), ("acquire",)),
