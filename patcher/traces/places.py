@@ -93,7 +93,9 @@ def host_activity(gap: FreeGap) -> str:
         call = call_in_program(gap)
         if around:
             call = Text("{call} ({caller})", call=host_name(gap.call), caller=around)
-        return Text("the host was in {call} for {share} of the gap", call=call, share=percent(gap.call_ns / gap.ns, 0))
+        return Text(
+            "the host was in {call} for {share} of this time", call=call, share=percent(gap.call_ns / gap.ns, 0)
+        )
     if gap.within:
         return Text("the host was inside {operator}", around)
     launched = around and Text("launched by {caller}", around)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model
+from patcher.traces.analysis import exposed
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.analysis.host_only import is_whole_trace
 from patcher.traces.analysis.ranks import lacks_common_step, unrelated
@@ -80,7 +81,10 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     names = len(report.captures) > 1
     in_one_step = leading is not None and leading.step is not None
     for profile in filter(_has_all_kernels, _profiles_shown(report, focus, leading)):
-        line = _breakdown_line(profile, profile.label if names else "", of_all_steps=in_one_step)
+        saves = leading is not None and bool(leading.saving_ns)
+        with_lead_in = saves and (leading.id == "lead-in" or profile.cut_ns > 0)
+        name = profile.label if names else ""
+        line = _breakdown_line(profile, name, of_all_steps=in_one_step, with_lead_in=with_lead_in)
         yield from _indented(line)
     slow_step = leading is not None and leading.id == "outlier"
     if leading is not None and (slow_step or not focus.total_ns):  # the breakdown without a device is the evidence
@@ -114,7 +118,8 @@ def _places_and_advice(
     late = slow_launchers(focus) if leading is not None and leading.id == "dispatch" and not at_one_place else ""
     computing = leading is not None and leading.id == "compute"
     warning = _largest_warning_line(report, focus) if computing else ""
-    named = late or at_one_place or slow_step or (computing and (kernel or warning))
+    idle_within = leading is not None and leading.id == exposed.PARTS[exposed.IDLE]
+    named = idle_within or late or at_one_place or slow_step or (computing and (kernel or warning))
     in_one_step = leading is not None and leading.step is not None
     idle = "" if named else _largest_idle_time_line(focus, of_all_steps=in_one_step)
     yield from ("" if computing else kernel, late, idle, _to_do_line(leading, focus), warning)
@@ -329,20 +334,27 @@ def _profiles_shown(
     return list({profile.source: profile for profile in (focus, *waiting)}.values())
 
 
-def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool = False) -> str:
+def _breakdown_line(
+    profile: model.RankProfile, name: str, *, of_all_steps: bool = False, with_lead_in: bool = False
+) -> str:
     """Return a line with the parts of a step that take at least 5 % of its time, largest first.
 
     Time before the first kernel is added from 1 % on. ``name`` is the name of the profile in the line; "" leaves name
     and median out. Without device events, the line has the median time on the host instead. Returns "" for a run on the
     CPU alone: the finding's evidence has its times. With ``of_all_steps``, it has the sum of the steps instead of the
-    median: one of them takes much longer.
+    median: one of them takes much longer. With ``with_lead_in``, the time before the first kernel is one of the
+    parts, as in the headline.
     """
     if profile.on_host:
         return ""
     if not profile.total_ns:
         return Text("no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
-    labels = {**model.PARTS, **model.FREE}
-    shares = sorted(((profile.share(part), labels[part]) for part in model.PARTS), key=lambda pair: -pair[0])
+    labels = {**model.PARTS, **model.FREE, model.LEAD_IN: Text("time before the first kernel")}
+    before = profile.sum_ns(model.LEAD_IN)
+    of_all = with_lead_in and not name and before >= LITTLE * profile.total_ns
+    whole = profile.total_ns + (before if of_all else 0)
+    counted = [*model.PARTS, *([model.LEAD_IN] if of_all else [])]
+    shares = sorted(((profile.sum_ns(part) / whole, labels[part]) for part in counted), key=lambda pair: -pair[0])
     parts = joined(
         COMMA,
         (
@@ -367,9 +379,10 @@ def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool
             time=in_ms(profile.total_ns),
             parts=parts,
         )
-    before = profile.sum_ns(model.LEAD_IN)
+    if of_all:
+        return Text("breakdown of all {time}: {parts}", time=in_ms(whole), parts=parts)
     if before >= NOTABLE * profile.total_ns:
-        if not name and before >= LITTLE * profile.total_ns:  # the headline's share may be of both
+        if not name and before >= LITTLE * profile.total_ns:
             line = Text(
                 "breakdown of the {time} from the first kernel on: {parts}", time=in_ms(profile.total_ns), parts=parts
             )
@@ -495,20 +508,14 @@ def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None,
 
 def _slow_steps_words(slow: model.SlowSteps) -> str:
     """Return which steps are slow, by how much they exceed the median step, and the cause if it is known."""
-    first, time = slow.numbers[0], in_ms(slow.excess_ns)
+    first = slow.numbers[0] if slow.number_on_host is None else slow.number_on_host
+    time = in_ms(slow.excess_ns)
     if len(slow.numbers) > 1:
         numbers = listed(slow.numbers)
         steps = Text("steps {numbers} take up to {time} longer than the median step", numbers=numbers, time=time)
         cause = Text("in the slowest step, {cause}", slow.cause) if slow.cause else ""
         return joined(SEMICOLON, (steps, cause))
     steps = Text("step {number} takes {time} longer than the median step", number=first, time=time)
-    if slow.number_on_host is not None:
-        steps = Text(
-            "step {number} is late by {time} (on the device, this time counts for step {other})",
-            number=slow.number_on_host,
-            time=time,
-            other=first,
-        )
     return Text("{title}: {cause}", title=steps, cause=slow.cause) if slow.cause else steps
 
 
@@ -535,7 +542,8 @@ def _to_do_line(leading: model.Diagnosis | None, focus: model.RankProfile) -> st
 def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis | None) -> str:
     """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
 
-    Savings below 0.05 % are left out, as are parts whose diagnosis is withdrawn by a failed check. Returns "" without
+    Savings below 0.05 % are left out, as are parts whose diagnosis is withdrawn by a failed check, and communication if
+    the finding is on that of other ranks. Returns "" without
     such a change, without a known device, and without a finding.
     """
     if not profile.total_ns or leading is None:
@@ -545,6 +553,7 @@ def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis | 
     small = [
         (work, shares[part]) for part, (work, diagnosis) in _PARTS.items()
         if 0.0005 <= shares[part] < LITTLE and diagnosis not in profile.withdrawn
+        and not (diagnosis == "communication" and leading.id in exposed.IDS)
     ]  # fmt: skip
     if not small:
         return ""

@@ -191,9 +191,25 @@ def test_a_gap_before_each_step_counts_for_all_steps(
     profile = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=tuple(gaps), marks="ProfilerStep#")
     report = analysis.reported([profile])
     text = " ".join(" ".join(first_screen.first_screen(report)).split())
-    assert f"the host was in load for 100 % of the gap; a fix saves at most {saving}" in text
+    assert f"the host was in load for 100 % of this time; a fix saves at most {saving}" in text
+    assert ("breakdown of all 150.00 ms: computing 40.0 %, host-bound 40.0 %, time before" in text) == (lasts == 30)
     assert f"how sure: {range_} to 50.00 ms" in text
     assert first_screen._largest_idle_time_line(profile).startswith(f"largest idle time: {idle}")
+
+
+def test_no_line_contradicts_a_headline_on_communication() -> None:
+    unit = RecordedUnit(number=0, host_ns=99, kernels=9, compute_ns=60, communication_ns=2, free_host_late_ns=38)
+    gap = FreeGap(
+        kind="place", part="free_host_late_ns", ns=38, count=1, units=1, unit=0, unit_ns=38, longest_ns=38, begin_ns=0,
+    )  # fmt: skip
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), gaps=(gap,))
+    shown = {}
+    for name in ("dispatch", "slow-rank", "collective-idle"):
+        leading = Diagnosis(name, "problem", "", 9, "exact", source="a")
+        places = first_screen._places_and_advice(TraceReport((profile,), (leading,), Verdict("")), profile, leading)
+        idle = any(line.startswith("largest idle time") for line in places)
+        shown[name] = idle, "communication" in first_screen._little_to_gain_line(profile, leading)
+    assert shown == {"dispatch": (True, True), "slow-rank": (True, False), "collective-idle": (False, False)}
 
 
 @pytest.mark.parametrize(("ranks", "words"), [((0, 1), "2 of 4 ranks"), ((0, 0), "2 traces")])
@@ -205,7 +221,11 @@ def test_traces_of_one_rank_are_not_counted_as_ranks(ranks: tuple[int, int], wor
 @pytest.mark.parametrize(("before", "told"), [(3, True), (2, False), (0, False)])
 def test_a_breakdown_says_what_it_is_of_beside_time_before_the_first_kernel(before: int, told: bool) -> None:
     unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=60 * MS, lead_in_ns=before * MS)
-    line = first_screen._breakdown_line(RankProfile("a", "torch", 0, "H100", (unit,)), "")
+    profile = RankProfile("a", "torch", 0, "H100", (unit,))
+    of_all = first_screen._breakdown_line(profile, "", with_lead_in=True)
+    assert of_all.startswith("breakdown of all 63.00 ms: computing 95.2 %") == told
+    assert ("plus" in of_all) == (before == 2)
+    line = first_screen._breakdown_line(profile, "")
     words = "breakdown of the 60.00 ms from the first kernel on: " if told else "breakdown: "
     assert line.startswith(f"{words}computing 100.0 %")
 

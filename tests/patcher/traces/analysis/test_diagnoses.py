@@ -995,7 +995,7 @@ def test_the_host_is_named_beside_a_step_where_no_slow_step_is_known() -> None:
     ("waits", "told"),
     [
         ((0, 1, 0, 0, 90, 0), ["wait 90.00 ms for rank 1: most", "all 6 steps together", "90.00 ms in all steps together"]),
-        ((0, 29, 29, 29, 90, 0), ["a fix saves at most", "median step", "per step", "also: rank 1: step 4 is late by"]),
+        ((0, 29, 29, 29, 90, 0), ["a fix saves at most", "median step", "per step", "also: rank 1: step 4 takes"]),
     ],
     ids=["one step", "several steps"],
 )  # fmt: skip

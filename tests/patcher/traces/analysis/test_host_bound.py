@@ -268,7 +268,7 @@ def test_calls_that_block_one_after_the_other_are_one_place(tmp_path: Path) -> N
         machine.kernel("fresh", takes=12 * MS, after=machine.now + 12 * MS)
 
     late = next(finding for finding in report(recorded(starts, 1), tmp_path).findings if finding.id == "dispatch")
-    assert "the host was in cudaLaunchKernel (aten::fresh) for 57 % of the gap" in late.title
+    assert "the host was in cudaLaunchKernel (aten::fresh) for 57 % of this time" in late.title
     assert "loads or compiles its code" in late.advice
 
 
