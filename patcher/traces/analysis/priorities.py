@@ -170,7 +170,11 @@ def _headline_with_slow_steps(
 ) -> str:
     """Return the title of a straggler with the cause of its slow steps; "" if ``slow`` does not explain ``waiting``."""
     if slow.slow_steps and _is_slow_step_of_straggler(slow, waiting, by_source):
-        return Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
+        cause: str = slow.slow_steps.cause
+        if _number_on_host(slow.slow_steps) != waiting.step:
+            number = _number_on_host(slow.slow_steps)
+            cause = Text("in step {number}, {cause}", number=number, cause=cause)
+        return Text("{title}: {cause}", title=title, cause=cause)
     if slow.slow_steps and _are_slow_steps_of_straggler(slow, waiting):
         numbers = listed(slow.slow_steps.numbers)
         return Text(
@@ -200,17 +204,23 @@ def _is_slow_step_of_straggler(
 ) -> bool:
     """Tell whether ``slow`` is on the step in which ranks wait most for a straggler, and explains most of ``waiting``.
 
+    It may be the step before: what a rank does at its end delays the first collective of the next one.
     The findings with a saving are those of the straggler if ``waiting`` names one. Its own waiting explains nothing.
     """
     steps = slow.slow_steps
     if steps is None or waiting.step is None or not slow.saving_ns or not steps.cause:
         return False
-    number = steps.numbers[0] if steps.number_on_host is None else steps.number_on_host
-    if len(steps.numbers) > 1 or number != waiting.step or "communication_ns" in slow.parts:
+    late_in = (waiting.step, waiting.step - 1)
+    if len(steps.numbers) > 1 or _number_on_host(steps) not in late_in or "communication_ns" in slow.parts:
         return False
     if by_source[waiting.source].on_host and slow.source != waiting.source:
         return False
     return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
+
+
+def _number_on_host(steps: model.SlowSteps) -> int:
+    """Return the number of the slowest step, of two neighbours that in which the host spends the time."""
+    return steps.numbers[0] if steps.number_on_host is None else steps.number_on_host
 
 
 def _are_slow_steps_of_straggler(slow: model.Diagnosis, waiting: model.Diagnosis) -> bool:

@@ -720,7 +720,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         [capture(unit(**HALF))], "communication", 40, "40.0 40.00 10.0", "upper bound", "all ranks", {"transfer": 40},
     ),
     "transfer": (
-        [capture(unit(**HALF), collectives=(told(30, 5, 4),))], "communication", 31, "40.0 5.00 4.00 31.00 10.0", "upper bound",
+        [capture(unit(**HALF), collectives=(told(30, 5, 4),))], "communication", 31, "40.0 5.00 4.00 31.00 10.0", "upper bound of the saving, without 9.00 ms of waiting or idle time",
         "overlap communication", {"waiting": 5, "idle": 4, "transfer": 31},
     ),
     "waiting that the vendor tells": (
