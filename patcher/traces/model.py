@@ -403,6 +403,20 @@ class CopyLaunch(NamedTuple):
     copy: str
 
 
+class LongestOperators(NamedTuple):
+    """Operators that launched the kernels with most time: ``of_kernel`` that of the longest kernel.
+
+    If kernels of another ``family`` than that kernel's have half of the kernel time, ``in_family`` is the operator with
+    most of it, ``ns``, and ``shape`` that of its first input. Names are "" where nothing is known.
+    """
+
+    of_kernel: str = ""
+    family: str = ""
+    in_family: str = ""
+    shape: str = ""
+    ns: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayJoin:
     """Counts of the replays of graphs in the steps, and of those that were joined with their capture.
@@ -436,6 +450,7 @@ class RankProfile(Payload):
     and whether there are frames of Python; None where only ``settings`` tell. ``capture_share`` is the share of the
     host's time in all steps during which it captures a graph. ``late_range`` has most of the host-bound time, but less
     of the host's. ``copy_launches`` maps the number of a step to what launched most of its copies.
+    ``longest_operators`` are those of the kernels with most time.
     """
 
     KEYS = (
@@ -480,6 +495,7 @@ class RankProfile(Payload):
     capture_share: float = 0.0
     late_range: HostRange | None = None
     copy_launches: Mapping[int, CopyLaunch] = field(default_factory=dict)
+    longest_operators: LongestOperators = field(default_factory=LongestOperators)
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""

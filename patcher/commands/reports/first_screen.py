@@ -449,13 +449,31 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *
     share, time = percent(kernel.ns / (profile.total_ns or 1), 0), in_ms(kernel.ns / count)
     if in_headline:
         name = short(kernel.name, _KERNEL_ROOM_IN_HEADLINE)
-        return Text("longest kernel: {kernel}, {time} ({share})", kernel=name, time=time, share=share)
+        launched = profile.longest_operators
+        if launched.of_kernel and launched.of_kernel != kernel.name:
+            name = Text("{kernel} of {operator}", kernel=name, operator=short(launched.of_kernel))
+        line = Text("longest kernel: {kernel}, {time} ({share})", kernel=name, time=time, share=share)
+        return joined(SEMICOLON, (line, _longest_operator_words(profile)))
     return Text(
         "longest kernel: {kernel}, {time} per {step} ({share})",
         kernel=short(kernel.name, _KERNEL_ROOM),
         time=time,
         step=unit_word(profile),
         share=share,
+    )
+
+
+def _longest_operator_words(profile: model.RankProfile) -> str:
+    """Return the operator with most time in the largest family of kernels, if the longest kernel is of another one."""
+    longest = profile.longest_operators
+    if not longest.in_family:
+        return ""
+    return Text(
+        "longest in {family}: {operator}, {time} ({share})",
+        family=FAMILIES[longest.family],
+        operator=" ".join(filter(None, (short(longest.in_family), longest.shape))),
+        time=in_ms(longest.ns / len(profile.units)),
+        share=percent(longest.ns / (profile.total_ns or 1), 0),
     )
 
 

@@ -16,7 +16,17 @@ from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
 from patcher.traces import analysis
 from patcher.traces.measured import KernelUse
-from patcher.traces.model import Check, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport, Verdict
+from patcher.traces.model import (
+    Check,
+    Diagnosis,
+    FreeGap,
+    Kernel,
+    LongestOperators,
+    RankProfile,
+    RecordedUnit,
+    TraceReport,
+    Verdict,
+)
 from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
 from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared, steps
@@ -135,6 +145,26 @@ def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
     text = " ".join(" ".join(screen).split())
     title = text.partition(" 1 ")[0]
     assert ("; longest kernel: sort" in title, "also: " in text) == tuple(word in lines for word in ("kernel", "also"))
+
+
+@pytest.mark.parametrize(
+    ("operators", "words"),
+    [
+        (LongestOperators(), "longest kernel: sort, 30.00 ms (30 %)"),
+        (LongestOperators("aten::sort"), "longest kernel: sort of aten::sort, 30.00 ms (30 %)"),
+        (LongestOperators("sort"), "longest kernel: sort, 30.00 ms (30 %)"),
+        (
+            LongestOperators("aten::sort", "gemm", "aten::mm", "[7, 8]", 25 * MS),
+            "of aten::sort, 30.00 ms (30 %); longest in matmuls and convolutions: aten::mm [7, 8], 25.00 ms (25 %)",
+        ),
+    ],
+)
+def test_computing_names_the_operators_of_its_kernels(operators: LongestOperators, words: str) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=100 * MS)
+    kernels = (Kernel("sort", "compute", 1, 30 * MS),)
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), kernels=kernels, longest_operators=operators)
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
+    assert text.partition(" 1 ")[0].endswith(words)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from patcher.traces import analysis, folders, formats, trace_columns
 from patcher.traces.analysis import attribution, hosts
 from patcher.traces.analysis.hosts import _phases_of_operators, host_around
 from patcher.traces.analysis.nested import NestedRanges, host_thread
-from patcher.traces.model import KINDS, LEAD_IN, PARTS, RankProfile, RecordedUnit
+from patcher.traces.model import KINDS, LEAD_IN, PARTS, LongestOperators, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
 from tests.matrix import examples
@@ -442,6 +442,25 @@ def test_the_share_of_kernels_in_graphs_is_of_those_with_a_launch_in_common(
 
 def host(run: Run) -> RankProfile:
     return analysis.attributed(timeline(run)).profile
+
+
+@pytest.mark.parametrize(
+    ("silu_ns", "operators"),
+    [
+        (11, LongestOperators("aten::mm", "elementwise", "aten::mul", "", 12)),
+        (9, LongestOperators("aten::mm")),
+    ],
+)
+def test_the_longest_kernel_and_the_largest_other_family_have_an_operator(
+    silu_ns: int, operators: LongestOperators
+) -> None:
+    kernels = (("gemm", "aten::mm", 20), ("mul_kernel", "aten::mul", 12), ("silu", "aten::silu", silu_ns))
+    kernels = (*kernels, ("gemm", "aten::linear", 2), ("mul_kernel", "aten::add", 1))
+    tasks = tuple(
+        Task(30 * at, 30 * at + ns, name=name, launch=30 * at - 1) for at, (name, _, ns) in enumerate(kernels, 1)
+    )
+    ranges = tuple(Range(name, 30 * at - 2, 30 * at + 1) for at, (_, name, _) in enumerate(kernels, 1))
+    assert host(Run(tasks, (Range("ProfilerStep#1", 1, 300),), ranges)).longest_operators == operators
 
 
 def test_an_operator_has_what_it_launched_itself_and_its_own_time() -> None:
