@@ -127,6 +127,10 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     (
+        OTHER,
+        re.compile(r"radix_?sort|onesweep|merge_?sort|bitonic|(?<![a-z])sort(?:_?(?:kernel\w*|impl\w*|v\d+))?$", re.I),
+    ),
+    (
         ELEMENTWISE,
         re.compile(
             r"elementwise|norm|reduce|softmax|silu|gelu|swiglu|glu(?![a-z])|act_and|relu|rotary|rope|cast|convert|quant|copy|fill"

@@ -183,7 +183,27 @@ def test_the_longest_kernel_on_ai_cpu_is_to_be_replaced(name: str, cores: Sequen
     profile = RankProfile("a", "ascend-text", 0, "Ascend NPU", (unit,), kernels=kernels, kernel_uses=uses)
     text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
     advice = "to do: Unique runs on AI_CPU: replace it with an operator that has an AI Core kernel"
-    assert (advice in text, "another precision" in text) == (is_advised, not is_advised)
+    assert (advice in text, "Unique can run less often" in text) == (is_advised, not is_advised)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "advice"),
+    [
+        ({"Cast": 40, "Add": 20, "MatMulV2": 30}, "Cast only converts tensors from one data type to another"),
+        ({"CastScale": 40, "Add": 20, "MatMulV2": 30}, "elementwise and normalization kernels take 67 %"),
+        ({"gemm": 50, "Add": 40}, "make the kernels faster: try another precision"),
+        ({"gemm": 40, "Add": 40}, "elementwise and normalization kernels take 50 %"),
+        ({"onesweep": 50, "Add": 20}, "check whether aten::sort can run less often"),
+        ({"onesweep": 50, "Add": 51}, "elementwise and normalization kernels take 50 %"),
+    ],
+)
+def test_the_advice_on_computing_is_on_the_largest_family(kernels: dict[str, int], advice: str) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=99 * MS)
+    times = tuple(Kernel(name, "compute", 1, ns * MS) for name, ns in kernels.items())
+    launched = LongestOperators("aten::sort")
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), kernels=times, longest_operators=launched)
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
+    assert f"to do: {advice}" in text
 
 
 def test_a_longest_kernel_that_converts_formats_is_to_be_left_out() -> None:
