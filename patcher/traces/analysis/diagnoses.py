@@ -29,7 +29,7 @@ if the slow step does more work.
 
 _COMMUNICATION = "communication_ns"
 
-_FUSED = 0.2
+_FUSED = 0.3
 """Share of the kernel time that elementwise kernels take, from which on the advice is to fuse them."""
 
 _CONVERTS_FORMATS = "TransData"
@@ -786,7 +786,7 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     if largest in (OTHER, SAMPLING) and kernels[0].family == largest:
         name = profile.longest_operators.of_kernel or short(kernels[0].name)
         advice = Text("check whether {name} can run less often, on less data, or in a faster implementation", name)
-    if fusible_share >= _FUSED and families[ELEMENTWISE] == families[largest]:
+    elif fusible_share >= _FUSED:
         advice = Text(
             "elementwise and normalization kernels take {share} of the kernel time: fuse them, for example by"
             " torch.compile, fused attention or a fused optimizer",
