@@ -261,14 +261,15 @@ def slow_launchers(profile: model.RankProfile) -> str:
     """Return a sentence on the modules or operators that take the host longer than the device.
 
     It names up to two, those with the largest difference, with their times per step; "" if the differences are small.
-    Operators are named if there are no modules, or if one operator differs more than each module.
+    Operators are named if there are no modules, or if one operator has over half of the largest difference of a module.
     """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]
-    rows = max(
-        (sorted(rows, key=lambda row: row.ns - row.host_ns)[:_NAMED] for rows in (chosen, profile.operators)),
-        key=lambda rows: rows[0].host_ns - rows[0].ns if rows else 0,
+    modules, operators = (
+        sorted(rows, key=lambda row: row.ns - row.host_ns)[:_NAMED] for rows in (chosen, profile.operators)
     )
+    in_module, in_operator = (rows[0].host_ns - rows[0].ns if rows else 0 for rows in (modules, operators))
+    rows = operators if 2 * in_operator > in_module else modules
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(

@@ -459,15 +459,16 @@ def test_each_part_of_host_bound_time_is_told_from_a_hundredth_on(
     ("host", "late", "named"),
     [
         ({"a": 6, "b": 6}, (), ["a", "b"]), ({"a": 6, "b": 5}, (), ["a"]), ({"a": 11}, (), ["a"]), ({"a": 10}, (), []), ({"a": 5, "b": 7, "c": 6}, (), ["b", "c"]),
-        ({"a": 11, "c": 11}, ("c",), ["c"]), ({"a": 10, "c": 10}, ("c",), []), ({"a": 99, "c": 11}, ("c",), ["a", "c"]), ({}, (), []),
+        ({"a": 11, "c": 11}, ("c",), ["c"]), ({"a": 12, "c": 11}, ("c",), ["a", "c"]), ({"a": 5, "c": 5}, ("c",), []), ({"a": 99, "c": 11}, ("c",), ["a", "c"]), ({}, (), []),
     ],
 )  # fmt: skip
 def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
     host: dict[str, int], late: tuple[str, ...], named: list[str]
 ) -> None:
-    """Of 100 ns of idle launches, a tenth is shared by those that are named; kernels take 1 ns."""
+    """Of 100 ns of idle launches, a tenth is shared by those that are named; kernels take 1 ns, modules twice as long."""
     rows = tuple(CallSums(name, 1, 1, 1, ns) for name, ns in host.items())
-    made = replace(launching(60, 40), operators=rows, modules=rows if late else (), late_modules=late)
+    modules = tuple(CallSums(name, 1, 1, 1, 2 * ns) for name, ns in host.items() if late)
+    made = replace(launching(60, 40), operators=rows, modules=modules, late_modules=late)
     told = host_bound.slow_launchers(made)
     assert re.findall(r"\b([abc]) takes", told) == named
     assert told.count("; ") == max(len(named) - 1, 0)
