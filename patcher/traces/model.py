@@ -212,7 +212,8 @@ class FreeGap(Payload):
     the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` steps take ``ns``;
     most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns``, and begins ``begin_ns`` after the
     step, at ``at_ns`` on the trace's clock; for ``unmarked_ns`` of it the host was outside of all marks of steps.
-    ``spots`` has begin and length of the longest one in each step that is drawn, by its number.
+    ``unrecorded`` tells that the host's events cover less than a tenth of it. ``spots`` has begin and length of the
+    longest one in each step that is drawn, by its number.
     """
 
     KEYS = (
@@ -242,6 +243,7 @@ class FreeGap(Payload):
     unmarked_ns: int = 0
     returned_from: str = ""
     caller: str = ""
+    unrecorded: bool = False
     spots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import attrgetter, eq, itemgetter
 from typing import NamedTuple
 
 from patcher.traces import model
-from patcher.traces.analysis.activities import HostActivities, HostActivity
+from patcher.traces.analysis.activities import HostActivities, HostActivity, overlapping
 from patcher.traces.analysis.copy_launches import is_of_program
 from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
 from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle_stretches
@@ -36,6 +37,9 @@ SHOWN = 100
 
 _STARTED = ("free_latency_ns", "free_blocked_ns", "free_waiting_ns")
 """Parts of a step in which the next task has been launched."""
+
+_NEARLY_NONE = 10
+"""Part of a gap, one of so many, below which what was recorded of the host tells nothing about it."""
 
 _NEAR = 8  # tasks to both sides among which others of a replay are looked for
 
@@ -61,7 +65,7 @@ class GapSums:
     """
 
     def __init__(self, trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]) -> None:
-        self.trace, self.cuts = trace, cuts
+        self.trace, self.cuts, self.threads = trace, cuts, threads
         self.sums: dict[_Key, _GapSum] = defaultdict(_GapSum)
         self.short: dict[tuple[str, str], _GapSum] = {}
         self.overflow: dict[GapPlace, _GapSum] = defaultdict(_GapSum)
@@ -243,7 +247,24 @@ class GapSums:
         """
         gaps = [self._free_gap(key, gap_sum, units, drawn_numbers) for key, gap_sum in self.sums.items()]
         gaps.sort(key=lambda gap: (-gap.ns, gap.before, gap.after, gap.stream))
-        return tuple(gaps[:SHOWN])
+        return tuple(
+            replace(gap, unrecorded=self._is_unrecorded(gap.at_ns, gap.at_ns + gap.longest_ns))
+            if gap.kind == "place" and not gap.call and not gap.within else gap
+            for gap in gaps[:SHOWN]
+        )  # fmt: skip
+
+    def _is_unrecorded(self, begin: int, end: int) -> bool:
+        """Tell whether no thread has calls, frames, ranges or operators for a tenth of ``begin`` to ``end`` (ns)."""
+        operators = (thread.operators for thread in self.threads)
+        for ranges in (*self.activities.calls.values(), *self.activities.frames.values(), *operators):
+            reach, covered = begin, 0
+            for index in overlapping(ranges, begin, end):
+                first, last = max(ranges.begin[index], reach), min(ranges.end[index], end)
+                covered += max(last - first, 0)
+                reach = max(reach, last)
+            if _NEARLY_NONE * covered >= end - begin:
+                return False
+        return True
 
     def _free_gap(
         self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn_numbers: Collection[int]

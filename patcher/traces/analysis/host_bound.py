@@ -52,6 +52,12 @@ MOSTLY_GRAPHS = 0.5
 _MOSTLY_PROMPT = 0.5
 """Share of the kernels that start within 20 µs of their launch, as most do unless something else uses the device."""
 
+_CREATES_CONTEXT = Text(
+    "the first call of the device's runtime creates its context: run a step before the recording window"
+)
+_FREES_FIRST = re.compile("(?:cuda|hip)Free")
+"""Call with which torch creates the context of a device at its first use: it frees nothing."""
+
 _ABOUT_HOST = {
     re.compile(r"^torch/_(?:dynamo|inductor|functorch)/"): COMPILES,
     re.compile(r"^triton/compiler/|^aclopCompile"): Text(
@@ -63,9 +69,7 @@ _ABOUT_HOST = {
     ),
     re.compile("DataLoader"): LOADS_DATA,
     BLOCKS: WAITS_IN_CALL,
-    re.compile(r"^(?:cuda|hip)(?:Device)?Get|^(?:cuda|hip|aclrt)SetDevice"): Text(
-        "the first call of the device's runtime creates its context: run a step before the recording window"
-    ),
+    re.compile(r"^(?:cuda|hip)(?:Device)?Get|^(?:cuda|hip|aclrt)SetDevice"): _CREATES_CONTEXT,
     re.compile(r"^(?:cuda|hip)(?:HostAlloc|MallocHost|HostMalloc)|^aclrtMallocHost"): Text(
         "pinned memory is allocated here: allocate it once, and use it in each step"
     ),
@@ -226,6 +230,8 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
             " NPUs torch.npu.empty_cache()), and do so less often"
         )
+    if gap.part == model.LEAD_IN and gap.operator and _FREES_FIRST.fullmatch(gap.call):
+        return _CREATES_CONTEXT
     for pattern, about in _ABOUT_HOST.items():
         if any(map(pattern.search, (gap.call or (gap.operator if gap.within else ""), gap.caller))):
             return about
@@ -237,12 +243,19 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " the step",
             host_name(gap.call or gap.operator),
         )
+    has_stacks = profile.setting("stacks").lower() in ("1", "true")
+    if _is_between_marks(profile, gap) and gap.unrecorded and not (has_stacks or profile.has_stacks):
+        return Text(
+            "the gap lies between the marks of two steps, and almost nothing was recorded there: to see what runs,"
+            " record Python frames, too, with {command} (with_stack=True)",
+            _STACKS,
+        )
     if _is_between_marks(profile, gap):
         return Text(
             "the gap lies between the marks of two steps: look at the loop around the steps, for example at data"
             " loading, logging or saving"
         )
-    if profile.setting("stacks").lower() in ("1", "true"):
+    if has_stacks:
         return Text(
             "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", longest_gap_text(gap)
         )

@@ -80,7 +80,11 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         place=host_activity(gap) if is_known else place_of(gap),
     )
     if not is_known and gap.part in ("free_host_late_ns", model.LEAD_IN):
-        headline = Text("{headline}; no single recorded event covers half of this time", headline)
+        headline = (
+            Text("{headline}; almost nothing was recorded on the host during this time", headline)
+            if gap.unrecorded
+            else Text("{headline}; no single recorded event covers half of this time", headline)
+        )
     return dataclasses.replace(
         diagnosis,
         headline=headline,

@@ -163,6 +163,12 @@ def sorted_answer(machine: Machine) -> None:
     machine.built_in("function sort", 3 * MS)
 
 
+def little_recorded(machine: Machine) -> None:
+    machine.sleep(MS)
+    machine.functions.append(Range("loop.py(7): run", machine.now, machine.now + 350 * US, machine.thread))
+    machine.sleep(2 * MS)
+
+
 def waits_for_queue(machine: Machine) -> None:
     begin, ns = machine.now, 3 * MS
     for number, name in enumerate(("buffer.py(8): get_batch", "queue.py(7): get", "threading.py(9): wait")):
@@ -256,7 +262,10 @@ CASES: dict[str, Case] = {
     "a sleep before a launch": (
         at(4, lambda machine: machine.sleep(3 * MS)),
         {"part": LATE, "before": "attention", "after": "out", "operator": "aten::out", "within": False, "units": 4,
-         "call": ""}, ALL,
+         "call": "", "unrecorded": True}, ALL,
+    ),
+    "a sleep of which a tenth is recorded": (
+        at(4, little_recorded), {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": False}, STACKS,
     ),
     "a sleep before one launch of four steps": (
         at(4, lambda machine: machine.sleep(3 * MS), only=(2,)),

@@ -299,6 +299,21 @@ def test_a_gap_lies_between_steps_if_over_half_of_it_is_outside_of_their_marks(
 
 
 @pytest.mark.parametrize(
+    ("unrecorded", "stacks", "asks"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_python_frames_are_to_be_recorded_where_nothing_is_between_steps(
+    unrecorded: bool, stacks: bool, asks: bool
+) -> None:
+    gap = FreeGap(
+        kind="place", part="free_host_late_ns", ns=20, count=1, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0,
+        unmarked_ns=20, unrecorded=unrecorded,
+    )  # fmt: skip
+    made = replace(launching(60, 40), marks="step", has_stacks=stacks)
+    assert ("with_stack=True" in host_bound.advice_on_place(made, gap)) == asks
+
+
+@pytest.mark.parametrize(
     ("copies", "kernels", "count", "told"),
     [
         (10, 190, 1, "10 of 200"), (9, 11, 1, ""), (10, 191, 1, ""), (20, 380, 2, "10 of 200"), (19, 11, 2, ""),
@@ -477,6 +492,9 @@ def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
 LEADS: dict[str, tuple[int, tuple[dict[str, object], ...], str, int | None, str]] = {
     "one step": (1, (), "warning", 40, "look at what"), "several steps": (2, (), "note", None, ""),
     "the host waits": (1, ({"call": "cudaStreamSynchronize", "call_ns": 30},), "note", None, ""), "another call": (1, ({"call": "cudaMalloc"},), "warning", 40, "allocator"),
+    "another call at the first use of the device": (1, ({"call": "cudaFree", "operator": "aten::linear"},), "warning", 40, "creates its context"),
+    "another call that frees memory": (1, ({"call": "cudaFree"},), "warning", 40, "empty_cache"),
+    "another call that frees and allocates memory": (1, ({"call": "cudaFree/cudaMalloc", "operator": "aten::linear"},), "warning", 40, "allocator"),
     "another call, of several steps": (2, ({"call": "cudaMalloc"},), "note", None, ""),
 }  # fmt: skip
 

@@ -242,6 +242,9 @@ def test_the_headline_says_where_no_event_tells_what_the_host_did(
     found = priorities._name_main_place(finding(id_, 20), RankProfile("x", "torch", 0, "H100", (unit,), gaps=(gap,)))
     assert "mostly at one place: " in found.headline
     assert found.headline.endswith("; no single recorded event covers half of this time") == unknown
+    profile = RankProfile("x", "torch", 0, "H100", (unit,), gaps=(replace(gap, unrecorded=True),))
+    found = priorities._name_main_place(finding(id_, 20), profile)
+    assert found.headline.endswith("; almost nothing was recorded on the host during this time") == unknown
 
 
 @pytest.mark.parametrize(
