@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
@@ -90,7 +90,7 @@ def host_activity(gap: FreeGap) -> str:
             COMMA, (launched, gap.call and Text("during the gap, the host was in {call}", host_name(gap.call)))
         )
     if gap.call:
-        call = call_in_program(gap)
+        call = in_program(gap.call, gap)
         if around:
             call = Text("{call} ({caller})", call=host_name(gap.call), caller=around)
         return Text(
@@ -109,16 +109,11 @@ def host_activity(gap: FreeGap) -> str:
     return joined(COMMA, (nothing, launched))
 
 
-def call_in_program(gap: FreeGap) -> str:
-    """Return the name of the call of a gap with the function or range of the program around it, if that is known."""
-    if not gap.caller:
-        return host_name(gap.call)
-    return Text("{call} (within {caller})", call=host_name(gap.call), caller=host_name(gap.caller))
-
-
-def cause_in_program(cause: HostCause) -> str:
-    """Return the name of what the host was in, with the function or range of the program around it, if known."""
-    return call_in_program(cause.gap) if cause.gap and cause.gap.call else host_name(cause.name)
+def in_program(name: str, gap: FreeGap | None) -> str:
+    """Return the name of what the host was in, with the function or range of the program around the call of ``gap``."""
+    if gap is None or not gap.caller:
+        return host_name(name)
+    return Text("{call} (within {caller})", call=host_name(name), caller=host_name(gap.caller))
 
 
 def first_place(profile: RankProfile, *parts: str) -> str:
@@ -186,17 +181,15 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
     if there is none, either.
     """
     sums, longest = Counter[str](), dict[str, FreeGap]()
-    callers: dict[str, Counter[str]] = defaultdict(Counter)
     for gap in profile.gaps:
         name = gap.call or (gap.operator if gap.within else "")
         if name and gap.part in parts:
             sums[name] += gap.call_ns
-            callers[name][gap.caller] += gap.call_ns
             longest.setdefault(name, gap)
     for name, ns in sums.most_common(1):
         if 2 * ns > profile.sum_ns(*parts):
-            caller, within_ns = callers[name].most_common(1)[0]
-            return HostCause(name, ns, replace(longest[name], caller=caller if 2 * within_ns > ns else ""))
+            callers = {gap.caller for gap in profile.gaps if gap.call == name}
+            return HostCause(name, ns, replace(longest[name], caller=callers.pop() if len(callers) == 1 else ""))
     late = profile.late_range
     if late is not None and "free_host_late_ns" in parts and 2 * late.idle_ns > profile.sum_ns(*parts):
         return HostCause(late.name, late.idle_ns, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined
@@ -11,10 +12,11 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.analysis.host_only import is_whole_trace
 from patcher.traces.analysis.ranks import lacks_common_step, unrelated
-from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
+from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD, family_of
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
 from patcher.traces.words import in_ms, listed, percent, short, spread
+from patcher.traces.work import inputs_of
 
 NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
@@ -81,8 +83,9 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     names = len(report.captures) > 1
     in_one_step = leading is not None and leading.step is not None
     for profile in filter(_has_all_kernels, _profiles_shown(report, focus, leading)):
-        saves = leading is not None and bool(leading.saving_ns)
-        with_lead_in = saves and (leading.id == "lead-in" or profile.cut_ns > 0)
+        with_lead_in = False
+        if leading is not None and leading.saving_ns:
+            with_lead_in = leading.id == "lead-in" or profile.cut_ns > 0
         name = profile.label if names else ""
         line = _breakdown_line(profile, name, of_all_steps=in_one_step, with_lead_in=with_lead_in)
         yield from _indented(line)
@@ -449,11 +452,11 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *
     share, time = percent(kernel.ns / (profile.total_ns or 1), 0), in_ms(kernel.ns / count)
     if in_headline:
         name = short(kernel.name, _KERNEL_ROOM_IN_HEADLINE)
-        launched = profile.longest_operators
-        if launched.of_kernel and launched.of_kernel != kernel.name:
-            name = Text("{kernel} of {operator}", kernel=name, operator=short(launched.of_kernel))
+        operator = profile.operator_of(kernel)
+        if operator and operator != kernel.name:
+            name = Text("{kernel} of {operator}", kernel=name, operator=short(operator))
         line = Text("longest kernel: {kernel}, {time} ({share})", kernel=name, time=time, share=share)
-        return joined(SEMICOLON, (line, _longest_operator_words(profile)))
+        return joined(SEMICOLON, (line, _longest_operator_words(profile, kernel.family)))
     return Text(
         "longest kernel: {kernel}, {time} per {step} ({share})",
         kernel=short(kernel.name, _KERNEL_ROOM),
@@ -463,17 +466,30 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *
     )
 
 
-def _longest_operator_words(profile: model.RankProfile) -> str:
-    """Return the operator with most time in the largest family of kernels, if the longest kernel is of another one."""
-    longest = profile.longest_operators
-    if not longest.in_family:
+def _longest_operator_words(profile: model.RankProfile, longest_family: str) -> str:
+    """Return the operator with most time of the family with half of the kernel time, unless it is ``longest_family``.
+
+    The shape of its first input is added if it was recorded. "" without such a family or operator.
+    """
+    families = Counter[str]()
+    for kernel in profile.kernels:
+        families[kernel.family] += kernel.ns
+    ((family, family_ns),) = families.most_common(1)
+    sums = Counter[tuple[str, str]]()
+    for (name, operator, shapes), ns in profile.kernel_operators.items():
+        if family_of(name, model.COMPUTE) == family:
+            sums[operator, shapes] += ns
+    if family == longest_family or 2 * family_ns < families.total() or not sums:
         return ""
+    (operator, shapes), ns = sums.most_common(1)[0]
+    inputs = inputs_of(shapes, "[]")
+    shape = next(filter(None, inputs.shapes), None) if inputs else None
     return Text(
         "longest in {family}: {operator}, {time} ({share})",
-        family=FAMILIES[longest.family],
-        operator=" ".join(filter(None, (short(longest.in_family), longest.shape))),
-        time=in_ms(longest.ns / len(profile.units)),
-        share=percent(longest.ns / (profile.total_ns or 1), 0),
+        family=FAMILIES[family],
+        operator=f"{short(operator)} {[*shape]}" if shape else short(operator),
+        time=in_ms(ns / len(profile.units)),
+        share=percent(ns / (profile.total_ns or 1), 0),
     )
 
 
@@ -526,8 +542,7 @@ def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis | None,
 
 def _slow_steps_words(slow: model.SlowSteps) -> str:
     """Return which steps are slow, by how much they exceed the median step, and the cause if it is known."""
-    first = slow.numbers[0] if slow.number_on_host is None else slow.number_on_host
-    time = in_ms(slow.excess_ns)
+    first, time = slow.host_number, in_ms(slow.excess_ns)
     if len(slow.numbers) > 1:
         numbers = listed(slow.numbers)
         steps = Text("steps {numbers} take up to {time} longer than the median step", numbers=numbers, time=time)

@@ -28,12 +28,10 @@ from patcher.traces.analysis.rates import rates_by_operator
 from patcher.traces.analysis.replays import CapturedSet, join_replays
 from patcher.traces.analysis.segments import Segment, Split, split
 from patcher.traces.analysis.unit_classes import classes_by_segment
-from patcher.traces.families import family_of
 from patcher.traces.messages import CollectiveMessage
 from patcher.traces.rank_trace import GRAPH_CAPTURE, RankTrace
 from patcher.traces.sidecar import UnitMetadata
 from patcher.traces.trace_columns import UNKNOWN
-from patcher.traces.work import inputs_of
 
 PROMPT_NS = 20_000
 """A kernel that starts within this time of its launch: the guides' near-vertical line between both."""
@@ -118,7 +116,10 @@ def attributed(
         copy_launches=copy_launches(
             trace, cuts, {at: unit.number for at, unit in units.items()}, gaps.activities.frames
         ),
-        longest_operators=_longest_operators(trace, kernels, hosts.kernel_operators),
+        kernel_operators={
+            (trace.names.texts[kernel], trace.names.texts[name], trace.shapes.get(name, ("",))[0]): ns
+            for (kernel, name), ns in hosts.kernel_operators.items()
+        },
         late_range=late_range(trace, cuts, chosen, threads, gaps.activities.frames, gaps.late),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
@@ -263,39 +264,6 @@ def _sum_kernels(
     ]
     kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
     return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
-
-
-def _longest_operators(
-    trace: RankTrace, kernels: Sequence[model.Kernel], times: Mapping[tuple[int, int], int]
-) -> model.LongestOperators:
-    """Return the operator of the longest compute ``kernels``, and that with most time in another family.
-
-    The first one has over half of the time of its kernel; the family has half of the time of all kernels. ``times``
-    maps the names of a kernel and an operator, as numbers, to ns.
-    """
-    computing = [kernel for kernel in kernels if kernel.kind == model.COMPUTE]
-    if not computing or not times:
-        return model.LongestOperators()
-    texts, longest, families = trace.names.texts, computing[0], Counter[str]()
-    for kernel in kernels:
-        families[kernel.family] += kernel.ns
-    ((family, family_ns),) = families.most_common(1)
-    of_kernel, in_family = Counter[str](), Counter[int]()
-    for (kernel_name, operator), ns in times.items():
-        if texts[kernel_name] == longest.name:
-            of_kernel[texts[operator]] += ns
-        if family_of(texts[kernel_name], model.COMPUTE) == family:
-            in_family[operator] += ns
-    found = model.LongestOperators()
-    for name, ns in of_kernel.most_common(1):
-        found = found._replace(of_kernel=name if 2 * ns > longest.ns else "")
-    if family == longest.family or 2 * family_ns < families.total():
-        return found
-    for number, ns in in_family.most_common(1):
-        inputs = inputs_of(trace.shapes.get(number, ("",))[0], "[]")
-        shape = next(filter(None, inputs.shapes), None) if inputs else None
-        found = found._replace(family=family, in_family=texts[number], shape=str([*shape]) if shape else "", ns=ns)
-    return found
 
 
 def _kernels_of_steps(

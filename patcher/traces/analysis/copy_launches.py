@@ -20,9 +20,7 @@ _ALIKE = 0.9
 """Of the ranges around most of the copies, the innermost one counts that has this part of their time."""
 
 _COPY = model.KINDS.index(model.COPY)
-_TELLS_NOTHING = re.compile(
-    r"torch_npu/|<built-in|nn\.Module: |(?:.*\(\d+\): )?(?:cu(?:da)?|hip|acl(?:rt|op|nn)?)[A-Z][\w/]*$"
-)
+_TELLS_NOTHING = re.compile(r"torch_npu/|<built-in|nn\.Module: |(?:.*\(\d+\): )?(?:cu|hip|acl)[a-z]{0,2}[A-Z][\w/]*$")
 """Names of frames that tell no more than what they call, of calls of a device's runtime, and of their wrappers."""
 
 

@@ -46,12 +46,9 @@ _LARGE_TO_HOST = Text(
     "copy less to the host, or copy to pinned memory on a separate stream, so that no kernel waits for the copy"
 )
 _LARGE_BOTH_WAYS = Text(
-    "copy less between host and device, or let kernels run during the copies: from and to pinned memory, on a separate"
-    " stream"
+    "copy less between host and device, or let kernels run meanwhile: from and to pinned memory, on a separate stream"
 )
-_EQUAL = 0.8
-"""Part of the time of the largest direction from which on the next one has about as much."""
-
+_EQUAL = 0.8  # part of the time of the largest direction from which on the next one is named, too
 _MANY = 10
 """Number of copies between host and device per step from which on fewer of them are worth a try."""
 
@@ -59,9 +56,7 @@ _PINNED = Text(
     "the source memory is already pinned: keep the tensors on the device, or start the copy earlier on a separate"
     " stream, so that kernels run meanwhile"
 )
-_TO_PINNED = Text(
-    "the destination memory is already pinned: copy less to the host, so that kernels wait less for the copies"
-)
+_TO_PINNED = Text("the destination memory is already pinned: copy less to the host, so that kernels wait less")
 
 
 def direction(name: str) -> str:

@@ -16,7 +16,7 @@ from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
 from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING
-from patcher.traces.places import call_in_program, place_in_words
+from patcher.traces.places import in_program, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
 
@@ -35,8 +35,7 @@ _FUSED = 0.3
 _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
 
-_CONVERTS_TYPES = re.compile(r"(?:aclnn)?Cast(?:_\w+)?")
-"""Kernels of an NPU that convert tensors from one data type to another."""
+_CONVERTS_TYPES = re.compile(r"(?:aclnn)?Cast(?:_\w+)?")  # kernels of an NPU
 
 _OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
 """Ids of the diagnoses without a device that are about the median step, not about all time."""
@@ -750,10 +749,8 @@ def _host_held(gap: model.FreeGap) -> str:
     count, because it can set up a communicator.
     """
     is_long = gap.within and ("::" not in gap.operator or gap.operator.startswith("c10d::"))
-    name = gap.operator if is_long else ""
-    if gap.part != "free_host_late_ns":
-        return ""
-    return call_in_program(gap) if gap.call else host_name(name)
+    name = gap.call or (gap.operator if is_long else "")
+    return in_program(name, gap) if name and gap.part == "free_host_late_ns" else ""
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
@@ -777,14 +774,11 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     longest = joined(
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
-    families = Counter[str]()
-    for kernel in kernels:
-        families[kernel.family] += kernel.ns
-    fusible_share = families[ELEMENTWISE] / (sum(kernel.ns for kernel in profile.kernels) or 1)
+    fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
+    fusible_share = fusible / (sum(kernel.ns for kernel in profile.kernels) or 1)
     advice = Text("make the kernels faster: try another precision, or larger batches if the kernels are short")
-    largest = families.most_common(1)[0][0] if families else ""
-    if largest in (OTHER, SAMPLING) and kernels[0].family == largest:
-        name = profile.longest_operators.of_kernel or short(kernels[0].name)
+    if kernels and kernels[0].family in (OTHER, SAMPLING) and kernels[0].ns > fusible:
+        name = profile.operator_of(kernels[0]) or short(kernels[0].name)
         advice = Text("check whether {name} can run less often, on less data, or in a faster implementation", name)
     elif fusible_share >= _FUSED:
         advice = Text(

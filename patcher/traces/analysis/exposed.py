@@ -53,9 +53,6 @@ PARTS: Mapping[str, str] = {
 IDS = ("collective-outlier", *PARTS.values())
 """Ids of the findings that are about exposed communication: a report has one of them."""
 
-_NAMED_REST = 0.01
-"""Share of the time from which on exposed communication is told that a fix of the transfer does not save."""
-
 _UPPER = Text("upper bound of the saving")
 
 
@@ -135,11 +132,11 @@ def diagnose_communication(
     saving, name = sums[largest] // count, PARTS[largest]
     text = _finding_text(largest, profile, profiles, meetings)
     by_outlier = ""
-    if largest == TRANSFER and exposed - sums[largest] >= _NAMED_REST * total:
-        rest = in_ms((exposed - sums[largest]) // count)
-        text = text._replace(
-            certainty=Text("{certainty}, without {time} of waiting or idle time", certainty=text.certainty, time=rest)
-        )
+    unsaved, certainty = exposed - sums[largest], text.certainty
+    if largest == TRANSFER and unsaved >= NOTABLE / 10 * total:
+        time = in_ms(unsaved / count)
+        certainty = Text("{certainty}, without {time} of waiting or idle time", certainty=certainty, time=time)
+        text = text._replace(certainty=certainty)
     if outlier is not None:
         by_outlier = outlier.evidence
         if largest == TRANSFER and 2 * (outlier.saving_ns or 0) > saving:

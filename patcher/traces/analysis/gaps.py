@@ -38,9 +38,7 @@ SHOWN = 100
 _STARTED = ("free_latency_ns", "free_blocked_ns", "free_waiting_ns")
 """Parts of a step in which the next task has been launched."""
 
-_NEARLY_NONE = 10
-"""Part of a gap, one of so many, below which what was recorded of the host tells nothing about it."""
-
+_EDGE = 10  # part of a gap, at both ends, in which an event tells nothing about it
 _NEAR = 8  # tasks to both sides among which others of a replay are looked for
 
 
@@ -210,10 +208,7 @@ class GapSums:
             gap_sum.returned[self.activities.synchronising_call(gap)] += gap.ns
 
     def _caller(self, gap: Idle, activity: HostActivity) -> int:
-        """Return the innermost function or range of the program around a call of a library, as the number of its name.
-
-        UNKNOWN without one within the step, or if ``activity`` is of the program itself.
-        """
+        """Return the number of the innermost function or range of the program around a library's call, or UNKNOWN."""
         texts, frames = self.trace.names.texts, self.activities.frames.get(activity.thread)
         if frames is None or is_of_program(texts[activity.name]):
             return UNKNOWN
@@ -247,24 +242,14 @@ class GapSums:
         """
         gaps = [self._free_gap(key, gap_sum, units, drawn_numbers) for key, gap_sum in self.sums.items()]
         gaps.sort(key=lambda gap: (-gap.ns, gap.before, gap.after, gap.stream))
-        return tuple(
-            replace(gap, unrecorded=self._is_unrecorded(gap.at_ns, gap.at_ns + gap.longest_ns))
-            if gap.kind == "place" and not gap.call and not gap.within else gap
-            for gap in gaps[:SHOWN]
-        )  # fmt: skip
+        return tuple(replace(gap, unrecorded=self._is_unrecorded(gap)) for gap in gaps[:SHOWN])
 
-    def _is_unrecorded(self, begin: int, end: int) -> bool:
-        """Tell whether no thread has calls, frames, ranges or operators for a tenth of ``begin`` to ``end`` (ns)."""
+    def _is_unrecorded(self, gap: model.FreeGap) -> bool:
+        """Tell whether nothing of the host was recorded in a place's longest gap, but for a tenth at both ends."""
+        begin, end = gap.at_ns + gap.longest_ns // _EDGE, gap.at_ns + gap.longest_ns * (_EDGE - 1) // _EDGE
         operators = (thread.operators for thread in self.threads)
-        for ranges in (*self.activities.calls.values(), *self.activities.frames.values(), *operators):
-            reach, covered = begin, 0
-            for index in overlapping(ranges, begin, end):
-                first, last = max(ranges.begin[index], reach), min(ranges.end[index], end)
-                covered += max(last - first, 0)
-                reach = max(reach, last)
-            if _NEARLY_NONE * covered >= end - begin:
-                return False
-        return True
+        ranges = (*self.activities.calls.values(), *self.activities.frames.values(), *operators)
+        return gap.kind == "place" and not any(any(True for _ in overlapping(each, begin, end)) for each in ranges)
 
     def _free_gap(
         self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn_numbers: Collection[int]
@@ -297,7 +282,7 @@ class GapSums:
                 spots[unit.number] = (gap.begin - unit.begin_ns, gap.ns)
         return model.FreeGap(
             **fields, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
-            within=within, call_ns=covered, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
+            within=within, unrecorded=False, call_ns=covered, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
             unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots,
             begin_ns=longest.begin - units[most].begin_ns, at_ns=longest.begin,
             unmarked_ns=_unmarked_ns(self.cuts.segments, longest),
@@ -315,15 +300,14 @@ def _unmarked_ns(segments: Sequence[Segment], gap: Idle) -> int:
 class _GapSum:
     """Sum of gaps with one key: per segment their ns and the longest gap, per call the ns covered.
 
-    ``caller_ns`` has the ns covered per caller of the call. ``returned`` has the ns of gaps that nothing covers, by the
-    synchronising call from which the host had returned.
+    ``returned`` has the ns of gaps that nothing covers, by the synchronising call from which the host had returned.
     """
 
     def __init__(self) -> None:
         self.ns = self.count = 0
         self.units: dict[int, tuple[int, Idle]] = {}
         self.call_ns = Counter[int]()
-        self.caller_ns = Counter[int]()
+        self.caller_ns = Counter[int]()  # ns covered, by the caller of the call
         self.returned = Counter[int]()
 
     def add(self, gap: Idle) -> None:

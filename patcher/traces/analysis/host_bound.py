@@ -13,10 +13,10 @@ from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.host_only import COMPILES, LOADS_DATA, WAITS_IN_CALL
 from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.places import (
-    cause_in_program,
     drained_by,
     first_place,
     host_cause,
+    in_program,
     longest_gap_text,
     main_place,
     place_in_words,
@@ -55,8 +55,7 @@ _MOSTLY_PROMPT = 0.5
 _CREATES_CONTEXT = Text(
     "the first call of the device's runtime creates its context: run a step before the recording window"
 )
-_FREES_FIRST = re.compile("(?:cuda|hip)Free")
-"""Call with which torch creates the context of a device at its first use: it frees nothing."""
+_AT_FIRST_USE = ("cudaFree", "hipFree")  # with which torch creates the context of a device: it frees nothing
 
 _ABOUT_HOST = {
     re.compile(r"^torch/_(?:dynamo|inductor|functorch)/"): COMPILES,
@@ -159,7 +158,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
     elif cause := host_cause(profile, HOST_PARTS):
         most = Text(
             "During most of this idle time, the host was in {call}: {time} per step.",
-            call=cause_in_program(cause),
+            call=in_program(cause.name, cause.gap),
             time=in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
@@ -230,7 +229,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
             " NPUs torch.npu.empty_cache()), and do so less often"
         )
-    if gap.part == model.LEAD_IN and gap.operator and _FREES_FIRST.fullmatch(gap.call):
+    if gap.part == model.LEAD_IN and gap.operator and gap.call in _AT_FIRST_USE:
         return _CREATES_CONTEXT
     for pattern, about in _ABOUT_HOST.items():
         if any(map(pattern.search, (gap.call or (gap.operator if gap.within else ""), gap.caller))):

@@ -151,12 +151,11 @@ class HostSums:
     ) -> None:
         """Add the calls and host time of a thread's operators that begin in the chosen steps, and their ``tasks``.
 
-        They are added to ``operator_calls``, the times of the tasks to ``phases`` and ``kernel_operators``. A task
+        They are added to ``operator_calls``, and the times of the tasks to ``phases`` and ``kernel_operators``. A task
         counts for the innermost operator around its launch; host time excludes nested operators. The phase of training
         of a task is the latest one that ``phase_names`` (number of a name → phase) gives to the operator or one around
-        it. It is at least ``thread_phase``. Without an operator around it, the phase is ``thread_phase``, or unknown if
-        that is 0 (forward). An operator that began before the chosen steps counts as one call if it launched a task in
-        them.
+        it. It is at least ``thread_phase``. Without an operator, it is ``thread_phase``, or unknown if that is 0
+        (forward). An operator that began before the chosen steps counts as one call if it launched a task in them.
         """
         sums, counted = self.operator_calls, self._begin_in_chosen(operators)
         phases = _phases_of_operators(operators, phase_names, thread_phase)

@@ -14,10 +14,10 @@ from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import (
     HostCause,
     activity_name,
-    cause_in_program,
     drained_by,
     host_activity,
     host_cause,
+    in_program,
     main_place,
     place_of,
     time_with_cut,
@@ -62,13 +62,10 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     if gap is None or (cause is not None and _is_at_more_places(cause, gap, profile)):
         if cause is None:
             return _name_draining_call(diagnosis, profile)
+        call = in_program(cause.name, cause.gap)
         return dataclasses.replace(
             diagnosis,
-            headline=Text(
-                "{title}, mostly while the host was in {call}",
-                title=diagnosis.title,
-                call=cause_in_program(cause),
-            ),
+            headline=Text("{title}, mostly while the host was in {call}", title=diagnosis.title, call=call),
             saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
             culprit=cause.name,
         )
@@ -80,11 +77,9 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         place=host_activity(gap) if is_known else place_of(gap),
     )
     if not is_known and gap.part in ("free_host_late_ns", model.LEAD_IN):
-        headline = (
-            Text("{headline}; almost nothing was recorded on the host during this time", headline)
-            if gap.unrecorded
-            else Text("{headline}; no single recorded event covers half of this time", headline)
-        )
+        unknown = Text("{headline}; no single recorded event covers half of this time", headline)
+        nothing = Text("{headline}; almost nothing was recorded on the host during this time", headline)
+        headline = nothing if gap.unrecorded else unknown
     return dataclasses.replace(
         diagnosis,
         headline=headline,
@@ -174,9 +169,8 @@ def _headline_with_slow_steps(
 ) -> str:
     """Return the title of a straggler with the cause of its slow steps; "" if ``slow`` does not explain ``waiting``."""
     if slow.slow_steps and _is_slow_step_of_straggler(slow, waiting, by_source):
-        cause: str = slow.slow_steps.cause
-        if _number_on_host(slow.slow_steps) != waiting.step:
-            number = _number_on_host(slow.slow_steps)
+        number, cause = slow.slow_steps.host_number, slow.slow_steps.cause
+        if number != waiting.step:
             cause = Text("in step {number}, {cause}", number=number, cause=cause)
         return Text("{title}: {cause}", title=title, cause=cause)
     if slow.slow_steps and _are_slow_steps_of_straggler(slow, waiting):
@@ -215,16 +209,11 @@ def _is_slow_step_of_straggler(
     if steps is None or waiting.step is None or not slow.saving_ns or not steps.cause:
         return False
     late_in = (waiting.step, waiting.step - 1)
-    if len(steps.numbers) > 1 or _number_on_host(steps) not in late_in or "communication_ns" in slow.parts:
+    if len(steps.numbers) > 1 or steps.host_number not in late_in or "communication_ns" in slow.parts:
         return False
     if by_source[waiting.source].on_host and slow.source != waiting.source:
         return False
     return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
-
-
-def _number_on_host(steps: model.SlowSteps) -> int:
-    """Return the number of the slowest step, of two neighbours that in which the host spends the time."""
-    return steps.numbers[0] if steps.number_on_host is None else steps.number_on_host
 
 
 def _are_slow_steps_of_straggler(slow: model.Diagnosis, waiting: model.Diagnosis) -> bool:

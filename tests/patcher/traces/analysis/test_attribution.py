@@ -16,7 +16,7 @@ from patcher.traces import analysis, folders, formats, trace_columns
 from patcher.traces.analysis import attribution, hosts
 from patcher.traces.analysis.hosts import _phases_of_operators, host_around
 from patcher.traces.analysis.nested import NestedRanges, host_thread
-from patcher.traces.model import KINDS, LEAD_IN, PARTS, LongestOperators, RankProfile, RecordedUnit
+from patcher.traces.model import KINDS, LEAD_IN, PARTS, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, HostCalls, RangeColumns
 from tests.matrix import examples
@@ -444,23 +444,14 @@ def host(run: Run) -> RankProfile:
     return analysis.attributed(timeline(run)).profile
 
 
-@pytest.mark.parametrize(
-    ("silu_ns", "operators"),
-    [
-        (11, LongestOperators("aten::mm", "elementwise", "aten::mul", "", 12)),
-        (9, LongestOperators("aten::mm")),
-    ],
-)
-def test_the_longest_kernel_and_the_largest_other_family_have_an_operator(
-    silu_ns: int, operators: LongestOperators
-) -> None:
-    kernels = (("gemm", "aten::mm", 20), ("mul_kernel", "aten::mul", 12), ("silu", "aten::silu", silu_ns))
-    kernels = (*kernels, ("gemm", "aten::linear", 2), ("mul_kernel", "aten::add", 1))
-    tasks = tuple(
-        Task(30 * at, 30 * at + ns, name=name, launch=30 * at - 1) for at, (name, _, ns) in enumerate(kernels, 1)
-    )
-    ranges = tuple(Range(name, 30 * at - 2, 30 * at + 1) for at, (_, name, _) in enumerate(kernels, 1))
-    assert host(Run(tasks, (Range("ProfilerStep#1", 1, 300),), ranges)).longest_operators == operators
+def test_kernels_are_summed_by_the_operators_that_launched_them() -> None:
+    operators = (Range("aten::linear", 0, 50), Range("aten::mm", 10, 30), Range("aten::bmm", 32, 40))
+    tasks = (*(Task(60 + at, 61 + at, launch=at) for at in (15, 35, 36, 48)), Task(170, 180, launch=55))
+    launched = host(Run(tasks, MARKS, operators)).kernel_operators
+    assert {operator: ns for (_, operator, _), ns in launched.items()} == {
+        "aten::mm": 1, "aten::bmm": 2, "aten::linear": 1
+    }  # fmt: skip
+    assert {(kernel, shapes) for kernel, _, shapes in launched} == {("MatMul", "")}
 
 
 def test_an_operator_has_what_it_launched_itself_and_its_own_time() -> None:
