@@ -282,8 +282,8 @@ class GapSums:
                 spots[unit.number] = (gap.begin - unit.begin_ns, gap.ns)
         return model.FreeGap(
             **fields, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
-            within=within, unrecorded=False, call_ns=covered, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
-            unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots,
+            within=within, call_ns=covered, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
+            unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots, unrecorded=False,
             begin_ns=longest.begin - units[most].begin_ns, at_ns=longest.begin,
             unmarked_ns=_unmarked_ns(self.cuts.segments, longest),
         )  # fmt: skip
