@@ -299,6 +299,18 @@ def test_a_gap_lies_between_steps_if_over_half_of_it_is_outside_of_their_marks(
 
 
 @pytest.mark.parametrize(
+    ("caller", "advice"),
+    [("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "num_workers"), ("buffer.py(7): get", "it waits for")],
+)  # fmt: skip
+def test_a_wait_within_the_data_loader_is_for_its_workers(caller: str, advice: str) -> None:
+    gap = FreeGap(
+        kind="place", part="free_host_late_ns", ns=20, count=1, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0,
+        call="built-in method poll", call_ns=20, caller=caller,
+    )  # fmt: skip
+    assert advice in host_bound.advice_on_place(launching(60, 40), gap)
+
+
+@pytest.mark.parametrize(
     ("unrecorded", "stacks", "asks"),
     [(True, False, True), (True, True, False), (False, False, False)],
 )
