@@ -126,6 +126,7 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
             re.I,
         ),
     ),
+    (OTHER, re.compile(r"radix_?sort|onesweep|merge_?sort|bitonic|(?<![a-z])sort(?:_?kernel\w*)?$", re.I)),
     (
         ELEMENTWISE,
         re.compile(

@@ -205,13 +205,14 @@ class FreeGap(Payload):
     A place lies between the kernels ``before`` and ``after``, which runs on ``stream``; ``graph`` says how it lies to
     replays of a graph: "within" one, "behind" or "before" one, "between" two, or "". ``part`` is the part of the step
     that it is of. For ``call_ns``, at least half of the time, the host was in ``call``: one of the device's runtime, a
-    function or frame of Python, or a range; around that are ``operator`` and ``module``. Without a call the host was
-    for as long in the operator if ``within``; else nothing covers half of the time, and the operator launched what
-    follows. ``returned_from`` is the synchronising call in which the host was when the device ran empty, where nothing
-    covers the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` steps take
-    ``ns``; most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns``, and begins ``begin_ns``
-    after the step, at ``at_ns`` on the trace's clock; for ``unmarked_ns`` of it the host was outside of all marks of
-    steps. ``spots`` has begin and length of the longest one in each step that is drawn, by its number.
+    function or frame of Python, or a range; around that are ``operator`` and ``module``. ``caller`` is the nearest
+    function or range of the program around a call of a library. Without a call the host was for as long in the
+    operator if ``within``; else nothing covers half of the time, and the operator launched what follows.
+    ``returned_from`` is the synchronising call in which the host was when the device ran empty, where nothing covers
+    the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` steps take ``ns``;
+    most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns``, and begins ``begin_ns`` after the
+    step, at ``at_ns`` on the trace's clock; for ``unmarked_ns`` of it the host was outside of all marks of steps.
+    ``spots`` has begin and length of the longest one in each step that is drawn, by its number.
     """
 
     KEYS = (
@@ -240,6 +241,8 @@ class FreeGap(Payload):
     at_ns: int = 0
     unmarked_ns: int = 0
     returned_from: str = ""
+    caller: str = ""
+    unrecorded: bool = False  # but for its ends, the longest gap has no event of the host
     spots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -434,6 +437,7 @@ class RankProfile(Payload):
     and whether there are frames of Python; None where only ``settings`` tell. ``capture_share`` is the share of the
     host's time in all steps during which it captures a graph. ``late_range`` has most of the host-bound time, but less
     of the host's. ``copy_launches`` maps the number of a step to what launched most of its copies.
+    ``kernel_operators`` maps a kernel, an operator that launched it, and the shapes of its inputs (JSON or "") to ns.
     """
 
     KEYS = (
@@ -478,6 +482,7 @@ class RankProfile(Payload):
     capture_share: float = 0.0
     late_range: HostRange | None = None
     copy_launches: Mapping[int, CopyLaunch] = field(default_factory=dict)
+    kernel_operators: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
 
     def setting(self, name: str) -> str:
         """Return the value of a setting; "" if unknown."""
@@ -623,6 +628,13 @@ class RankProfile(Payload):
         usual, lead_in = lower_median(whole), self.units[0].lead_in_ns
         return lead_in if abs(usual - last - lead_in) <= _SAME * lead_in else 0
 
+    def operator_of(self, kernel: Kernel) -> str:
+        """Return the operator that launched over half of the time of a kernel; "" without one."""
+        sums = Counter[str]()
+        for (name, operator, _), ns in self.kernel_operators.items():
+            sums[operator] += ns if name == kernel.name else 0
+        return next((operator for operator, ns in sums.most_common(1) if 2 * ns > kernel.ns), "")
+
     def sum_ns(self, *parts: str) -> int:
         """Return the nanoseconds of ``parts``, fields of a step, over all steps."""
         return sum(getattr(unit, part) for unit in self.units for part in parts)
@@ -673,6 +685,11 @@ class SlowSteps(NamedTuple):
     excess_ns: int
     cause: str
     number_on_host: int | None = None
+
+    @property
+    def host_number(self) -> int:
+        """Number of the slowest step; of two neighbours that in which the host spends the time."""
+        return self.numbers[0] if self.number_on_host is None else self.number_on_host
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined
@@ -81,9 +82,9 @@ def host_activity(gap: FreeGap) -> str:
     if gap.part == "free_waiting_ns":
         return joined(COMMA, (launched, call and Text("during the gap, the host was in {call}", call)))
     if call:
-        inside = Text("{call} ({caller})", call=call, caller=around) if around else call
+        inside = Text("{call} ({caller})", call=call, caller=around) if around else in_program(gap.call, gap)
         share = percent(gap.call_ns / gap.ns, 0)
-        return Text("the host was in {call} for {share} of the gap", call=inside, share=share)
+        return Text("the host was in {call} for {share} of this time", call=inside, share=share)
     if gap.within:
         return Text("the host was inside {operator}", around)
     if gap.kind != "place" or gap.part not in ("free_host_late_ns", LEAD_IN):
@@ -94,6 +95,13 @@ def host_activity(gap: FreeGap) -> str:
             "after the host returned from {call}, {statement}", call=host_name(gap.returned_from), statement=nothing
         )
     return joined(COMMA, (nothing, launched))
+
+
+def in_program(name: str, gap: FreeGap | None) -> str:
+    """Return the name of what the host was in, with the function or range of the program around the call of ``gap``."""
+    if gap is None or not gap.caller:
+        return host_name(name)
+    return Text("{call} (within {caller})", call=host_name(name), caller=host_name(gap.caller))
 
 
 def first_place(profile: RankProfile, *parts: str) -> str:
@@ -168,7 +176,8 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
             longest.setdefault(name, gap)
     for name, ns in sums.most_common(1):
         if 2 * ns > profile.sum_ns(*parts):
-            return HostCause(name, ns, longest[name])
+            callers = {gap.caller for gap in profile.gaps if gap.call == name}
+            return HostCause(name, ns, replace(longest[name], caller=callers.pop() if len(callers) == 1 else ""))
     late = profile.late_range
     if late is not None and "free_host_late_ns" in parts and 2 * late.idle_ns > profile.sum_ns(*parts):
         return HostCause(late.name, late.idle_ns, None)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.messages.notes import wrapped
 from patcher.traces import model
+from patcher.traces.analysis import exposed
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.analysis.host_only import is_whole_trace
 from patcher.traces.analysis.ranks import lacks_common_step, unrelated
-from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD
+from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD, family_of
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
 from patcher.traces.words import in_ms, listed, percent, shares_words, short, spread
+from patcher.traces.work import inputs_of
 
 NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
@@ -86,7 +89,9 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     shown = {profile.source: profile for profile in (focus, *others)}
     for profile in filter(_has_all_kernels, shown.values()):
         name = profile.label if len(report.captures) > 1 else ""
-        yield from _indented(_breakdown_line(profile, name, of_all_steps=leading.step is not None))
+        with_lead_in = bool(leading.saving_ns) and (leading.id == "lead-in" or profile.cut_ns > 0)
+        line = _breakdown_line(profile, name, of_all_steps=leading.step is not None, with_lead_in=with_lead_in)
+        yield from _indented(line)
     yield from _indented(
         leading.evidence if leading.id == "outlier" or not focus.total_ns else "",  # the breakdown without a device
         _families_line(focus) if leading.id in _OF_KERNELS else "",
@@ -111,7 +116,8 @@ def _places_and_advice(report: model.TraceReport, focus: model.RankProfile, lead
     late = slow_launchers(focus) if leading.id == "dispatch" and not at_one_place else ""
     computing = leading.id == "compute"
     warning = _largest_warning_line(report, focus) if computing else ""
-    named = late or at_one_place or leading.id == "outlier" or (computing and (kernel or warning))
+    idle_within = leading.id == exposed.PARTS[exposed.IDLE]
+    named = idle_within or late or at_one_place or leading.id == "outlier" or (computing and (kernel or warning))
     idle = "" if named else _largest_idle_time_line(focus, of_all_steps=leading.step is not None)
     yield from ("" if computing else kernel, late, idle, _to_do_line(leading, focus), warning)
 
@@ -285,22 +291,30 @@ def _mode_words(profile: model.RankProfile) -> str:
     return joined(COMMA, (launches, contents))
 
 
-def _breakdown_line(profile: model.RankProfile, name: str, *, of_all_steps: bool = False) -> str:
+def _breakdown_line(
+    profile: model.RankProfile, name: str, *, of_all_steps: bool = False, with_lead_in: bool = False
+) -> str:
     """Return a line with the parts of a step that take at least 5 % of its time, largest first.
 
     Time before the first kernel is added from 1 % on. ``name`` is the name of the profile in the line; "" leaves name
     and median out. Without device events, the line has the median time on the host instead. Returns "" for a run on the
     CPU alone: the finding's evidence has its times. With ``of_all_steps``, it has the sum of the steps instead of the
-    median: one of them takes much longer.
+    median: one of them takes much longer. With ``with_lead_in``, the time before the first kernel is one of the
+    parts, as in the headline.
     """
     if profile.on_host:
         return ""
     if not profile.total_ns:
         return Text("no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
-    labels = {**model.PARTS, **model.FREE}
-    largest = sorted(model.PARTS, key=profile.share, reverse=True)
-    parts = shares_words({labels[part]: share for part in largest if (share := profile.share(part)) >= LITTLE})
+    labels = {**model.PARTS, **model.FREE, model.LEAD_IN: Text("time before the first kernel")}
     total, before = in_ms(profile.total_ns), profile.sum_ns(model.LEAD_IN)
+    of_all = with_lead_in and not name and before >= LITTLE * profile.total_ns
+    whole = profile.total_ns + (before if of_all else 0)
+    shares = {part: profile.sum_ns(part) / whole for part in (*model.PARTS, *([model.LEAD_IN] if of_all else ()))}
+    largest = sorted(shares, key=shares.__getitem__, reverse=True)
+    parts = shares_words({labels[part]: shares[part] for part in largest if shares[part] >= LITTLE})
+    if of_all:
+        return Text("breakdown of all {time}: {parts}", time=in_ms(whole), parts=parts)
     line = Text("breakdown: {parts}", parts)
     if name and of_all_steps:
         line = Text(
@@ -369,13 +383,44 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *
     share, time = percent(kernel.ns / (profile.total_ns or 1), 0), in_ms(kernel.ns / count)
     if in_headline:
         name = short(kernel.name, _KERNEL_ROOM_IN_HEADLINE)
-        return Text("longest kernel: {kernel}, {time} ({share})", kernel=name, time=time, share=share)
+        operator = profile.operator_of(kernel)
+        if operator and operator != kernel.name:
+            name = Text("{kernel} of {operator}", kernel=name, operator=short(operator))
+        line = Text("longest kernel: {kernel}, {time} ({share})", kernel=name, time=time, share=share)
+        return joined(SEMICOLON, (line, _longest_operator_words(profile, kernel.family)))
     return Text(
         "longest kernel: {kernel}, {time} per {step} ({share})",
         kernel=short(kernel.name, _KERNEL_ROOM),
         time=time,
         step=unit_word(profile),
         share=share,
+    )
+
+
+def _longest_operator_words(profile: model.RankProfile, longest_family: str) -> str:
+    """Return the operator with most time of the family with half of the kernel time, unless it is ``longest_family``.
+
+    The shape of its first input is added if it was recorded. "" without such a family or operator.
+    """
+    families = Counter[str]()
+    for kernel in profile.kernels:
+        families[kernel.family] += kernel.ns
+    ((family, family_ns),) = families.most_common(1)
+    sums = Counter[tuple[str, str]]()
+    for (name, operator, shapes), ns in profile.kernel_operators.items():
+        if family_of(name, model.COMPUTE) == family:
+            sums[operator, shapes] += ns
+    if family == longest_family or 2 * family_ns < families.total() or not sums:
+        return ""
+    (operator, shapes), ns = sums.most_common(1)[0]
+    inputs = inputs_of(shapes, "[]")
+    shape = next(filter(None, inputs.shapes), None) if inputs else None
+    return Text(
+        "longest in {family}: {operator}, {time} ({share})",
+        family=FAMILIES[family],
+        operator=f"{short(operator)} {[*shape]}" if shape else short(operator),
+        time=in_ms(ns / len(profile.units)),
+        share=percent(ns / (profile.total_ns or 1), 0),
     )
 
 
@@ -424,20 +469,13 @@ def _slow_steps_line(report: model.TraceReport, leading: model.Diagnosis, focus:
 
 def _slow_steps_words(slow: model.SlowSteps) -> str:
     """Return which steps are slow, by how much they exceed the median step, and the cause if it is known."""
-    first, time = slow.numbers[0], in_ms(slow.excess_ns)
+    first, time = slow.host_number, in_ms(slow.excess_ns)
     if len(slow.numbers) > 1:
         numbers = listed(slow.numbers)
         steps = Text("steps {numbers} take up to {time} longer than the median step", numbers=numbers, time=time)
         cause = Text("in the slowest step, {cause}", slow.cause) if slow.cause else ""
         return joined(SEMICOLON, (steps, cause))
     steps = Text("step {number} takes {time} longer than the median step", number=first, time=time)
-    if slow.number_on_host is not None:
-        steps = Text(
-            "step {number} is late by {time} (on the device, this time counts for step {other})",
-            number=slow.number_on_host,
-            time=time,
-            other=first,
-        )
     return Text("{title}: {cause}", title=steps, cause=slow.cause) if slow.cause else steps
 
 
@@ -459,7 +497,10 @@ def _to_do_line(leading: model.Diagnosis, focus: model.RankProfile) -> str:
 
 
 def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis) -> str:
-    """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %."""
+    """Return a line on changes with little to gain, each with its largest possible saving, which is below 5 %.
+
+    Communication is left out if the finding is on that of other ranks.
+    """
     if not profile.total_ns or not leading.id:
         return ""
     shares = {part: profile.share(part) for part in _PARTS}
@@ -467,7 +508,9 @@ def _little_to_gain_line(profile: model.RankProfile, leading: model.Diagnosis) -
     changes = [
         Text("{change} (at most {share})", change=change, share=percent(shares[part]))
         for part, (change, diagnosis) in _PARTS.items()
-        if 0.0005 <= shares[part] < LITTLE and diagnosis not in profile.withdrawn
+        if 0.0005 <= shares[part] < LITTLE
+        and diagnosis not in profile.withdrawn
+        and not (diagnosis == "communication" and leading.id in exposed.IDS)
     ]
     return Text("little to gain from: {changes}", joined(COMMA, changes)) if changes else ""
 

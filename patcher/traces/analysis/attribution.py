@@ -116,6 +116,10 @@ def attributed(
         copy_launches=copy_launches(
             trace, cuts, {at: unit.number for at, unit in units.items()}, gaps.activities.frames
         ),
+        kernel_operators={
+            (trace.names.texts[kernel], trace.names.texts[name], trace.shapes.get(name, ("",))[0]): ns
+            for (kernel, name), ns in hosts.kernel_operators.items()
+        },
         late_range=late_range(trace, cuts, chosen, threads, gaps.activities.frames, gaps.late),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from patcher.traces import model
+from patcher.traces.analysis.host_steps import is_library
 from patcher.traces.analysis.nested import NestedRanges
 from patcher.traces.analysis.segments import Split
 from patcher.traces.rank_trace import RankTrace
@@ -18,8 +20,13 @@ _ALIKE = 0.9
 """Of the ranges around most of the copies, the innermost one counts that has this part of their time."""
 
 _COPY = model.KINDS.index(model.COPY)
-_OF_LIBRARIES = ("torch/", "torch_npu/", "<built-in", "built-in ", "nn.Module: ")
-"""Begins of the names of frames that tell no more than the copy itself."""
+_TELLS_NOTHING = re.compile(r"torch_npu/|<built-in|nn\.Module: |(?:.*\(\d+\): )?(?:cu|hip|acl)[a-z]{0,2}[A-Z][\w/]*$")
+"""Names of frames that tell no more than what they call, of calls of a device's runtime, and of their wrappers."""
+
+
+def is_of_program(name: str) -> bool:
+    """Tell whether a function or range is the program's own: of no library, and no call of a device's runtime."""
+    return not is_library(name) and not _TELLS_NOTHING.match(name)
 
 
 def copy_launches(
@@ -52,7 +59,7 @@ def copy_launches(
         for task, index in zip(copies, ranges.innermost(map(tasks.enqueued.__getitem__, copies)), strict=True):
             times[numbers[owner[task]]][thread, index] += tasks.end[task] - tasks.begin[task]
     texts = trace.names.texts
-    telling = {name for name, text in enumerate(texts) if not text.startswith(_OF_LIBRARIES)}
+    telling = {name for name, text in enumerate(texts) if is_of_program(text)}
     launches = {}
     for number, sums in times.items():
         ns_of, depth_of = _times_around(sums, frames, begins[number], telling)

@@ -45,6 +45,10 @@ _LARGE_NS = 1_000_000
 _LARGE_TO_HOST = Text(
     "copy less to the host, or copy to pinned memory on a separate stream, so that no kernel waits for the copy"
 )
+_LARGE_BOTH_WAYS = Text(
+    "copy less between host and device, or let kernels run meanwhile: from and to pinned memory, on a separate stream"
+)
+_EQUAL = 0.8  # part of the time of the largest direction from which on the next one is named, too
 _MANY = 10
 """Number of copies between host and device per step from which on fewer of them are worth a try."""
 
@@ -52,6 +56,7 @@ _PINNED = Text(
     "the source memory is already pinned: keep the tensors on the device, or start the copy earlier on a separate"
     " stream, so that kernels run meanwhile"
 )
+_TO_PINNED = Text("the destination memory is already pinned: copy less to the host, so that kernels wait less")
 
 
 def direction(name: str) -> str:
@@ -104,12 +109,12 @@ def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
     exposed = profile.sum_ns("copy_ns")
     if exposed < NOTABLE * (profile.total_ns or 1):
         return None
-    times, calls, pinned = Counter[str](), Counter[str](), 0
+    times, calls, pinned = Counter[str](), Counter[str](), Counter[str]()
     for kernel in profile.kernels:
         if kernel.kind == model.COPY:
             times[direction(kernel.name)] += kernel.ns
             calls[direction(kernel.name)] += kernel.calls
-            pinned += kernel.ns if "Pinned" in kernel.name else 0
+            pinned[direction(kernel.name)] += kernel.ns if "Pinned" in kernel.name else 0
     if not times:  # copies of a unit that was not asked for reach into those that were
         times[_UNKNOWN] = exposed
     largest = max(times, key=lambda way: times[way])
@@ -124,13 +129,19 @@ def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
         times=ways,
     )
     advice = _ADVICE[largest]
-    if largest == _TO_DEVICE and 2 * pinned > times[largest]:
+    if largest == _TO_DEVICE and 2 * pinned[largest] > times[largest]:
         advice = _PINNED
     elif largest == _TO_HOST and times[largest] > _LARGE_NS * calls[largest]:
-        advice = _LARGE_TO_HOST
+        advice = _TO_PINNED if 2 * pinned[largest] > times[largest] else _LARGE_TO_HOST
     certainty = Text("upper bound of the saving: the measured time of exposed copies")
     saving = (exposed + _copying_before(profile, sum(times.values()) - exposed)) // count
-    headline = Text("Exposed copies; most copying time: {direction}", _LABELS[largest])
+    (_, most_ns), (second, second_ns) = [*times.most_common(2), ("", 0)][:2]
+    directions = _LABELS[largest]
+    if second_ns >= _EQUAL * most_ns:
+        directions = Text("{direction} and {second}", direction=directions, second=_LABELS[second])
+        if {largest, second} == {_TO_HOST, _TO_DEVICE} and times[largest] > _LARGE_NS * calls[largest]:
+            advice = _LARGE_BOTH_WAYS
+    headline = Text("Exposed copies; most copying time: {direction}", directions)
     launched_ns = Counter[str]()
     for launch in profile.copy_launches.values():
         launched_ns[launch.name] += launch.ns
@@ -138,6 +149,6 @@ def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
         if 2 * ns > sum(times.values()):
             headline = Text("{title}, launched in {frame}", title=headline, frame=host_name(name))
     return model.Diagnosis(
-        "copies", "warning", evidence, saving, certainty, advice, profile.source, culprit=_LABELS[largest],
+        "copies", "warning", evidence, saving, certainty, advice, profile.source, culprit=directions,
         headline=headline,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -14,8 +15,8 @@ from patcher.traces.analysis import collectives, copying, exposed, host_bound, h
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
-from patcher.traces.families import ELEMENTWISE
-from patcher.traces.places import place_in_words
+from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING
+from patcher.traces.places import in_program, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
 
@@ -28,11 +29,13 @@ if the slow step does more work.
 
 _COMMUNICATION = "communication_ns"
 
-_FUSED = 0.2
+_FUSED = 0.3
 """Share of the kernel time that elementwise kernels take, from which on the advice is to fuse them."""
 
 _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
+
+_CONVERTS_TYPES = re.compile(r"(?:aclnn)?Cast(?:_\w+)?")  # kernels of an NPU
 
 _OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
 """Ids of the diagnoses without a device that are about the median step, not about all time."""
@@ -747,7 +750,7 @@ def _host_held(gap: model.FreeGap) -> str:
     """
     is_long = gap.within and ("::" not in gap.operator or gap.operator.startswith("c10d::"))
     name = gap.call or (gap.operator if is_long else "")
-    return host_name(name) if name and gap.part == "free_host_late_ns" else ""
+    return in_program(name, gap) if name and gap.part == "free_host_late_ns" else ""
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
@@ -759,7 +762,7 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     """Diagnose a device that computes for over half of the time, as a note; None below that.
 
     The evidence names the longest kernels, and how much faster the device's roofline would be where it is known. The
-    advice is on the longest kernel if that runs on AI_CPU, or converts formats.
+    advice is on the longest kernel if that runs on AI_CPU, or converts formats or types.
     """
     share = profile.share("compute_ns", "overlap_ns")
     if share <= 0.5:
@@ -774,7 +777,10 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
     fusible_share = fusible / (sum(kernel.ns for kernel in profile.kernels) or 1)
     advice = Text("make the kernels faster: try another precision, or larger batches if the kernels are short")
-    if fusible_share >= _FUSED:
+    if kernels and kernels[0].family in (OTHER, SAMPLING) and kernels[0].ns > fusible:
+        name = profile.operator_of(kernels[0]) or short(kernels[0].name)
+        advice = Text("check whether {name} can run less often, on less data, or in a faster implementation", name)
+    elif fusible_share >= _FUSED:
         advice = Text(
             "elementwise and normalization kernels take {share} of the kernel time: fuse them, for example by"
             " torch.compile, fused attention or a fused optimizer",
@@ -785,6 +791,12 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
             "{kernel} only converts the memory format of tensors: set torch.npu.config.allow_internal_format = False,"
             " or keep one format from operator to operator",
             kernels[0].name,
+        )
+    if kernels and _CONVERTS_TYPES.fullmatch(kernels[0].name):
+        advice = Text(
+            "{kernel} only converts tensors from one data type to another: keep one data type from operator to"
+            " operator, or convert the weights once instead of in each micro-batch",
+            short(kernels[0].name),
         )
     if kernels and _runs_on_cpu_core(profile, kernels[0].name):
         advice = Text(

@@ -132,6 +132,11 @@ def diagnose_communication(
     saving, name = sums[largest] // count, PARTS[largest]
     text = _finding_text(largest, profile, profiles, meetings)
     by_outlier = ""
+    unsaved, certainty = exposed - sums[largest], text.certainty
+    if largest == TRANSFER and unsaved >= NOTABLE / 10 * total:
+        time = in_ms(unsaved / count)
+        certainty = Text("{certainty}, without {time} of waiting or idle time", certainty=certainty, time=time)
+        text = text._replace(certainty=certainty)
     if outlier is not None:
         by_outlier = outlier.evidence
         if largest == TRANSFER and 2 * (outlier.saving_ns or 0) > saving:

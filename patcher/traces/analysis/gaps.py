@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import attrgetter, eq, itemgetter
 from typing import NamedTuple
 
 from patcher.traces import model
-from patcher.traces.analysis.activities import HostActivities, HostActivity
+from patcher.traces.analysis.activities import HostActivities, HostActivity, overlapping
+from patcher.traces.analysis.copy_launches import is_of_program
 from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
 from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle_stretches
 from patcher.traces.analysis.late_ranges import PARTS, IdleTime
@@ -36,6 +38,7 @@ SHOWN = 100
 _STARTED = ("free_latency_ns", "free_blocked_ns", "free_waiting_ns")
 """Parts of a step in which the next task has been launched."""
 
+_EDGE = 10  # part of a gap, at both ends, in which an event tells nothing about it
 _NEAR = 8  # tasks to both sides among which others of a replay are looked for
 
 
@@ -60,7 +63,7 @@ class GapSums:
     """
 
     def __init__(self, trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]) -> None:
-        self.trace, self.cuts = trace, cuts
+        self.trace, self.cuts, self.threads = trace, cuts, threads
         self.sums: dict[_Key, _GapSum] = defaultdict(_GapSum)
         self.short: dict[tuple[str, str], _GapSum] = {}
         self.overflow: dict[GapPlace, _GapSum] = defaultdict(_GapSum)
@@ -200,8 +203,21 @@ class GapSums:
         gap_sum.add(gap)
         if activity:
             gap_sum.call_ns[call] += activity.ns
+            gap_sum.caller_ns[self._caller(gap, activity)] += activity.ns
         elif gap.part not in _STARTED:
             gap_sum.returned[self.activities.synchronising_call(gap)] += gap.ns
+
+    def _caller(self, gap: Idle, activity: HostActivity) -> int:
+        """Return the number of the innermost function or range of the program around a library's call, or UNKNOWN."""
+        texts, frames = self.trace.names.texts, self.activities.frames.get(activity.thread)
+        if frames is None or is_of_program(texts[activity.name]):
+            return UNKNOWN
+        (innermost,) = frames.innermost([activity.begin])
+        step_begin = self.cuts.segments[gap.segment].begin
+        names = [frames.name[index] for index in frames.around(innermost) if frames.begin[index] > step_begin]
+        if activity.name in names:
+            names = names[len(names) - names[::-1].index(activity.name) :]
+        return next((name for name in names if is_of_program(texts[name])), UNKNOWN)
 
     def _sum_overflow(self) -> None:
         """Add ``overflow``, the sums of gaps that were not kept, to the sums of kept gaps between the same kernels.
@@ -226,7 +242,14 @@ class GapSums:
         """
         gaps = [self._free_gap(key, gap_sum, units, drawn_numbers) for key, gap_sum in self.sums.items()]
         gaps.sort(key=lambda gap: (-gap.ns, gap.before, gap.after, gap.stream))
-        return tuple(gaps[:SHOWN])
+        return tuple(replace(gap, unrecorded=self._is_unrecorded(gap)) for gap in gaps[:SHOWN])
+
+    def _is_unrecorded(self, gap: model.FreeGap) -> bool:
+        """Tell whether nothing of the host was recorded in a place's longest gap, but for a tenth at both ends."""
+        begin, end = gap.at_ns + gap.longest_ns // _EDGE, gap.at_ns + gap.longest_ns * (_EDGE - 1) // _EDGE
+        operators = (thread.operators for thread in self.threads)
+        ranges = (*self.activities.calls.values(), *self.activities.frames.values(), *operators)
+        return gap.kind == "place" and not any(any(True for _ in overlapping(each, begin, end)) for each in ranges)
 
     def _free_gap(
         self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn_numbers: Collection[int]
@@ -241,11 +264,15 @@ class GapSums:
         call, covered = max(gap_sum.call_ns.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         if 2 * covered < gap_sum.ns:
             call, covered = UNKNOWN, 0
+        caller, called_ns = max(gap_sum.caller_ns.items(), key=itemgetter(1), default=(UNKNOWN, 0))
+        if call == UNKNOWN or 2 * called_ns < gap_sum.ns:
+            caller = UNKNOWN
         (returned, returned_ns) = max(gap_sum.returned.items(), key=itemgetter(1), default=(UNKNOWN, 0))
         if place.stream == UNKNOWN and 2 * returned_ns < gap_sum.ns:
             returned = UNKNOWN
         numbers = {"before": place.before, "after": place.after, "stream": place.stream, "call": call,
-                   "returned_from": returned, "operator": host.operator, "module": host.module}  # fmt: skip
+                   "returned_from": returned, "caller": caller, "operator": host.operator,
+                   "module": host.module}  # fmt: skip
         fields = {name: "" if number == UNKNOWN else texts[number] for name, number in numbers.items()}
         most, (most_ns, longest) = max(gap_sum.units.items(), key=lambda item: item[1][0])
         spots = {}
@@ -256,7 +283,7 @@ class GapSums:
         return model.FreeGap(
             **fields, kind="several" if place.stream == UNKNOWN else "place", graph=place.graph, part=place.part,
             within=within, call_ns=covered, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
-            unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots,
+            unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots, unrecorded=False,
             begin_ns=longest.begin - units[most].begin_ns, at_ns=longest.begin,
             unmarked_ns=_unmarked_ns(self.cuts.segments, longest),
         )  # fmt: skip
@@ -280,6 +307,7 @@ class _GapSum:
         self.ns = self.count = 0
         self.units: dict[int, tuple[int, Idle]] = {}
         self.call_ns = Counter[int]()
+        self.caller_ns = Counter[int]()  # ns covered, by the caller of the call
         self.returned = Counter[int]()
 
     def add(self, gap: Idle) -> None:

@@ -16,6 +16,7 @@ from patcher.traces.places import (
     drained_by,
     first_place,
     host_cause,
+    in_program,
     longest_gap_text,
     main_place,
     place_in_words,
@@ -51,6 +52,11 @@ MOSTLY_GRAPHS = 0.5
 _MOSTLY_PROMPT = 0.5
 """Share of the kernels that start within 20 µs of their launch, as most do unless something else uses the device."""
 
+_CREATES_CONTEXT = Text(
+    "the first call of the device's runtime creates its context: run a step before the recording window"
+)
+_AT_FIRST_USE = ("cudaFree", "hipFree")  # with which torch creates the context of a device: it frees nothing
+
 _ABOUT_HOST = {
     re.compile(r"^torch/_(?:dynamo|inductor|functorch)/"): COMPILES,
     re.compile(r"^triton/compiler/|^aclopCompile"): Text(
@@ -62,9 +68,7 @@ _ABOUT_HOST = {
     ),
     re.compile("DataLoader"): LOADS_DATA,
     BLOCKS: WAITS_IN_CALL,
-    re.compile(r"^(?:cuda|hip)(?:Device)?Get|^(?:cuda|hip|aclrt)SetDevice"): Text(
-        "the first call of the device's runtime creates its context: run a step before the recording window"
-    ),
+    re.compile(r"^(?:cuda|hip)(?:Device)?Get|^(?:cuda|hip|aclrt)SetDevice"): _CREATES_CONTEXT,
     re.compile(r"^(?:cuda|hip)(?:HostAlloc|MallocHost|HostMalloc)|^aclrtMallocHost"): Text(
         "pinned memory is allocated here: allocate it once, and use it in each step"
     ),
@@ -154,7 +158,7 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
     elif cause := host_cause(profile, HOST_PARTS):
         most = Text(
             "During most of this idle time, the host was in {call}: {time} per step.",
-            call=host_name(cause.name),
+            call=in_program(cause.name, cause.gap),
             time=in_ms(cause.ns / len(profile.units)),
         )
         evidence = sentences(evidence, most)
@@ -225,8 +229,10 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
             " NPUs torch.npu.empty_cache()), and do so less often"
         )
+    if gap.part == model.LEAD_IN and gap.operator and gap.call in _AT_FIRST_USE:
+        return _CREATES_CONTEXT
     for pattern, about in _ABOUT_HOST.items():
-        if pattern.search(gap.call or (gap.operator if gap.within else "")):
+        if any(map(pattern.search, (gap.call or (gap.operator if gap.within else ""), gap.caller))):
             return about
     if _LAUNCHES.match(gap.call):
         return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
@@ -236,12 +242,19 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " the step",
             host_name(gap.call or gap.operator),
         )
+    has_stacks = profile.setting("stacks").lower() in ("1", "true")
+    if _is_between_marks(profile, gap) and gap.unrecorded and not (has_stacks or profile.has_stacks):
+        return Text(
+            "the gap lies between the marks of two steps, and almost nothing was recorded there: to see what runs,"
+            " record Python frames, too, with {command} (with_stack=True)",
+            _STACKS,
+        )
     if _is_between_marks(profile, gap):
         return Text(
             "the gap lies between the marks of two steps: look at the loop around the steps, for example at data"
             " loading, logging or saving"
         )
-    if profile.setting("stacks").lower() in ("1", "true"):
+    if has_stacks:
         return Text(
             "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", longest_gap_text(gap)
         )
@@ -260,14 +273,15 @@ def slow_launchers(profile: model.RankProfile) -> str:
     """Return a sentence on the modules or operators that take the host longer than the device.
 
     It names up to two, those with the largest difference, with their times per step; "" if the differences are small.
-    Operators are named if there are no modules, or if one operator differs more than each module.
+    Operators are named if there are no modules, or if one operator has over half of the largest difference of a module.
     """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]
-    rows = max(
-        (sorted(rows, key=lambda row: row.ns - row.host_ns)[:_NAMED] for rows in (chosen, profile.operators)),
-        key=lambda rows: rows[0].host_ns - rows[0].ns if rows else 0,
+    modules, operators = (
+        sorted(rows, key=lambda row: row.ns - row.host_ns)[:_NAMED] for rows in (chosen, profile.operators)
     )
+    in_module, in_operator = (rows[0].host_ns - rows[0].ns if rows else 0 for rows in (modules, operators))
+    rows = operators if 2 * in_operator > in_module else modules
     rows = [row for row in rows if (row.host_ns - row.ns) * len(rows) >= NOTABLE * profile.sum_ns(*HOST_PARTS)]
     names = [
         Text(

@@ -101,6 +101,7 @@ class HostSums:
         self.phases = {segment: [0] * len(PHASES) for segment in chosen}
         self.operator_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
         self.module_calls: CallTable = defaultdict(lambda: [0, 0, 0, 0])
+        self.kernel_operators = Counter[tuple[int, int]]()  # ns of tasks, by the names of kernel and operator
         self.nested = Counter[tuple[int, int]]()  # ns on the host, by the module around and the module
         texts = trace.names.texts
         phase_names = {number: 1 for number, text in enumerate(texts) if _BACKWARD.match(text)}
@@ -150,15 +151,15 @@ class HostSums:
     ) -> None:
         """Add the calls and host time of a thread's operators that begin in the chosen steps, and their ``tasks``.
 
-        They are added to ``operator_calls``, and the times of the tasks to ``phases``. A task counts for the innermost
-        operator around its launch; host time excludes nested operators. The phase of training of a task is the latest
-        one that ``phase_names`` (number of a name → phase) gives to the operator or one around it. It is at least
-        ``thread_phase``. Without an operator around it, the phase is ``thread_phase``, or unknown if that is 0
+        They are added to ``operator_calls``, and the times of the tasks to ``phases`` and ``kernel_operators``. A task
+        counts for the innermost operator around its launch; host time excludes nested operators. The phase of training
+        of a task is the latest one that ``phase_names`` (number of a name → phase) gives to the operator or one around
+        it. It is at least ``thread_phase``. Without an operator, it is ``thread_phase``, or unknown if that is 0
         (forward). An operator that began before the chosen steps counts as one call if it launched a task in them.
         """
         sums, counted = self.operator_calls, self._begin_in_chosen(operators)
         phases = _phases_of_operators(operators, phase_names, thread_phase)
-        columns = self.trace.tasks
+        columns, kernel_operators = self.trace.tasks, self.kernel_operators
         for task, index in zip(tasks, operators.innermost(map(columns.enqueued.__getitem__, tasks)), strict=True):
             ns = columns.end[task] - columns.begin[task]
             phase = thread_phase or _UNKNOWN_PHASE
@@ -169,6 +170,7 @@ class HostSums:
                     row[0] = row[0] or 1
                 row[1] += 1
                 row[2] += ns
+                kernel_operators[columns.name[task], operators.name[index]] += ns
             self.phases[self.owner[task]][phase] += ns
         if not any(counted):
             return

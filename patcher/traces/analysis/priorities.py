@@ -17,6 +17,7 @@ from patcher.traces.places import (
     drained_by,
     host_activity,
     host_cause,
+    in_program,
     main_place,
     place_of,
     time_with_cut,
@@ -61,11 +62,10 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     if gap is None or (cause is not None and _is_at_more_places(cause, gap, profile)):
         if cause is None:
             return _name_draining_call(diagnosis, profile)
+        call = in_program(cause.name, cause.gap)
         return dataclasses.replace(
             diagnosis,
-            headline=Text(
-                "{title}, mostly while the host was in {call}", title=diagnosis.title, call=host_name(cause.name)
-            ),
+            headline=Text("{title}, mostly while the host was in {call}", title=diagnosis.title, call=call),
             saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
             culprit=cause.name,
         )
@@ -77,7 +77,9 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         place=host_activity(gap) if is_known else place_of(gap),
     )
     if not is_known and gap.part in ("free_host_late_ns", model.LEAD_IN):
-        headline = Text("{headline}; no single recorded event covers half of this time", headline)
+        unknown = Text("{headline}; no single recorded event covers half of this time", headline)
+        nothing = Text("{headline}; almost nothing was recorded on the host during this time", headline)
+        headline = nothing if gap.unrecorded else unknown
     return dataclasses.replace(
         diagnosis,
         headline=headline,
@@ -167,7 +169,10 @@ def _headline_with_slow_steps(
 ) -> str:
     """Return the title of a straggler with the cause of its slow steps; "" if ``slow`` does not explain ``waiting``."""
     if slow.slow_steps and _is_slow_step_of_straggler(slow, waiting, by_source):
-        return Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
+        number, cause = slow.slow_steps.host_number, slow.slow_steps.cause
+        if number != waiting.step:
+            cause = Text("in step {number}, {cause}", number=number, cause=cause)
+        return Text("{title}: {cause}", title=title, cause=cause)
     if slow.slow_steps and _are_slow_steps_of_straggler(slow, waiting):
         numbers = listed(slow.slow_steps.numbers)
         return Text(
@@ -197,13 +202,14 @@ def _is_slow_step_of_straggler(
 ) -> bool:
     """Tell whether ``slow`` is on the step in which ranks wait most for a straggler, and explains most of ``waiting``.
 
+    It may be the step before: what a rank does at its end delays the first collective of the next one.
     The findings with a saving are those of the straggler if ``waiting`` names one. Its own waiting explains nothing.
     """
     steps = slow.slow_steps
     if steps is None or waiting.step is None or not slow.saving_ns or not steps.cause:
         return False
-    number = steps.numbers[0] if steps.number_on_host is None else steps.number_on_host
-    if len(steps.numbers) > 1 or number != waiting.step or "communication_ns" in slow.parts:
+    late_in = (waiting.step, waiting.step - 1)
+    if len(steps.numbers) > 1 or steps.host_number not in late_in or "communication_ns" in slow.parts:
         return False
     if by_source[waiting.source].on_host and slow.source != waiting.source:
         return False

@@ -105,7 +105,10 @@ OF_FAMILY = {
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>, unsigned int> >(x)",
     ],
     "copy": ["void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>(x)"],
-    "other": ["DSAGenBitMask", "resolve_future_token_ids_kernel", ""],
+    "other": [
+        "void rocprim::detail::onesweep_iteration<rocprim::wrapped_radix_sort_onesweep_config, true>(x)", "Sort",
+        "void at::native::radixSortKVInPlace<-2, -1, 32, 4, float, long, unsigned int>(x)", "DSAGenBitMask", "resolve_future_token_ids_kernel", "",
+    ],
 }  # fmt: skip
 
 

@@ -321,7 +321,7 @@ def test_where_the_device_was_free_is_framed_where_it_is_drawn():
     ((_, begin, wide),) = frames
     assert [float(begin), float(wide)] == pytest.approx([lanes.TICKS * 20 / 70, lanes.TICKS * 10 / 70], abs=0.1)
     assert [cell for cell, *_ in cells(text, "Where the device was idle", 0)] == [
-        "before x on x", "the host was in x (x in x) for 75 % of the gap", "3.333", "4.1 %", "2", "step #31, 20.00 ms after its start", "4", "11.00 ms",
+        "before x on x", "the host was in x (x in x) for 75 % of this time", "3.333", "4.1 %", "2", "step #31, 20.00 ms after its start", "4", "11.00 ms",
         "host-bound", "after x",
     ]  # fmt: skip
     assert cells(text, "Where the device was idle", 1)[0][0] == "between kernels that are launched one by one"

@@ -16,7 +16,16 @@ from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
 from patcher.traces import analysis
 from patcher.traces.measured import KernelUse
-from patcher.traces.model import Check, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport, Verdict
+from patcher.traces.model import (
+    Check,
+    Diagnosis,
+    FreeGap,
+    Kernel,
+    RankProfile,
+    RecordedUnit,
+    TraceReport,
+    Verdict,
+)
 from tests.matrix import thinned
 from tests.patcher.traces.made_ranks import Rank, late_ranks, pipeline
 from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared, steps
@@ -138,6 +147,31 @@ def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
 
 
 @pytest.mark.parametrize(
+    ("operators", "words"),
+    [
+        ({}, "longest kernel: sort, 30.00 ms (30 %)"),
+        ({("sort", "aten::sort", ""): 16, ("gemm", "aten::mm", "[[7, 8]]"): 25}, "sort of aten::sort, 30.00 ms (30 %); {}"),
+        ({("sort", "aten::sort", ""): 15, ("gemm", "aten::mm", "[[7, 8]]"): 25}, "kernel: sort, 30.00 ms (30 %); {}"),
+        ({("sort", "sort", ""): 30}, "longest kernel: sort, 30.00 ms (30 %)"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("half", [True, False])
+def test_computing_names_the_operators_of_its_kernels(
+    operators: dict[tuple[str, str, str], int], words: str, half: bool
+) -> None:
+    """Matmuls are two kernels, of which none is the longest one."""
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=100 * MS)
+    times = {"sort": 30, "gemm": 25, "gemv": 25 if half else 4}
+    kernels = tuple(Kernel(name, "compute", 1, ns * MS) for name, ns in times.items())
+    launched = {key: ns * MS for key, ns in operators.items()}
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), kernels=kernels, kernel_operators=launched)
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
+    other = "longest in matmuls and convolutions: aten::mm [7, 8], 25.00 ms (25 %)"
+    expected = words.format(other) if half else words.replace("; {}", "")
+    assert text.partition(" 1 ")[0].endswith(expected)
+
+
+@pytest.mark.parametrize(
     ("name", "cores", "is_advised"),
     [
         ("Unique", ("AI_CPU",), True),
@@ -153,7 +187,27 @@ def test_the_longest_kernel_on_ai_cpu_is_to_be_replaced(name: str, cores: Sequen
     profile = RankProfile("a", "ascend-text", 0, "Ascend NPU", (unit,), kernels=kernels, kernel_uses=uses)
     text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
     advice = "to do: Unique runs on AI_CPU: replace it with an operator that has an AI Core kernel"
-    assert (advice in text, "another precision" in text) == (is_advised, not is_advised)
+    assert (advice in text, "Unique can run less often" in text) == (is_advised, not is_advised)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "advice"),
+    [
+        ({"Cast": 40, "Add": 20, "MatMulV2": 30}, "Cast only converts tensors from one data type to another"),
+        ({"CastScale": 40, "Add": 20, "MatMulV2": 30}, "elementwise and normalization kernels take 67 %"),
+        ({"gemm": 71, "Add": 29}, "make the kernels faster: try another precision"),
+        ({"gemm": 70, "Add": 30}, "elementwise and normalization kernels take 30 %"),
+        ({"onesweep": 50, "Add": 20}, "check whether aten::sort can run less often"),
+        ({"onesweep": 50, "Add": 50}, "elementwise and normalization kernels take 50 %"),
+    ],
+)
+def test_the_advice_on_computing_is_on_the_largest_family(kernels: dict[str, int], advice: str) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=99 * MS)
+    times = tuple(Kernel(name, "compute", 1, ns * MS) for name, ns in kernels.items())
+    launched = {("onesweep", "aten::sort", ""): 50 * MS}
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), kernels=times, kernel_operators=launched)
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
+    assert f"to do: {advice}" in text
 
 
 def test_a_longest_kernel_that_converts_formats_is_to_be_left_out() -> None:
@@ -191,9 +245,25 @@ def test_a_gap_before_each_step_counts_for_all_steps(
     profile = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=tuple(gaps), marks="ProfilerStep#")
     report = analysis.reported([profile])
     text = " ".join(" ".join(first_screen.first_screen(report)).split())
-    assert f"the host was in load for 100 % of the gap; a fix saves at most {saving}" in text
+    assert f"the host was in load for 100 % of this time; a fix saves at most {saving}" in text
+    assert ("breakdown of all 150.00 ms: computing 40.0 %, host-bound 40.0 %, time before" in text) == (lasts == 30)
     assert f"how sure: {range_} to 50.00 ms" in text
     assert first_screen._largest_idle_time_line(profile).startswith(f"largest idle time: {idle}")
+
+
+def test_no_line_contradicts_a_headline_on_communication() -> None:
+    unit = RecordedUnit(number=0, host_ns=99, kernels=9, compute_ns=60, communication_ns=2, free_host_late_ns=38)
+    gap = FreeGap(
+        kind="place", part="free_host_late_ns", ns=38, count=1, units=1, unit=0, unit_ns=38, longest_ns=38, begin_ns=0,
+    )  # fmt: skip
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), gaps=(gap,))
+    shown = {}
+    for name in ("dispatch", "slow-rank", "collective-idle"):
+        leading = Diagnosis(name, "problem", "", 9, "exact", source="a")
+        places = first_screen._places_and_advice(TraceReport((profile,), (leading,), Verdict("")), profile, leading)
+        idle = any(line.startswith("largest idle time") for line in places)
+        shown[name] = idle, "communication" in first_screen._little_to_gain_line(profile, leading)
+    assert shown == {"dispatch": (True, True), "slow-rank": (True, False), "collective-idle": (False, False)}
 
 
 @pytest.mark.parametrize(("ranks", "words"), [((0, 1), "2 of 4 ranks"), ((0, 0), "2 traces")])
@@ -205,7 +275,11 @@ def test_traces_of_one_rank_are_not_counted_as_ranks(ranks: tuple[int, int], wor
 @pytest.mark.parametrize(("before", "told"), [(3, True), (2, False), (0, False)])
 def test_a_breakdown_says_what_it_is_of_beside_time_before_the_first_kernel(before: int, told: bool) -> None:
     unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=60 * MS, lead_in_ns=before * MS)
-    line = first_screen._breakdown_line(RankProfile("a", "torch", 0, "H100", (unit,)), "")
+    profile = RankProfile("a", "torch", 0, "H100", (unit,))
+    of_all = first_screen._breakdown_line(profile, "", with_lead_in=True)
+    assert of_all.startswith("breakdown of all 63.00 ms: computing 95.2 %") == told
+    assert ("plus" in of_all) == (before == 2)
+    line = first_screen._breakdown_line(profile, "")
     words = "breakdown of the 60.00 ms from the first kernel on: " if told else "breakdown: "
     assert line.startswith(f"{words}computing 100.0 %")
 

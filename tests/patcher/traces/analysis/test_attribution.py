@@ -444,6 +444,16 @@ def host(run: Run) -> RankProfile:
     return analysis.attributed(timeline(run)).profile
 
 
+def test_kernels_are_summed_by_the_operators_that_launched_them() -> None:
+    operators = (Range("aten::linear", 0, 50), Range("aten::mm", 10, 30), Range("aten::bmm", 32, 40))
+    tasks = (*(Task(60 + at, 61 + at, launch=at) for at in (15, 35, 36, 48)), Task(170, 180, launch=55))
+    launched = host(Run(tasks, MARKS, operators)).kernel_operators
+    assert {operator: ns for (_, operator, _), ns in launched.items()} == {
+        "aten::mm": 1, "aten::bmm": 2, "aten::linear": 1
+    }  # fmt: skip
+    assert {(kernel, shapes) for kernel, _, shapes in launched} == {("MatMul", "")}
+
+
 def test_an_operator_has_what_it_launched_itself_and_its_own_time() -> None:
     operators = (Range("outer", 0, 50), Range("inner", 10, 30), Range("inner", 40, 45), Range("outer", 150, 160))
     tasks = (Task(60, 70, launch=15), Task(70, 75, launch=35), Task(80, 82, launch=48), Task(170, 180, launch=155))

@@ -22,6 +22,8 @@ LAUNCHED: dict[str, tuple[tuple[Range, ...], str | None]] = {
     "a little more": ((Range(SWAP, 3 * MS, 6 * MS),), SWAP),
     "around the whole step": ((Range("train.py(3): main", 0, 10 * MS),), None),
     "of a library": ((Range(SWAP, MS, 6 * MS), Range("torch/_ops.py(1116): __call__", 2 * MS, 6 * MS)), SWAP),
+    "a wrapper of the call": ((Range(SWAP, MS, 6 * MS), Range("wrapper.py(7): cudaMemcpy", 2 * MS, 6 * MS)), SWAP),
+    "of the standard library": ((Range(SWAP, MS, 6 * MS), Range("contextlib.py(7): __exit__", 2 * MS, 6 * MS)), SWAP),
     "another thread": ((Range(SWAP, 2 * MS, 6 * MS, thread=2),), None),
     "no frames": ((), None),
 }  # fmt: skip

@@ -720,7 +720,7 @@ EXPOSED: dict[str, tuple[list[RankProfile], str, int, str, str, str, dict[str, i
         [capture(unit(**HALF))], "communication", 40, "40.0 40.00 10.0", "upper bound", "all ranks", {"transfer": 40},
     ),
     "transfer": (
-        [capture(unit(**HALF), collectives=(told(30, 5, 4),))], "communication", 31, "40.0 5.00 4.00 31.00 10.0", "upper bound",
+        [capture(unit(**HALF), collectives=(told(30, 5, 4),))], "communication", 31, "40.0 5.00 4.00 31.00 10.0", "upper bound of the saving, without 9.00 ms of waiting or idle time",
         "overlap communication", {"waiting": 5, "idle": 4, "transfer": 31},
     ),
     "waiting that the vendor tells": (
@@ -995,7 +995,7 @@ def test_the_host_is_named_beside_a_step_where_no_slow_step_is_known() -> None:
     ("waits", "told"),
     [
         ((0, 1, 0, 0, 90, 0), ["wait 90.00 ms for rank 1: most", "all 6 steps together", "90.00 ms in all steps together"]),
-        ((0, 29, 29, 29, 90, 0), ["a fix saves at most", "median step", "per step", "also: rank 1: step 4 is late by"]),
+        ((0, 29, 29, 29, 90, 0), ["a fix saves at most", "median step", "per step", "also: rank 1: step 4 takes"]),
     ],
     ids=["one step", "several steps"],
 )  # fmt: skip
@@ -1203,7 +1203,10 @@ def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
     [
         ({"Memcpy HtoD (Pinned -> Device)": 5.000_001, "Memcpy HtoD (Pageable -> Device)": 5}, "host to device", True, "5.00"),
         ({"Memcpy HtoD (Pinned -> Device)": 5, "Memcpy HtoD (Pageable -> Device)": 5}, "host to device", False, "5.00"),
-        ({"Memcpy DtoH (Device -> Pinned)": 9, "Memcpy HtoD (Pageable -> Device)": 5}, "device to host", False, "4.50 2.50"),
+        ({"Memcpy DtoH (Device -> Pinned)": 9, "Memcpy HtoD (Pageable -> Device)": 5}, "device to host", True, "4.50 2.50"),
+        ({"Memcpy DtoH (Device -> Pageable)": 9, "Memcpy HtoD (Pinned -> Device)": 5}, "device to host", False, "4.50 2.50"),
+        ({"Memcpy DtoH": 5, "Memcpy HtoD": 4}, "device to host and host to device", False, "2.50 2.00"),
+        ({"Memcpy DtoH": 5, "Memcpy HtoD": 3.999_998}, "device to host", False, "2.50 2.00"),
         ({"Memcpy DtoH (Device -> Pageable)": 2, "Memset (Device)": 3}, "memsets", False, "1.50 1.00"), ({}, "of unknown direction", False, "5.00"),
     ],
 )  # fmt: skip
@@ -1217,6 +1220,7 @@ def test_copies_are_of_the_direction_that_takes_most_time(
     found = copying.diagnose_copies(capture(unit(0, compute=95, copy=5), unit(1, compute=95, copy=5), kernels=kernels))
     assert found is not None
     assert (found.culprit, "already pinned" in found.advice, found.saving_ns) == (culprit, pinned, 5 * MS)
+    assert ("between host and device" in found.advice) == (" and " in culprit)
     assert " ".join(re.findall(r"([\d.]+) ms", found.evidence)) == times
     assert copying.diagnose_copies(capture(unit(compute=951, copy=49))) is None
     assert copying.diagnose_copies(capture()) is None

@@ -163,6 +163,19 @@ def sorted_answer(machine: Machine) -> None:
     machine.built_in("function sort", 3 * MS)
 
 
+def little_recorded(machine: Machine) -> None:
+    machine.sleep(MS)
+    machine.functions.append(Range("loop.py(7): run", machine.now, machine.now + 350 * US, machine.thread))
+    machine.sleep(2 * MS)
+
+
+def waits_for_queue(machine: Machine) -> None:
+    begin, ns = machine.now, 3 * MS
+    for number, name in enumerate(("buffer.py(8): get_batch", "queue.py(7): get", "threading.py(9): wait")):
+        machine.functions.append(Range(name, begin + number, begin + ns - number, machine.thread))
+    machine.sleep(ns)
+
+
 def zoomed(machine: Machine) -> None:
     """One function three times, none of which has half of the time."""
     for _ in range(3):
@@ -249,7 +262,10 @@ CASES: dict[str, Case] = {
     "a sleep before a launch": (
         at(4, lambda machine: machine.sleep(3 * MS)),
         {"part": LATE, "before": "attention", "after": "out", "operator": "aten::out", "within": False, "units": 4,
-         "call": ""}, ALL,
+         "call": "", "unrecorded": True}, ALL,
+    ),
+    "a sleep of which a tenth is recorded": (
+        at(4, little_recorded), {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": False}, STACKS,
     ),
     "a sleep before one launch of four steps": (
         at(4, lambda machine: machine.sleep(3 * MS), only=(2,)),
@@ -257,7 +273,12 @@ CASES: dict[str, Case] = {
     ),
     "a sleep in a trace with stacks": (
         at(4, lambda machine: machine.built_in("function sleep", 3 * MS)),
-        {"part": LATE, "after": "out", "call": "built-in function sleep", "operator": "", "units": 4}, STACKS,
+        {"part": LATE, "after": "out", "call": "built-in function sleep", "operator": "", "units": 4,
+         "caller": "loop.py(7): run"}, STACKS,
+    ),
+    "a queue that a function of the program waits for": (
+        at(4, waits_for_queue),
+        {"part": LATE, "call": "threading.py(9): wait", "caller": "buffer.py(8): get_batch"}, STACKS,
     ),
     "a method of an object in a trace with stacks": (
         at(4, lambda machine: machine.built_in("method recv of zmq.Socket object", 3 * MS)),

@@ -184,7 +184,7 @@ def polls(machine: Machine) -> None:
 
 STACK = "--contents npu,cpu,stack"
 CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
-    "a call that had returned": (returned_early, "dispatch", ("zoom_shift for 80 %",), ("Synchronize",)),
+    "a call that had returned": (returned_early, "dispatch", ("zoom_shift (within main.py(9): step) for 80 %",), ("Synchronize",)),
     "a call that blocks": (returned_late, "dispatch", ("cudaMemcpyAsync for 100 %",), ()),
     "a range of the user": (user_range, "dispatch", ("compute reward for ",), ()),
     "a thread that works while the main one waits": (worker, "dispatch", ("tokenize",), ("acquire",)),
@@ -268,7 +268,7 @@ def test_calls_that_block_one_after_the_other_are_one_place(tmp_path: Path) -> N
         machine.kernel("fresh", takes=12 * MS, after=machine.now + 12 * MS)
 
     late = next(finding for finding in report(recorded(starts, 1), tmp_path).findings if finding.id == "dispatch")
-    assert "the host was in cudaLaunchKernel (aten::fresh) for 57 % of the gap" in late.title
+    assert "the host was in cudaLaunchKernel (aten::fresh) for 57 % of this time" in late.title
     assert "loads or compiles its code" in late.advice
 
 
@@ -296,6 +296,33 @@ def test_a_gap_lies_between_steps_if_over_half_of_it_is_outside_of_their_marks(
 ) -> None:
     profile, gap = SimpleNamespace(marks=marks), SimpleNamespace(part=part, unmarked_ns=unmarked, longest_ns=20)
     assert host_bound._is_between_marks(profile, gap) is between  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("caller", "advice"),
+    [("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "num_workers"), ("buffer.py(7): get", "it waits for")],
+)  # fmt: skip
+def test_a_wait_within_the_data_loader_is_for_its_workers(caller: str, advice: str) -> None:
+    gap = FreeGap(
+        kind="place", part="free_host_late_ns", ns=20, count=1, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0,
+        call="built-in method poll", call_ns=20, caller=caller,
+    )  # fmt: skip
+    assert advice in host_bound.advice_on_place(launching(60, 40), gap)
+
+
+@pytest.mark.parametrize(
+    ("unrecorded", "stacks", "asks"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_python_frames_are_to_be_recorded_where_nothing_is_between_steps(
+    unrecorded: bool, stacks: bool, asks: bool
+) -> None:
+    gap = FreeGap(
+        kind="place", part="free_host_late_ns", ns=20, count=1, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0,
+        unmarked_ns=20, unrecorded=unrecorded,
+    )  # fmt: skip
+    made = replace(launching(60, 40), marks="step", has_stacks=stacks)
+    assert ("with_stack=True" in host_bound.advice_on_place(made, gap)) == asks
 
 
 @pytest.mark.parametrize(
@@ -459,15 +486,16 @@ def test_each_part_of_host_bound_time_is_told_from_a_hundredth_on(
     ("host", "late", "named"),
     [
         ({"a": 6, "b": 6}, (), ["a", "b"]), ({"a": 6, "b": 5}, (), ["a"]), ({"a": 11}, (), ["a"]), ({"a": 10}, (), []), ({"a": 5, "b": 7, "c": 6}, (), ["b", "c"]),
-        ({"a": 11, "c": 11}, ("c",), ["c"]), ({"a": 10, "c": 10}, ("c",), []), ({"a": 99, "c": 11}, ("c",), ["a", "c"]), ({}, (), []),
+        ({"a": 11, "c": 11}, ("c",), ["c"]), ({"a": 12, "c": 11}, ("c",), ["a", "c"]), ({"a": 5, "c": 5}, ("c",), []), ({"a": 99, "c": 11}, ("c",), ["a", "c"]), ({}, (), []),
     ],
 )  # fmt: skip
 def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
     host: dict[str, int], late: tuple[str, ...], named: list[str]
 ) -> None:
-    """Of 100 ns of idle launches, a tenth is shared by those that are named; kernels take 1 ns."""
+    """Of 100 ns of idle launches, a tenth is shared by those that are named; kernels take 1 ns, modules twice as long."""
     rows = tuple(CallSums(name, 1, 1, 1, ns) for name, ns in host.items())
-    made = replace(launching(60, 40), operators=rows, modules=rows if late else (), late_modules=late)
+    modules = tuple(CallSums(name, 1, 1, 1, 2 * ns) for name, ns in host.items() if late)
+    made = replace(launching(60, 40), operators=rows, modules=modules, late_modules=late)
     told = host_bound.slow_launchers(made)
     assert re.findall(r"\b([abc]) takes", told) == named
     assert told.count("; ") == max(len(named) - 1, 0)
@@ -476,6 +504,9 @@ def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
 LEADS: dict[str, tuple[int, tuple[dict[str, object], ...], str, int | None, str]] = {
     "one step": (1, (), "warning", 40, "look at what"), "several steps": (2, (), "note", None, ""),
     "the host waits": (1, ({"call": "cudaStreamSynchronize", "call_ns": 30},), "note", None, ""), "another call": (1, ({"call": "cudaMalloc"},), "warning", 40, "allocator"),
+    "another call at the first use of the device": (1, ({"call": "cudaFree", "operator": "aten::linear"},), "warning", 40, "creates its context"),
+    "another call that frees memory": (1, ({"call": "cudaFree"},), "warning", 40, "empty_cache"),
+    "another call that frees and allocates memory": (1, ({"call": "cudaFree/cudaMalloc", "operator": "aten::linear"},), "warning", 40, "allocator"),
     "another call, of several steps": (2, ({"call": "cudaMalloc"},), "note", None, ""),
 }  # fmt: skip
 

@@ -242,6 +242,9 @@ def test_the_headline_says_where_no_event_tells_what_the_host_did(
     found = priorities._name_main_place(finding(id_, 20), RankProfile("x", "torch", 0, "H100", (unit,), gaps=(gap,)))
     assert "mostly at one place: " in found.headline
     assert found.headline.endswith("; no single recorded event covers half of this time") == unknown
+    profile = RankProfile("x", "torch", 0, "H100", (unit,), gaps=(replace(gap, unrecorded=True),))
+    found = priorities._name_main_place(finding(id_, 20), profile)
+    assert found.headline.endswith("; almost nothing was recorded on the host during this time") == unknown
 
 
 @pytest.mark.parametrize(
@@ -260,20 +263,25 @@ def test_the_headline_on_a_straggler_names_what_explains_over_half_of_the_waitin
 @pytest.mark.parametrize(
     ("fields", "numbers", "on_host", "excess", "same"),
     [
-        ({}, (3,), None, 11, True), ({}, (3,), None, 10, False), ({}, (3, 4), None, 99, False), ({}, (2,), 3, 99, True), ({}, (3,), 2, 99, False),
+        ({}, (3,), None, 11, True), ({}, (3,), None, 10, False), ({}, (3, 4), None, 99, False), ({}, (2,), 3, 99, True), ({}, (3,), 1, 99, False),
+        ({}, (3,), 2, 99, True), ({}, (2,), None, 99, True), ({}, (4,), None, 99, False),
         ({"parts": {"communication_ns": 1}}, (3,), None, 99, False), ({"saving_ns": 0}, (3,), None, 99, False),
     ],
 )  # fmt: skip
 def test_a_slow_step_explains_the_waiting_in_it_with_over_half_of_it(
     fields: dict[str, object], numbers: tuple[int, ...], on_host: int | None, excess: int, same: bool
 ) -> None:
-    """The others wait for 10 ns in each of two steps; the most in step 3."""
+    """The others wait for 10 ns in each of two steps; the most in step 3, for what a rank does in it or in step 2."""
     slow = replace(finding("outlier", 9, advice="b", slow_steps=SlowSteps(numbers, excess, "c", on_host)), **fields)  # type: ignore[arg-type]
     waiting = finding("slow-rank", 10, source="x", culprit="rank 1", step=3, advice="a")
     profiles = {"x": profile("x", 1)}
     assert priorities._is_slow_step_of_straggler(slow, waiting, profiles) == same
     named = priorities._name_cause_of_waiting(waiting, [slow], profiles)
-    assert (named.headline.endswith(": c"), named.advice) == (same, "b" if same else "a")
+    before = (numbers[0] if on_host is None else on_host) == 2
+    assert (named.headline.endswith(": in step 2, c" if before else ": c"), named.advice) == (
+        same,
+        "b" if same else "a",
+    )
     unknown = replace(slow, slow_steps=SlowSteps(numbers, excess, "", on_host))
     assert not priorities._is_slow_step_of_straggler(unknown, waiting, profiles)
     assert not priorities._is_slow_step_of_straggler(slow, replace(waiting, step=None), profiles)
