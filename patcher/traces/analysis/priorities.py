@@ -21,7 +21,7 @@ from patcher.traces.places import (
     place_of,
     time_with_cut,
 )
-from patcher.traces.words import host_name, listed
+from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
@@ -168,14 +168,6 @@ def _headline_with_slow_steps(
     """Return the title of a straggler with the cause of its slow steps; "" if ``slow`` does not explain ``waiting``."""
     if slow.slow_steps and _is_slow_step_of_straggler(slow, waiting, by_source):
         return Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
-    if slow.slow_steps and _are_slow_steps_of_straggler(slow, waiting):
-        numbers = listed(slow.slow_steps.numbers)
-        return Text(
-            "{title} in steps {numbers}: {cause}",
-            title=title,
-            numbers=numbers,
-            cause=slow.slow_steps.cause,
-        )
     return ""
 
 
@@ -208,17 +200,6 @@ def _is_slow_step_of_straggler(
     if by_source[waiting.source].on_host and slow.source != waiting.source:
         return False
     return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
-
-
-def _are_slow_steps_of_straggler(slow: model.Diagnosis, waiting: model.Diagnosis) -> bool:
-    """Tell whether ``slow`` is on several steps with one cause on the host, and explains most of ``waiting``.
-
-    The waiting is not that in a single step. Waiting of the straggler explains nothing.
-    """
-    steps = slow.slow_steps
-    if steps is None or waiting.step is not None or len(steps.numbers) < 2 or not steps.cause:
-        return False
-    return "communication_ns" not in slow.parts and 2 * (slow.saving_ns or 0) > (waiting.saving_ns or 0)
 
 
 def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
