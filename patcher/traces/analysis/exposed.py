@@ -33,9 +33,6 @@ WAITS = 0.025
 BLAMED = 1.5
 """The others wait so many times as long for the straggler as for any other rank."""
 
-_LATE = ("free_host_late_ns", model.LEAD_IN)
-"""The parts of the time that a late host causes, before the first step, too."""
-
 _NAMED = 8
 """Steps whose stragglers are named at most."""
 

@@ -150,8 +150,8 @@ def _name_cause_of_waiting(
         return diagnosis
     title = Text("Ranks wait for {rank}", diagnosis.culprit) if diagnosis.step is None else diagnosis.title
     for slow in findings:
-        headline = _headline_with_slow_steps(title, slow, diagnosis, by_source)
-        if headline:
+        if slow.slow_steps and _is_slow_step_of_straggler(slow, diagnosis, by_source):
+            headline: str = Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
             return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for cause in findings:
         if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
@@ -160,15 +160,6 @@ def _name_cause_of_waiting(
         if headline:
             return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
     return diagnosis
-
-
-def _headline_with_slow_steps(
-    title: str, slow: model.Diagnosis, waiting: model.Diagnosis, by_source: Mapping[str, model.RankProfile]
-) -> str:
-    """Return the title of a straggler with the cause of its slow steps; "" if ``slow`` does not explain ``waiting``."""
-    if slow.slow_steps and _is_slow_step_of_straggler(slow, waiting, by_source):
-        return Text("{title}: {cause}", title=title, cause=slow.slow_steps.cause)
-    return ""
 
 
 def _headline_with_activity(title: str, cause: model.Diagnosis, by_source: Mapping[str, model.RankProfile]) -> str:
