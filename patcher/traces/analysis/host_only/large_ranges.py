@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from patcher.messages import COMMA, Text, joined
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
-from patcher.traces.analysis.host_only.measures import MOST_NAMED, is_function
+from patcher.traces.analysis.host_only.measures import MOST_NAMED, is_function, totals
 from patcher.traces.words import host_name, percent
 
 _NEARLY_WHOLE = 0.95
@@ -31,7 +31,7 @@ def large_ranges(steps: Sequence[model.HostStep], whole: int) -> list[tuple[str,
 
     Ranges around whole steps do not count.
     """
-    times = sum((Counter(step.ranges) for step in steps), Counter[str]())
+    times = totals(step.ranges for step in steps)
     return [(name, ns) for name, ns in times.most_common() if NOTABLE * whole <= ns < NOT_WHOLE * whole][:MOST_NAMED]
 
 

@@ -20,6 +20,7 @@ from patcher.traces.analysis.host_only.measures import (
     in_collective_operators,
     in_collectives,
     median,
+    steps_numbered,
 )
 from patcher.traces.analysis.host_only.step_excess import SIMILAR, excess
 from patcher.traces.analysis.host_only.wording import place_words
@@ -310,8 +311,8 @@ def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
 
     Both are numbers of steps. False for steps that ran on a device, and for unknown numbers.
     """
-    steps = {step.number: step for step in profile.host_steps}
-    if slowest not in steps or usual not in steps:
+    both = steps_numbered(profile, slowest, usual)
+    if not both:
         return False
-    slow, typical = steps[slowest], steps[usual]
+    slow, typical = both
     return 2 * (communicating(slow) - communicating(typical)) > slow.ns - typical.ns

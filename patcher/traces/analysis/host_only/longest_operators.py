@@ -17,7 +17,7 @@ from patcher.traces.analysis.host_only.large_ranges import (
     range_with_half,
     times_in,
 )
-from patcher.traces.analysis.host_only.measures import FREQUENT, MOST_NAMED, is_whole_trace
+from patcher.traces.analysis.host_only.measures import FREQUENT, MOST_NAMED, is_whole_trace, totals
 from patcher.traces.analysis.host_only.trends import trend, with_trend
 from patcher.traces.analysis.host_only.wording import GROWS
 from patcher.traces.analysis.host_steps import SHORT_NS
@@ -123,7 +123,7 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
         return _spent_in(dominant, dominant_ns, whole)
     if within:
         return Text("{headline}; longest operators: {operators}", headline=within, operators=names) if names else within
-    outermost = sum((Counter(step.operators) for step in profile.host_steps), Counter[str]())
+    outermost = totals(step.operators for step in profile.host_steps)
     for name, ns in outermost.most_common(1):
         if 2 * ns >= whole:
             return _spent_in(Text("{operator} and the operators that it calls", host_name(name)), ns, whole)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from patcher.traces import model
 from patcher.traces.analysis.host_steps import is_library
@@ -43,6 +44,17 @@ def in_collective_operators(step: model.HostStep) -> int:
 def median(values: Sequence[int]) -> int:
     """Return the lower median of times in ns; 0 without any."""
     return model.lower_median(values) if values else 0
+
+
+def totals(of_steps: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """Return the sums over all steps, by name."""
+    return sum(map(Counter, of_steps), Counter[str]())
+
+
+def steps_numbered(profile: model.RankProfile, *numbers: int) -> list[model.HostStep]:
+    """Return the steps of a profile without a device that have the ``numbers``; [] if it lacks one of them."""
+    steps = {step.number: step for step in profile.host_steps}
+    return [steps[number] for number in numbers] if steps.keys() >= {*numbers} else []
 
 
 def communicates(place: model.HostPlace) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_only.large_ranges import NOT_WHOLE
-from patcher.traces.analysis.host_only.measures import FREQUENT, MOST_NAMED, is_function, is_whole_trace, median
+from patcher.traces.analysis.host_only.measures import FREQUENT, MOST_NAMED, is_function, is_whole_trace, median, totals
 from patcher.traces.analysis.host_steps import SMALL_NS
 from patcher.traces.words import host_name, in_ms, percent
 
@@ -29,7 +28,7 @@ def diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | No
     )
     if usual_calls < _MANY or whole > SMALL_NS * usual_calls:
         return None
-    calls = sum((Counter(step.calls) for step in steps), Counter[str]())
+    calls = totals(step.calls for step in steps)
     frequent = calls.most_common(MOST_NAMED)
     most = joined(
         COMMA,
@@ -115,8 +114,8 @@ def _small_operators_headline(steps: Sequence[model.HostStep], share: float, ins
     otherwise the range ``inside`` in which most of them run, or the function, with ``is_function``. It is "" without
     either.
     """
-    calls = sum((Counter(step.calls) for step in steps), Counter[str]())
-    times = sum((Counter(step.operators) for step in steps), Counter[str]())
+    calls = totals(step.calls for step in steps)
+    times = totals(step.operators for step in steps)
     frequent = [name for name, count in calls.most_common(FREQUENT) if count >= NOTABLE * calls.total()]
     if any(2 * sum(sums[name] for name in frequent) < sums.total() for sums in (calls, times)):
         if not inside:

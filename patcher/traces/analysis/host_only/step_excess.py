@@ -10,7 +10,7 @@ from typing import NamedTuple
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
-from patcher.traces.analysis.host_only.measures import MOST_NAMED, elements, median, names_cause
+from patcher.traces.analysis.host_only.measures import MOST_NAMED, elements, median, names_cause, steps_numbered
 from patcher.traces.analysis.host_only.wording import (
     COMPILES,
     MORE_WORK,
@@ -51,10 +51,10 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     an operator if the steps ran different numbers of operators, or their inputs if not. All texts are "" if the profile
     does not have both steps, as for steps on a device.
     """
-    steps = {step.number: step for step in profile.host_steps}
-    if slowest not in steps or usual not in steps:
+    both = steps_numbered(profile, slowest, usual)
+    if not both:
         return HostExcess("")
-    slow, typical = steps[slowest], steps[usual]
+    slow, typical = both
     whole = slow.ns - typical.ns
     compiling = slow.compiling_ns - typical.compiling_ns
     if 2 * compiling >= whole:
@@ -64,7 +64,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     for place, ns in outside.most_common(1):
         if 2 * ns >= whole:
             return _excess_at_place(place, ns)
-    longer_by_operator = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
+    longer_by_operator = _longer_by_operator(slow, typical)
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     sentence = _largest_parts(most, whole)
@@ -81,6 +81,11 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         see = Text("{command} also records the shapes of the operators' inputs.", WITH_SHAPES)
         more = HostExcess(sentences(unknown, "" if slow.inputs or _records_shapes(profile) else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
+
+
+def _longer_by_operator(slow: model.HostStep, typical: model.HostStep) -> Counter[str]:
+    """Return by how many ns the operators of a ``slow`` step take longer than in the ``typical`` one, by name."""
+    return Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
 
 
 def _largest_parts(longer: Counter[str], whole: int) -> str:
@@ -307,11 +312,11 @@ def does_more_work(profile: model.RankProfile, slowest: int, usual: int) -> bool
     That is at least half of the time by which it is longer. Another process on the CPU cores is not the reason then.
     Both are numbers of steps; False for steps that ran on a device, and for unknown numbers.
     """
-    steps = {step.number: step for step in profile.host_steps}
-    if slowest not in steps or usual not in steps:
+    both = steps_numbered(profile, slowest, usual)
+    if not both:
         return False
-    slow, typical = steps[slowest], steps[usual]
-    longer = Counter({name: ns - typical.operators.get(name, 0) for name, ns in slow.operators.items()})
+    slow, typical = both
+    longer = _longer_by_operator(slow, typical)
     if 2 * longer.total() < slow.ns - typical.ns:
         return False
     other = _other_inputs(slow, typical, longer)
