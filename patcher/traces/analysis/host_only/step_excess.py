@@ -10,7 +10,7 @@ from typing import NamedTuple
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
-from patcher.traces.analysis.host_only.measures import MOST_NAMED, elements, median, names_cause, steps_numbered
+from patcher.traces.analysis.host_only.measures import MOST_NAMED, elements, names_cause, steps_numbered
 from patcher.traces.analysis.host_only.wording import (
     COMPILES,
     MORE_WORK,
@@ -25,9 +25,6 @@ from patcher.traces.work import inputs_of
 _LARGER = 1.3  # times as many elements of inputs, from which on their size may be the cause
 SIMILAR = 4
 """Part of the largest excess of a step from which on another one counts as slow, too."""
-
-_ALIKE = 2
-"""Ratio up to which two factors by which operators slow down are about the same."""
 
 _ALTERNATING = 3
 """Slow steps from which on equal distances between them are no accident."""
@@ -72,7 +69,7 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
         return _excess_by_calls(slow, typical, longer_by_operator, sentence)
     more = _excess_by_inputs(slow, typical, longer_by_operator)
     if not more.evidence and slow.inputs and slow.inputs == typical.inputs:
-        more = _excess_on_same_inputs(profile.host_steps, slow, longer_by_operator, whole)
+        more = _excess_on_same_inputs(longer_by_operator, whole)
     if not more.evidence:
         unknown = Text(
             "This step was longer but ran as many operators as the median step: either its inputs were larger, or"
@@ -206,74 +203,36 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
     return HostExcess("")
 
 
-def _excess_on_same_inputs(
-    steps: Sequence[model.HostStep], slow: model.HostStep, longer_by_operator: Counter[str], whole: int
-) -> HostExcess:
-    """Explain why a ``slow`` step took longer than others of the ``steps`` with inputs of the same sizes.
+def _excess_on_same_inputs(longer_by_operator: Counter[str], whole: int) -> HostExcess:
+    """Explain why a step took longer than the median step with inputs of the same sizes.
 
-    An overload of the CPU slows all operators by about the same factor. It is suspected if this is so for the frequent
-    operators and for the sum of the others. Otherwise the operators that took longer are the cause, for an unknown
-    reason, if they have half of the ``whole`` additional time in ns. ``longer_by_operator`` maps the name of an
-    operator to the ns by which it took longer than in the median step.
+    The operators that took longer are the cause, for an unknown reason, if they have half of the ``whole`` additional
+    time in ns. ``longer_by_operator`` maps the name of an operator to the ns by which it took longer.
     """
-    overload = Text(
-        "check whether the busy threads of this process (see OMP_NUM_THREADS) and of other processes together"
-        " outnumber the CPU cores"
-    )
-    factors = _slowdowns([step for step in steps if step.inputs == slow.inputs], slow)
-    if len(factors) > 1 and max(factors.values()) <= _ALIKE * min(factors.values()):
-        same = Text(
-            "This step ran as many operators as the median step, on inputs of the same sizes:"
-            " probably the CPU cores were overloaded, by another process or by more threads than cores."
-        )
-        return HostExcess(same, Text("the same operators on inputs of the same sizes took longer"), overload)
     least = NOTABLE * sum(ns for ns in longer_by_operator.values() if ns > 0)
     longer = [host_name(name) for name, ns in longer_by_operator.most_common(MOST_NAMED) if ns > 0 and ns >= least]
     if not longer:
         return HostExcess("")
-    evidence: str = Text(
+    evidence = Text(
         "This step ran as many operators as the median step, on inputs of the same sizes. Why some took longer was not"
         " recorded."
     )
-    if len(factors) > 1:
-        others = Text("the other operators together")
-        times = (
-            Text("{name} {times:.1f}x", name=host_name(name) if name else others, times=times)
-            for name, times in factors.items()
-        )
-        unlike = Text(
-            "Its operators did not slow down alike, as they usually do on overloaded CPU cores. As multiples of the"
-            " median over the steps, they took: {operators}.",
-            joined(COMMA, times),
-        )
-        evidence = sentences(evidence, unlike)
     cause: str = ""
     if 2 * sum(ns for _, ns in longer_by_operator.most_common(len(longer))) >= whole:
         cause = Text(
             "on inputs of the same sizes, these operators took longer: {operators}; the reason was not recorded",
             joined(COMMA, longer),
         )
+    overload = Text(
+        "check whether the busy threads of this process (see OMP_NUM_THREADS) and of other processes together"
+        " outnumber the CPU cores"
+    )
     advice = Text(
         "compare what these operators compute in slow and in other steps, for example whether the values are very small"
         " (try torch.set_flush_denormal(True)); also {advice}",
         overload,
     )
     return HostExcess(evidence, cause, advice)
-
-
-def _slowdowns(steps: Sequence[model.HostStep], slow: model.HostStep) -> dict[str, float]:
-    """Return how many times its median over the ``steps`` an operator took in a ``slow`` step, by name.
-
-    Operators with a tenth of the sum of these medians come first, the longest at the front. The name "" stands for the
-    sum of the others.
-    """
-    usual = Counter({name: median([step.operators.get(name, 0) for step in steps]) for name in slow.operators})
-    least = NOTABLE * usual.total()
-    factors = {name: slow.operators[name] / ns for name, ns in usual.most_common() if ns and ns >= least}
-    others = sum(ns for name, ns in usual.items() if name not in factors)
-    if others:
-        factors[""] = sum(ns for name, ns in slow.operators.items() if name not in factors) / others
-    return factors
 
 
 class OtherInputs(NamedTuple):

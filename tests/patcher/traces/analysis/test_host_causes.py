@@ -711,31 +711,10 @@ def test_steps_alternate_where_operators_take_half_of_the_additional_time(runnin
     assert not step_excess.alternation(rank(made), (1, 3, 5, 7), 0)
 
 
-@pytest.mark.parametrize(
-    ("usual", "factors"),
-    [
-        ({"a": 90, "b": 10}, {"a": 2, "b": 9}),
-        ({"a": 91, "b": 9}, {"a": 180 / 91, "": 10}),
-        ({"a": 99}, {"a": 180 / 99}),
-    ],
-    ids=str,
-)
-def test_operators_with_a_tenth_of_the_time_slow_down_by_themselves(
-    usual: Mapping[str, int], factors: Mapping[str, float]
-) -> None:
-    slow = replace(step(0, {}, {}), operators={"a": 180, "b": 90})
-    assert step_excess._slowdowns([replace(slow, operators=usual)], slow) == factors
-
-
-@pytest.mark.parametrize(("ns", "told"), [(50, "the CPU cores were overloaded"), (49, "did not slow down alike")])
-def test_two_operators_tell_whether_they_slow_down_alike(ns: int, told: str) -> None:
-    usual = replace(step(0, {}, {}), operators={"a": 90, "b": 10})
-    slow = replace(usual, operators={"a": 900, "b": ns})
-    found = step_excess._excess_on_same_inputs([usual, usual, slow], slow, Counter({"a": 810, "b": 90}), 900)
-    assert told in found.evidence
-    assert ("took longer: a, b;" in found.cause) == (ns == 49)
-    alone = replace(slow, operators={"a": 900})
-    assert not step_excess._excess_on_same_inputs([alone], alone, Counter({"a": 0}), 900).evidence
+def test_operators_that_did_not_take_longer_explain_nothing() -> None:
+    found = step_excess._excess_on_same_inputs(Counter({"a": 810, "b": 90}), 900)
+    assert "took longer: a, b;" in found.cause
+    assert not step_excess._excess_on_same_inputs(Counter({"a": 0}), 900).evidence
 
 
 @pytest.mark.parametrize(("shapes", "weight"), [("[[2, 3], [3, 4]]", (3, 4)), ("[[2, 3]]", None), ("x", None)])
