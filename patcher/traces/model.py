@@ -211,8 +211,8 @@ class FreeGap(Payload):
     ``returned_from`` is the synchronising call in which the host was when the device ran empty, where nothing covers
     the time after it. Each of these names is "" where nothing tells. ``count`` gaps in ``units`` steps take ``ns``;
     most of that, ``unit_ns``, in ``unit``, whose longest one takes ``longest_ns``, and begins ``begin_ns`` after the
-    step, at ``at_ns`` on the trace's clock; for ``unmarked_ns`` of it the host was outside of all marks of steps.
-    ``spots`` has begin and length of the longest one in each step that is drawn, by its number.
+    step, at ``at_ns`` on the trace's clock. ``spots`` has begin and length of the longest one in each step that is
+    drawn, by its number.
     """
 
     KEYS = (
@@ -239,7 +239,6 @@ class FreeGap(Payload):
     within: bool = False
     module: str = ""
     at_ns: int = 0
-    unmarked_ns: int = 0
     returned_from: str = ""
     caller: str = ""
     unrecorded: bool = False  # but for its ends, the longest gap has no event of the host

@@ -23,7 +23,7 @@ from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.idle import idle_parts
 from patcher.traces.analysis.lanes import build_lanes
 from patcher.traces.analysis.late_ranges import late_range
-from patcher.traces.analysis.nested import HostThread, host_thread
+from patcher.traces.analysis.nested import HostThread, covered_ns, host_thread
 from patcher.traces.analysis.rates import rates_by_operator
 from patcher.traces.analysis.replays import CapturedSet, join_replays
 from patcher.traces.analysis.segments import Segment, Split, split
@@ -364,14 +364,8 @@ def _capture_share(trace: RankTrace, steps: Sequence[Segment]) -> float:
         for begin, end, name in zip(calls.begin, calls.end, calls.name, strict=True)
         if trace.names.texts[name] == GRAPH_CAPTURE
     )
-    captured = whole = 0
-    for segment in steps:
-        reach, last = segment.step.begin, segment.step.end
-        whole += last - reach
-        for begin, end in captures:
-            if reach < end and begin < last:
-                captured += min(end, last) - max(begin, reach)
-                reach = min(end, last)
+    captured = sum(covered_ns(captures, segment.step.begin, segment.step.end) for segment in steps)
+    whole = sum(segment.step.end - segment.step.begin for segment in steps)
     return captured / whole if whole else 0.0
 
 

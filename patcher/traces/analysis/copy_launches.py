@@ -8,16 +8,13 @@ from collections.abc import Mapping
 
 from patcher.traces import model
 from patcher.traces.analysis.host_steps import is_library
-from patcher.traces.analysis.nested import NestedRanges
+from patcher.traces.analysis.nested import NestedRanges, innermost_with_most
 from patcher.traces.analysis.segments import Split
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 
 _LONG_NS = 20_000
 """Copies that are shorter have no launcher: there are many of them, and they take little time."""
-
-_ALIKE = 0.9
-"""Of the ranges around most of the copies, the innermost one counts that has this part of their time."""
 
 _COPY = model.KINDS.index(model.COPY)
 _TELLS_NOTHING = re.compile(r"torch_npu/|<built-in|nn\.Module: |(?:.*\(\d+\): )?(?:cu|hip|acl)[a-z]{0,2}[A-Z][\w/]*$")
@@ -63,9 +60,8 @@ def copy_launches(
     launches = {}
     for number, sums in times.items():
         ns_of, depth_of = _times_around(sums, frames, begins[number], telling)
-        most = max(ns_of.values(), default=0)
-        if 2 * most > whole[number]:
-            inner = max((name for name, ns in ns_of.items() if ns >= _ALIKE * most), key=depth_of.__getitem__)
+        if 2 * max(ns_of.values(), default=0) > whole[number]:
+            inner = innermost_with_most(ns_of, {name: -depth for name, depth in depth_of.items()})
             kernel = max(kinds[number], key=kinds[number].__getitem__)
             launches[number] = model.CopyLaunch(texts[inner], ns_of[inner], texts[kernel])
     return launches

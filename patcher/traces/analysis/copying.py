@@ -49,9 +49,6 @@ _LARGE_BOTH_WAYS = Text(
     "copy less between host and device, or let kernels run meanwhile: from and to pinned memory, on a separate stream"
 )
 _EQUAL = 0.8  # part of the time of the largest direction from which on the next one is named, too
-_MANY = 10
-"""Number of copies between host and device per step from which on fewer of them are worth a try."""
-
 _PINNED = Text(
     "the source memory is already pinned: keep the tensors on the device, or start the copy earlier on a separate"
     " stream, so that kernels run meanwhile"
@@ -67,28 +64,6 @@ def direction(name: str) -> str:
 def direction_words(name: str) -> str:
     """Return the direction of a copy in words, by its name."""
     return _LABELS[direction(name)]
-
-
-def advice_on_many_copies(profile: model.RankProfile) -> str:
-    """Return what to do about copies between host and device if a step has many of them; "" if it has few.
-
-    Many are at least 10 per step, and 5 % of all kernels and copies. Copies from pinned memory don't count, because the
-    host does not wait for them.
-    """
-    copies = sum(
-        task.calls for task in profile.kernels
-        if task.kind == model.COPY
-        and (direction(task.name) == _TO_HOST or (direction(task.name) == _TO_DEVICE and "Pinned" not in task.name))
-    )  # fmt: skip
-    launches, count = sum(task.calls for task in profile.kernels), len(profile.units)
-    if copies < max(_MANY * count, NOTABLE * launches):
-        return ""
-    return Text(
-        "avoid or combine copies between host and device, such as those of .item(), nonzero() and torch.tensor(…,"
-        " device=…): these copies are {copies:,} of {launches:,} launches per step, and each can block the host",
-        copies=copies // count,
-        launches=launches // count,
-    )
 
 
 def _copying_before(profile: model.RankProfile, most: int) -> int:

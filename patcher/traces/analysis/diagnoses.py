@@ -14,7 +14,7 @@ from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
-from patcher.traces.analysis.ranks import lacks_ranks, match_collectives, missing_ranks, unrelated
+from patcher.traces.analysis.ranks import match_collectives, missing_ranks, unrelated
 from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING
 from patcher.traces.places import in_program, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
@@ -36,9 +36,6 @@ _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
 
 _CONVERTS_TYPES = re.compile(r"(?:aclnn)?Cast(?:_\w+)?")  # kernels of an NPU
-
-_OF_MEDIANS = ("host-idle", "host-small", "slow-rank")
-"""Ids of the diagnoses without a device that are about the median step, not about all time."""
 
 _EXACT = Text("upper bound of the saving: the measured time by which slow steps exceed the median step")
 
@@ -78,8 +75,6 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if not unrelated(profiles) and (slow := host_only.diagnose_straggler(profiles)):
         diagnoses = [slow, *_blame_stragglers(diagnoses, profiles, slow.step)]
-    diagnoses = [_advise_on_links(diagnosis, profiles) for diagnosis in _without_waiting(diagnoses, profiles)]
-    diagnoses = [*_with_cold_starts_as_notes(diagnoses, profiles)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
             "The report covers {count} of {total} ranks. How long these ranks waited for the missing ones is unknown."
@@ -115,73 +110,6 @@ def _blame_stragglers(
             yield dataclasses.replace(diagnosis, same_as="slow-rank")
         elif diagnosis.source not in waiting:
             yield diagnosis
-
-
-def _without_waiting(
-    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
-) -> list[model.Diagnosis]:
-    """Return the diagnoses, but drop that of a slow step in which a rank without a device mostly waits in collectives.
-
-    All stay unless the slow step of another rank without a device is a warning with another cause: without it, nothing
-    tells who is late.
-    """
-    on_host = {profile.source for profile in profiles if profile.on_host}
-    slow = [diagnosis for diagnosis in diagnoses if diagnosis.id == "outlier" and diagnosis.source in on_host]
-    waiting = [diagnosis for diagnosis in slow if _COMMUNICATION in diagnosis.parts]
-    if any(diagnosis.severity == "warning" and diagnosis not in waiting for diagnosis in slow):
-        return [diagnosis for diagnosis in diagnoses if diagnosis not in waiting]
-    return list(diagnoses)
-
-
-def _advise_on_links(diagnosis: model.Diagnosis, profiles: Sequence[model.RankProfile]) -> model.Diagnosis:
-    """Return the diagnosis of slow steps with advice on the links, if they communicate longer without waiting.
-
-    That is known if all ranks are reported, and the ranks wait for each other for less than half of the additional time
-    of the slow steps. Any other diagnosis is unchanged.
-    """
-    if diagnosis.slow_steps is None or _COMMUNICATION not in diagnosis.parts:
-        return diagnosis
-    found = [
-        collective
-        for profile in profiles if profile.source == diagnosis.source and not profile.on_host
-        for collective in profile.collectives if collective.unit in diagnosis.slow_steps.numbers
-    ]  # fmt: skip
-    if not found or any(each.waits_ns is None or lacks_ranks(each, profiles) is not False for each in found):
-        return diagnosis
-    if 2 * sum(each.waits_ns or 0 for each in found) >= diagnosis.slow_steps.excess_ns:
-        return diagnosis
-    advice = Text(
-        "the ranks hardly wait for each other in this step: check what else uses the link between the ranks, such as"
-        " another job"
-    )
-    return dataclasses.replace(diagnosis, advice=advice)
-
-
-def _with_cold_starts_as_notes(
-    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile]
-) -> Iterator[model.Diagnosis]:
-    """Yield all diagnoses, that of a slow step as a note if the slowest step includes the profiler's start-up cost.
-
-    This applies to profiles without a device, and only if some diagnosis of any profile's typical step is a warning.
-    """
-    cold = {profile.source for profile in profiles if profile.on_host and _is_first_slowest(profile)}
-    about_all = any(diagnosis.severity == "warning" and diagnosis.id in _OF_MEDIANS for diagnosis in diagnoses)
-    for diagnosis in diagnoses:
-        if about_all and diagnosis.id == "outlier" and diagnosis.source in cold:
-            yield dataclasses.replace(diagnosis, severity="note")
-        else:
-            yield diagnosis
-
-
-def _is_first_slowest(profile: model.RankProfile) -> bool:
-    """Tell whether the step that takes longest on the host is one that starts the profiler."""
-    units = _counted_units(profile)
-    return bool(units) and max(units, key=operator.attrgetter("host_ns")).number in profile.cold
-
-
-def _counted_units(profile: model.RankProfile) -> list[model.RecordedUnit]:
-    """Return the steps of a profile without those that rlpatch itself makes longer."""
-    return [unit for unit in profile.units if not unit.profiler_start]
 
 
 def _with_label(profile: str | None, evidence: str) -> str:
@@ -232,7 +160,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     slow_steps, certainty, saving = None, _EXACT, lost // len(profile.units)
     if change:
-        headline, better = _about_trend(steps, change, cause, better)
+        headline, better = _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(better)
         if steps:
             saving = _excess_over_fastest_third(steps, change)
             certainty = _BEYOND_FASTEST_THIRD
@@ -292,17 +220,6 @@ def _longer_steps(
     late = [(unit.number, time(unit) - usual_ns) for unit in units if time(unit) > limit]
     lost, most = sum(excess for _, excess in late), max(excess for _, excess in late)
     return LongerSteps(lost, most, [number for number, excess in late if host_only.SIMILAR * excess >= most])
-
-
-def _about_trend(steps: Sequence[model.HostStep], change: tuple[int, int], cause: str, advice: str) -> tuple[str, str]:
-    """Return the headline on steps whose times rise or fall throughout, and the advice on them.
-
-    ``change`` is the median time of the first and of the last third (ns). ``cause`` and ``advice`` are those of the
-    slowest step, "" if unknown. They do not count if calls of an operator explain the trend of ``steps``.
-    """
-    if calls := host_only.calls_with_trend(steps):
-        cause, advice = calls, ""
-    return _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(advice)
 
 
 def _excess_over_fastest_third(steps: Sequence[model.HostStep], change: tuple[int, int]) -> int:
@@ -366,13 +283,12 @@ def _severity_of_slow_steps(
 ) -> str:
     """Return "warning" if slow steps ``lost`` at least 5 % of the ``whole`` time (both ns), else "note".
 
-    Without a device they have to lose half of it, or most of the idle time, unless the ``slowest`` step does more work
-    than the ``usual`` one.
+    Without a device they have to lose half of it, unless the ``slowest`` step does more work than the ``usual`` one.
     """
     loss = LOSS
     if profile.on_host:
         loss = NOTABLE if host_only.does_more_work(profile, slowest.number, usual.number) else HOST_LOSS
-    return "warning" if lost >= loss * whole or host_only.is_most_of_idle_time(profile, lost) else "note"
+    return "warning" if lost >= loss * whole else "note"
 
 
 def _part_of_slow_step(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

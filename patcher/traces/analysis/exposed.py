@@ -17,14 +17,12 @@ from patcher.traces.analysis.pipelines import (
     excess,
     excess_words,
     longer_computing,
-    names_pipeline,
     per_unit,
     transfer_rate,
     waits_for_stages,
 )
 from patcher.traces.analysis.ranks import Meetings, lacks_ranks
-from patcher.traces.places import activity_name
-from patcher.traces.words import host_name, in_ms, percent, short
+from patcher.traces.words import in_ms, percent, short
 
 NOTABLE = 0.10
 """The share of the time from which on exposed communication is worth a finding."""
@@ -34,9 +32,6 @@ WAITS = 0.025
 
 BLAMED = 1.5
 """The others wait so many times as long for the straggler as for any other rank."""
-
-_LATE = ("free_host_late_ns", model.LEAD_IN)
-"""The parts of the time that a late host causes, before the first step, too."""
 
 _NAMED = 8
 """Steps whose stragglers are named at most."""
@@ -54,6 +49,9 @@ IDS = ("collective-outlier", *PARTS.values())
 """Ids of the findings that are about exposed communication: a report has one of them."""
 
 _UPPER = Text("upper bound of the saving")
+STRAGGLER_CHANGES = Text("Ranks wait for each other: the straggler changes from step to step")
+WAIT_IN_STEP = Text("In step {number}, the other ranks wait {time} for {rank}")
+COMPARE_RANKS = Text("check what differs between ranks: sequence lengths, experts, pipeline stages")
 
 
 class FindingText(NamedTuple):
@@ -294,9 +292,6 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     if slowest is None or fastest is None:
         if waits_for_stages(profile):
             return FindingText(evidence, advice, certainty)
-        if names_pipeline(profile):
-            advice = Text("use more micro-batches or an interleaved schedule, unless most of this time is transfer")
-            return FindingText(evidence, advice, certainty)
         advice = Text(
             "find out whether this time is transfer or waiting for another rank: run the report on all ranks, and"
             " compare the times of sends and receives of the same size"
@@ -420,10 +415,8 @@ def _text_on_stragglers_in_turn(
         count=len(stragglers),
         time=in_ms(waiting / len(stragglers)),
     )
-    headline: str = Text("Ranks wait for each other: the straggler changes from step to step")
+    headline = STRAGGLER_CHANGES
     if 2 * longer <= waiting:
-        if name := _held_stragglers(stragglers, profiles, waiting):
-            headline = Text("{title}, mostly while its host is in {call}", title=headline, call=host_name(name))
         advice = Text("check what differs between ranks in a step: sequence lengths, experts, pauses of the host")
         return FindingText(evidence, advice, certainty, headline=headline)
     evidence = sentences(
@@ -435,26 +428,13 @@ def _text_on_stragglers_in_turn(
     return FindingText(evidence, advice, certainty, headline=headline)
 
 
-def _held_stragglers(stragglers: Mapping[int, model.Rank], profiles: Sequence[model.RankProfile], waiting: int) -> str:
-    """Return what the hosts of all ``stragglers`` are in for most of their host-bound time; "" if that differs.
-
-    "" also if this time is at most half of the ns that the others wait (``waiting``).
-    """
-    sources = {slow.source for slow in stragglers.values()}
-    slow_profiles = [profile for profile in profiles if profile.source in sources]
-    late = sum(profile.sum_ns(*_LATE) for profile in slow_profiles)
-    names = {activity_name(profile, _LATE) for profile in slow_profiles}
-    return names.pop() if 2 * late > waiting and len(names) == 1 else ""
-
-
 def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingText:
     """Return evidence and advice where no single rank is the straggler: up to two for which the others wait most."""
     awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
-    advice = Text("check what differs between ranks: sequence lengths, experts, pipeline stages")
     if not awaited:
         return FindingText(
             Text("No single straggler: several ranks together arrive last at the collectives."),
-            advice,
+            COMPARE_RANKS,
             certainty,
         )
     times = joined(
@@ -466,7 +446,7 @@ def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingTe
     )
     return FindingText(
         Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
-        advice,
+        COMPARE_RANKS,
         certainty,
         headline=Text("Ranks wait for each other: the straggler changes from collective to collective")
         if len(awaited) > 1 and all(rank.is_alone for rank in awaited)
@@ -528,9 +508,7 @@ def _straggler_text(
     headline: str = Text("Ranks wait for {rank}", last)
     if slow.late_in is not None:
         time = in_ms(slow.awaited_in[slow.late_in] / (len(meetings.ranks) - 1))
-        headline = Text(
-            "In step {number}, the other ranks wait {time} for {rank}", number=slow.late_in, time=time, rank=last
-        )
+        headline = WAIT_IN_STEP.filled(number=slow.late_in, time=time, rank=last)
         share = percent(slow.awaited_in[slow.late_in] / slow.awaited_ns, 0)
         evidence = sentences(
             evidence, Text("{share} of this waiting is in step {number}.", share=share, number=slow.late_in)

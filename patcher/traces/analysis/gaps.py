@@ -7,12 +7,11 @@ kernel before and after, stream, call of the host, operator and module.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from operator import attrgetter, eq, itemgetter
+from operator import eq, itemgetter
 from typing import NamedTuple
 
 from patcher.traces import model
@@ -22,7 +21,7 @@ from patcher.traces.analysis.hosts import NOWHERE, HostAround, host_around
 from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle_stretches
 from patcher.traces.analysis.late_ranges import PARTS, IdleTime
 from patcher.traces.analysis.nested import HostThread
-from patcher.traces.analysis.segments import Segment, Split
+from patcher.traces.analysis.segments import Split
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 
@@ -285,16 +284,7 @@ class GapSums:
             within=within, call_ns=covered, ns=gap_sum.ns, count=gap_sum.count, units=len(gap_sum.units),
             unit=units[most].number, unit_ns=most_ns, longest_ns=longest.ns, spots=spots, unrecorded=False,
             begin_ns=longest.begin - units[most].begin_ns, at_ns=longest.begin,
-            unmarked_ns=_unmarked_ns(self.cuts.segments, longest),
         )  # fmt: skip
-
-
-def _unmarked_ns(segments: Sequence[Segment], gap: Idle) -> int:
-    """Return for how many ns of a gap the host was outside of all marks of steps; ``segments`` are in order."""
-    first = max(bisect_right(segments, gap.begin, key=attrgetter("begin")) - 1, 0)
-    last = bisect_left(segments, gap.end, key=attrgetter("begin"))
-    marks = (segment.step for segment in segments[first:last] if segment.mark)
-    return gap.ns - sum(max(min(mark.end, gap.end) - max(mark.begin, gap.begin), 0) for mark in marks)
 
 
 class _GapSum:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis import copying
 from patcher.traces.analysis.activities import ALLOCATES, FREES, WAITS
 from patcher.traces.analysis.checks import HOST, NOTABLE
 from patcher.traces.analysis.host_only import COMPILES, LOADS_DATA, WAITS_IN_CALL
@@ -177,7 +176,6 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
         )
     else:
         evidence = sentences(evidence, slow_launchers(profile))
-        advice = copying.advice_on_many_copies(profile) or advice
         if latency > late and not is_prompt and profile.prompt_share is not None:
             advice = Text(
                 "find out why most kernels start more than 20 µs after their launch although the device is idle;"
@@ -242,19 +240,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " the step",
             host_name(gap.call or gap.operator),
         )
-    has_stacks = profile.setting("stacks").lower() in ("1", "true")
-    if _is_between_marks(profile, gap) and gap.unrecorded and not (has_stacks or profile.has_stacks):
-        return Text(
-            "the gap lies between the marks of two steps, and almost nothing was recorded there: to see what runs,"
-            " record Python frames, too, with {command} (with_stack=True)",
-            _STACKS,
-        )
-    if _is_between_marks(profile, gap):
-        return Text(
-            "the gap lies between the marks of two steps: look at the loop around the steps, for example at data"
-            " loading, logging or saving"
-        )
-    if has_stacks:
+    if profile.has_stacks or profile.setting("stacks").lower() in ("1", "true"):
         return Text(
             "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", longest_gap_text(gap)
         )
@@ -262,11 +248,6 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         "to see Python frames, too, record again with {command}: no single recorded event covers half of this gap",
         _STACKS,
     )
-
-
-def _is_between_marks(profile: model.RankProfile, gap: model.FreeGap) -> bool:
-    """Tell whether the host was outside of all marks of steps for most of the longest gap at a place."""
-    return bool(profile.marks) and gap.part != model.LEAD_IN and 2 * gap.unmarked_ns > gap.longest_ns
 
 
 def slow_launchers(profile: model.RankProfile) -> str:

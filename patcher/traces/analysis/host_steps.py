@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from patcher.traces.analysis.activities import covering, covering_names, main_thread, overlapping
-from patcher.traces.analysis.nested import HostThread, NestedRanges
+from patcher.traces.analysis.nested import HostThread, NestedRanges, covered_ns
 from patcher.traces.analysis.segments import Split
 from patcher.traces.families import COLLECTIVE
 from patcher.traces.model import HostPlace, HostStep
@@ -45,9 +45,6 @@ _DETACH, _TENSORS = "aten::detach", 4
 
 COLLECTION = "Python GC"
 """The range of a garbage collection of Python (torch's ``record_python_gc_info``)."""
-
-_BUILT_IN = re.compile(r"built-in (?:function|method) (\w+)")
-"""Begin of the name of a function in C or C++, with the name that an operator of torch may share."""
 
 _LIBRARY = re.compile(
     rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}|torch|numpy)(?:\.py\(|/)|built-in |<frozen "
@@ -392,8 +389,6 @@ def _place_of_gap(
     name, around_name = texts[frame.name], texts[inside.name] if inside else ""
     if around_name == COLLECTION:  # whatever frame it interrupts, or calls
         return HostPlace(COLLECTION)
-    if (function := _BUILT_IN.match(name)) and neighbours[0] == f"aten::{function[1]}":
-        return HostPlace(name, before=neighbours[0])
     caller, called = _caller(covering_ranges["frames"], stretch, name, texts)
     if name == around_name or not around_name or (caller and IMPORTS.match(called)):
         around_name = caller
@@ -430,13 +425,15 @@ def _imports_mostly(frames: NestedRanges, stretch: tuple[int, int], texts: Seque
     of ``frames`` by number.
     """
     begin, end = stretch
-    around, importing, reach = (end - begin) // _END, 0, begin
-    for index in overlapping(frames, begin, end):
-        first, last = frames.begin[index], frames.end[index]
-        if IMPORTS.match(texts[frames.name[index]]) and begin - around <= first and last <= end + around:
-            importing += max(min(last, end) - max(first, reach), 0)
-            reach = max(reach, last)
-    return 2 * importing >= end - begin
+    around = (end - begin) // _END
+    imports = (
+        (frames.begin[index], frames.end[index])
+        for index in overlapping(frames, begin, end)
+        if IMPORTS.match(texts[frames.name[index]])
+        and begin - around <= frames.begin[index]
+        and frames.end[index] <= end + around
+    )
+    return 2 * covered_ns(imports, begin, end) >= end - begin
 
 
 def is_library(frame: str) -> bool:
@@ -449,13 +446,9 @@ def _compiling_ns(ranges: NestedRanges, window: tuple[int, int], texts: Sequence
 
     ``window`` is the begin and end of the step in ns, ``texts`` the names by number.
     """
-    spans = sorted(
-        (max(begin, window[0]), min(end, window[1]))
+    spans = (
+        (begin, end)
         for begin, end, name in zip(ranges.begin, ranges.end, ranges.name, strict=True)
         if COMPILES.search(texts[name])
     )
-    reach, ns = window[0], 0
-    for begin, end in spans:
-        ns += max(end - max(begin, reach), 0)
-        reach = max(reach, end)
-    return ns
+    return covered_ns(spans, *window)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from patcher.traces import model
 from patcher.traces.analysis.idle import Idle
-from patcher.traces.analysis.nested import HostThread, NestedRanges
+from patcher.traces.analysis.nested import HostThread, NestedRanges, innermost_with_most
 from patcher.traces.analysis.segments import Split
 from patcher.traces.rank_trace import OPTIMIZER, RankTrace
 from patcher.traces.trace_columns import UNKNOWN
@@ -26,9 +26,6 @@ _FEW = 2
 _DENSE = 0.6
 """A range tells where the host is late if its share of the host's time is at most this part of its share of the idle
 time: a range around most of the step tells nothing."""
-
-_ALIKE = 0.9
-"""Of ranges that tell, the shortest one counts that has this part of the most idle time: it is the innermost one."""
 
 
 class IdleTime:
@@ -85,9 +82,8 @@ def late_range(
     }
     if not telling:
         return None
-    most = max(idle for idle, _ in telling.values())
-    name = min(
-        (name for name, (idle, _) in telling.items() if idle >= _ALIKE * most), key=lambda name: telling[name][1]
+    name = innermost_with_most(
+        {name: idle for name, (idle, _) in telling.items()}, {name: ns for name, (_, ns) in telling.items()}
     )
     idle, ns = telling[name]
     return model.HostRange(trace.names.texts[name], idle, ns)

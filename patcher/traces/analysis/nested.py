@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
 _NEVER = 1 << 63
+
+_ALIKE = 0.9
+"""Part of the most time that a range has to have, to be named instead of one around it."""
 
 
 class NestedRanges:
@@ -45,6 +48,21 @@ class NestedRanges:
         while index != UNKNOWN:
             yield index
             index = self.parent[index]
+
+
+def covered_ns(spans: Iterable[tuple[int, int]], begin: int, end: int) -> int:
+    """Return for how many ns of ``begin`` to ``end`` any of ``spans`` lasts: (begin, end), sorted by begin."""
+    reach, covered = begin, 0
+    for first, last in spans:
+        covered += max(min(last, end) - max(first, reach), 0)
+        reach = max(reach, last)
+    return covered
+
+
+def innermost_with_most(ns_of: Mapping[int, int], length_of: Mapping[int, int]) -> int:
+    """Return the innermost of the names with about the most ns: that with the least length of those with 90 % of it."""
+    most = max(ns_of.values())
+    return min((name for name, ns in ns_of.items() if ns >= _ALIKE * most), key=length_of.__getitem__)
 
 
 class HostThread(NamedTuple):

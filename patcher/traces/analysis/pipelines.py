@@ -32,9 +32,6 @@ _REPEATED = 4
 _TRANSFER_GB_PER_S = 4
 """Rate in GB/s from which on steady sends and receives are transfer: slower ones may all wait equally long."""
 
-_PIPELINE = re.compile(r"(?:\b|_)pp(?:\b|_|\d)|pipe", re.ASCII | re.IGNORECASE)
-"""Names of groups of pipeline stages, such as those of Megatron and vLLM."""
-
 _KINDS = re.compile(r"send|recv|hcom_(?:send|receive|batchSendRecv)", re.ASCII)
 
 
@@ -88,12 +85,6 @@ def waits_for_stages(profile: RankProfile) -> bool:
     by_size = _by_size(profile)
     by_vendor = sum(collective.wait_ns or 0 for collective in profile.collectives if between_two(collective))
     return 2 * max(by_vendor, _longer_than_shortest(by_size)) > sum(map(sum, by_size.values()))
-
-
-def names_pipeline(profile: RankProfile) -> bool:
-    """Tell whether all groups of sends and receives have the name of a pipeline's stages."""
-    groups = [collective.group for collective in profile.collectives if between_two(collective)]
-    return bool(groups) and all(map(_PIPELINE.search, groups))
 
 
 def _by_size(profile: RankProfile) -> Mapping[int | None, Sequence[int]]:

@@ -22,7 +22,7 @@ from patcher.traces.places import (
     place_of,
     time_with_cut,
 )
-from patcher.traces.words import host_name, listed
+from patcher.traces.words import host_name
 
 SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
@@ -152,8 +152,11 @@ def _name_cause_of_waiting(
         return diagnosis
     title = Text("Ranks wait for {rank}", diagnosis.culprit) if diagnosis.step is None else diagnosis.title
     for slow in findings:
-        headline = _headline_with_slow_steps(title, slow, diagnosis, by_source)
-        if headline:
+        if slow.slow_steps and _is_slow_step_of_straggler(slow, diagnosis, by_source):
+            number, cause_of_step = slow.slow_steps.host_number, slow.slow_steps.cause
+            if number != diagnosis.step:
+                cause_of_step = Text("in step {number}, {cause}", number=number, cause=cause_of_step)
+            headline: str = Text("{title}: {cause}", title=title, cause=cause_of_step)
             return dataclasses.replace(diagnosis, headline=headline, advice=slow.advice or diagnosis.advice)
     for cause in findings:
         if cause.same_as != "slow-rank" or 2 * (cause.saving_ns or 0) <= (diagnosis.saving_ns or 0):
@@ -162,26 +165,6 @@ def _name_cause_of_waiting(
         if headline:
             return dataclasses.replace(diagnosis, headline=headline, advice=cause.advice or diagnosis.advice)
     return diagnosis
-
-
-def _headline_with_slow_steps(
-    title: str, slow: model.Diagnosis, waiting: model.Diagnosis, by_source: Mapping[str, model.RankProfile]
-) -> str:
-    """Return the title of a straggler with the cause of its slow steps; "" if ``slow`` does not explain ``waiting``."""
-    if slow.slow_steps and _is_slow_step_of_straggler(slow, waiting, by_source):
-        number, cause = slow.slow_steps.host_number, slow.slow_steps.cause
-        if number != waiting.step:
-            cause = Text("in step {number}, {cause}", number=number, cause=cause)
-        return Text("{title}: {cause}", title=title, cause=cause)
-    if slow.slow_steps and _are_slow_steps_of_straggler(slow, waiting):
-        numbers = listed(slow.slow_steps.numbers)
-        return Text(
-            "{title} in steps {numbers}: {cause}",
-            title=title,
-            numbers=numbers,
-            cause=slow.slow_steps.cause,
-        )
-    return ""
 
 
 def _headline_with_activity(title: str, cause: model.Diagnosis, by_source: Mapping[str, model.RankProfile]) -> str:
@@ -214,17 +197,6 @@ def _is_slow_step_of_straggler(
     if by_source[waiting.source].on_host and slow.source != waiting.source:
         return False
     return 2 * steps.excess_ns > (waiting.saving_ns or 0) * len(by_source[waiting.source].units)
-
-
-def _are_slow_steps_of_straggler(slow: model.Diagnosis, waiting: model.Diagnosis) -> bool:
-    """Tell whether ``slow`` is on several steps with one cause on the host, and explains most of ``waiting``.
-
-    The waiting is not that in a single step. Waiting of the straggler explains nothing.
-    """
-    steps = slow.slow_steps
-    if steps is None or waiting.step is not None or len(steps.numbers) < 2 or not steps.cause:
-        return False
-    return "communication_ns" not in slow.parts and 2 * (slow.saving_ns or 0) > (waiting.saving_ns or 0)
 
 
 def _on_communication(diagnoses: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:

@@ -972,19 +972,6 @@ def test_waiting_in_one_step_is_told_of_this_step(
     assert [each.same_as for each in found.findings if each.id == "outlier"] == [same]
 
 
-@pytest.mark.parametrize(
-    ("excess", "cause"), [(90, " in steps 3, 6: most of the additional time is spent in save"), (40, "")]
-)
-def test_waiting_in_several_steps_is_told_with_what_they_have_in_common(excess: int, cause: str) -> None:
-    """Rank 1 is late by as much in two of eight steps; half of it has to be in the slow steps."""
-    waits = (0, 0, 0, 0, 90, 0, 0, 90, 0)
-    first, second = late_in_step(waits, excess, "save")
-    units = [*second.units]
-    units[6] = replace(units[6], free_host_late_ns=excess * MS)
-    found = report(first, replace(second, units=tuple(units)))
-    assert found.verdict.title == f"Ranks wait for rank 1{cause}"
-
-
 def test_the_host_is_named_beside_a_step_where_no_slow_step_is_known() -> None:
     """Of two steps, none is typical."""
     title = report(*late_in_step((0, 90), 90, "save")).verdict.title

@@ -10,7 +10,7 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.diagnoses import reported
 from patcher.traces.analysis.pipelines import PipelineStage
 from patcher.traces.analysis.ranks import Meetings
-from patcher.traces.model import TITLES, Collective, FreeGap, Rank, RankProfile, RecordedUnit
+from patcher.traces.model import TITLES, Collective, Rank, RankProfile, RecordedUnit
 
 
 def told(
@@ -134,43 +134,6 @@ def test_stragglers_in_turn_are_blamed_on_computing_that_explains_the_waiting(
     assert report.verdict.title == f"Ranks wait for each other: {headline}"
     assert evidence in report.findings[0].evidence
     assert "the others wait 20.00 ms for it on average" in report.findings[0].evidence
-
-
-@pytest.mark.parametrize(
-    ("calls", "late", "named"),
-    [
-        (["pack"] * 3, 11, True), (["pack"] * 3, 10, False), (["pack", "pack", "load"], 11, False),
-        (["", "", ""], 11, False),
-    ],
-)  # fmt: skip
-def test_stragglers_in_turn_are_told_with_what_holds_all_their_hosts(calls: list[str], late: int, named: bool) -> None:
-    """In each step another rank is late by 20 ms, for ``late`` of which its host holds it up."""
-    ms = 1_000_000
-    profiles = [
-        RankProfile(
-            f"r{rank}", "torch", rank, "H100",
-            tuple(
-                RecordedUnit(
-                    number=step, host_ns=9, kernels=1, compute_ns=50 * ms,
-                    communication_ns=(1 if step == rank else 21) * ms, free_host_late_ns=late * ms * (step == rank),
-                )
-                for step in range(3)
-            ),
-            collectives=tuple(
-                Collective("tp", 0, "allReduce", (1 if step == rank else 21) * ms, unit=step) for step in range(3)
-            ),
-            gaps=(
-                FreeGap(
-                    kind="place", before="a", after="b", stream="7", part="free_host_late_ns", call=call, call_ns=late * ms, ns=late * ms,
-                    count=1, units=1, unit=rank, unit_ns=late * ms, longest_ns=late * ms, begin_ns=0, at_ns=0,
-                ),
-            ),
-        )
-        for rank, call in enumerate(calls)
-    ]  # fmt: skip
-    title = "Ranks wait for each other: the straggler changes from step to step"
-    title += ", mostly while its host is in pack" if named else ""
-    assert reported(profiles).verdict.title == title
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from patcher.traces.analysis import gaps
 from patcher.traces.analysis.hosts import HostAround
 from patcher.traces.analysis.idle import Idle
 from patcher.traces.analysis.nested import host_thread
-from patcher.traces.analysis.segments import Segment, split
-from patcher.traces.marks import Mark
+from patcher.traces.analysis.segments import split
 from patcher.traces.model import RankProfile, RecordedUnit
 from patcher.traces.places import first_place, place_of, preceding_words, why
 from patcher.traces.rank_trace import RankTrace
@@ -673,18 +672,6 @@ def test_a_wait_of_20_us_for_a_task_that_was_launched_has_its_place(ns: int, kin
     tasks = (Task(10, 50_000, launch=1), Task(50_000 + ns, 90_000, launch=20))
     found = analysis.attributed(timeline(Run(tasks, (Range("ProfilerStep#0", 0, 99_000),)))).profile.gaps
     assert [(gap.kind, gap.ns) for gap in found if gap.part == WAITING] == [(kind, ns)]
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "unmarked"),
-    [(10, 20, 0), (50, 150, 20), (85, 95, 10), (-20, 10, 20), (90, 130, 10), (150, 250, 70), (190, 290, 100), (250, 310, 60)],
-)  # fmt: skip
-def test_the_host_is_outside_of_the_marks_between_them(begin: int, end: int, unmarked: int) -> None:
-    """Steps are marked from 0 to 80 and from 100 to 180; from 200 on, none is counted."""
-    marks = [Mark("x", "x", at, at + 80) for at in (0, 100)]
-    found = [*(Segment(mark.begin, mark.begin + 100, mark) for mark in marks), Segment(200, 300, None)]
-    gap = Idle(begin, end, end - begin, 0, 0, 0, LATE)
-    assert gaps._unmarked_ns(found, gap) == unmarked
 
 
 @pytest.mark.parametrize(

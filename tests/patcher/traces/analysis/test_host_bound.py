@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +13,7 @@ from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, folders, formats
 from patcher.traces.analysis import host_bound
 from patcher.traces.analysis.hosts import most_specific_modules
-from patcher.traces.model import LEAD_IN, CallSums, Diagnosis, FreeGap, Kernel, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.model import CallSums, Diagnosis, FreeGap, RankProfile, RecordedUnit, TraceReport
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task
 
 US = 1000
@@ -272,32 +271,6 @@ def test_calls_that_block_one_after_the_other_are_one_place(tmp_path: Path) -> N
     assert "loads or compiles its code" in late.advice
 
 
-@pytest.mark.parametrize(("inject", "between", "marked", "advice"), [
-    (sleep, 0, 0, STACK), (lambda _: None, 20 * MS, 0, "between the marks of two steps"), (lambda _: None, 20 * MS, 11 * MS, STACK),
-])  # fmt: skip
-def test_a_gap_outside_of_the_marks_of_steps_lies_in_the_loop(
-    tmp_path: Path, inject: Inject, between: int, marked: int, advice: str
-) -> None:
-    """Marks that begin ``marked`` ns before their first kernel have the time before it inside."""
-    run = recorded(inject, between=between)
-    marks = tuple(replace(mark, begin=mark.begin - marked) for mark in run.marks)
-    assert advice in headline(report(replace(run, marks=marks), tmp_path)).advice
-
-
-@pytest.mark.parametrize(
-    ("unmarked", "part", "marks", "between"),
-    [
-        (11, "free_host_late_ns", 2, True), (10, "free_host_late_ns", 2, False), (20, LEAD_IN, 2, False),
-        (20, "free_host_late_ns", 0, False),
-    ],
-)  # fmt: skip
-def test_a_gap_lies_between_steps_if_over_half_of_it_is_outside_of_their_marks(
-    unmarked: int, part: str, marks: int, between: bool
-) -> None:
-    profile, gap = SimpleNamespace(marks=marks), SimpleNamespace(part=part, unmarked_ns=unmarked, longest_ns=20)
-    assert host_bound._is_between_marks(profile, gap) is between  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("caller", "advice"),
     [("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "num_workers"), ("buffer.py(7): get", "it waits for")],
@@ -308,45 +281,6 @@ def test_a_wait_within_the_data_loader_is_for_its_workers(caller: str, advice: s
         call="built-in method poll", call_ns=20, caller=caller,
     )  # fmt: skip
     assert advice in host_bound.advice_on_place(launching(60, 40), gap)
-
-
-@pytest.mark.parametrize(
-    ("unrecorded", "stacks", "asks"),
-    [(True, False, True), (True, True, False), (False, False, False)],
-)
-def test_python_frames_are_to_be_recorded_where_nothing_is_between_steps(
-    unrecorded: bool, stacks: bool, asks: bool
-) -> None:
-    gap = FreeGap(
-        kind="place", part="free_host_late_ns", ns=20, count=1, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0,
-        unmarked_ns=20, unrecorded=unrecorded,
-    )  # fmt: skip
-    made = replace(launching(60, 40), marks="step", has_stacks=stacks)
-    assert ("with_stack=True" in host_bound.advice_on_place(made, gap)) == asks
-
-
-@pytest.mark.parametrize(
-    ("copies", "kernels", "count", "told"),
-    [
-        (10, 190, 1, "10 of 200"), (9, 11, 1, ""), (10, 191, 1, ""), (20, 380, 2, "10 of 200"), (19, 11, 2, ""),
-    ],
-)  # fmt: skip
-def test_many_copies_that_the_host_waits_for_are_what_to_make_fewer(
-    copies: int, kernels: int, count: int, told: str
-) -> None:
-    names = (
-        "Memcpy DtoH (Device -> Pinned)",
-        "Memcpy HtoD (Pageable -> Device)",
-        "Memcpy HtoD (Pinned -> Device)",
-        "Memcpy DtoD",
-    )
-    rows = (
-        *(Kernel(name, "copy", calls, 1) for name, calls in zip(names, (copies - 5, 5, 9, 1), strict=True)),
-        Kernel("a", "compute", kernels - 10, 1),
-    )
-    made = launching(60, 40)
-    advice = host_bound._diagnose_host_bound(replace(made, units=made.units * count, kernels=rows)).advice
-    assert (f"{told} launches per step" in advice) == ("CUDA graphs" not in advice) == bool(told)
 
 
 def test_the_seconds_of_the_kinds_of_free_time_are_disjoint(tmp_path: Path) -> None:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from patcher.commands.reports.first_screen import first_screen
 from patcher.traces import analysis, formats
 from patcher.traces.analysis import host_only
+from patcher.traces.analysis.host_only import (
+    idle_host,
+    late_ranks,
+    longest_operators,
+    measures,
+    small_operators,
+    step_excess,
+    trends,
+    wording,
+)
 from patcher.traces.model import CPU, CallSums, Diagnosis, HostPlace, HostStep, RankProfile, RecordedUnit, TraceReport
 from tests.patcher.traces.recorded import MS, Range, Run
 
@@ -170,16 +179,6 @@ def judge(loop: Loop, _: int) -> None:
     loop.within(loop.functions, "reward.py(3): ask_judge", wait)
 
 
-def locked(loop: Loop, _: int) -> None:
-    """Another thread takes Python's GIL while the operator runs."""
-
-    def draw() -> None:
-        loop.run("aten::rand", MS)
-        loop.sleep(20 * MS)
-
-    loop.within(loop.functions, "<built-in method rand of type object at 0x7>", draw)
-
-
 def compiles_first(loop: Loop, number: int) -> None:
     if not number:
         loop.within(loop.operators, "_compile.compile_inner (dynamo_timed)", lambda: loop.sleep(900 * MS))
@@ -243,7 +242,6 @@ def test_the_cause_that_was_put_in_is_the_headline(
     [
         (loader, LOADER[:12]), (frame, "loop.py(12): reward"), (state, "state_dict()"), (collect, "garbage collection"),
         (judge, "built-in method poll (within reward.py(3): ask_judge)"),
-        (locked, "in built-in method rand, which has not returned although the operator that it called has ended"),
     ],
 )  # fmt: skip
 def test_the_headline_names_what_the_file_names(tmp_path: Path, inject: Inject, named: str) -> None:
@@ -330,44 +328,6 @@ def test_slow_steps_with_work_or_causes_of_their_own_are_told_apart(
     assert first.title.startswith(title)
     assert ("in the slowest one" in first.title) == ("in the slowest one" in title)
     assert first.saving_ns == pytest.approx(longer_ms * MS / 8, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("inject", "first"),
-    [(judge, "host-idle"), (lambda loop, _: loop.run("aten::mm", MS), "outlier"), (compiles_first, "outlier")],
-    ids=["a wait in each step", "no other cause", "torch.compile in it"],
-)
-def test_a_step_that_starts_the_profiler_is_no_headline_beside_a_cause_of_all_steps(
-    tmp_path: Path, inject: Inject, first: str
-) -> None:
-    def started(loop: Loop, number: int) -> None:
-        if not number:
-            loop.sleep(900 * MS)
-        inject(loop, number)
-
-    report = analysis.reported([profile(started, tmp_path)])
-    assert headline(report).id == first
-    assert "outlier" in {finding.id for finding in report.findings}
-
-
-@pytest.mark.parametrize(
-    ("frame", "interrupted"),
-    [
-        ("torch/_ops.py(1140): __call__", True), ("torch/nn/modules/linear.py(9): forward", True),
-        ("torch/nn/parallel/distributed.py(9): forward", False), ("torch/serialization.py(9): save", False),
-    ],
-)  # fmt: skip
-def test_code_of_torch_that_only_calls_operators_is_not_what_takes_the_time(
-    tmp_path: Path, frame: str, interrupted: bool
-) -> None:
-    def inject(loop: Loop, number: int) -> None:
-        if number == 5:
-            loop.within(loop.functions, frame, lambda: loop.sleep(300 * MS))
-
-    first = headline(analysis.reported([profile(inject, tmp_path)]))
-    assert frame in first.evidence
-    assert ("probably interrupted" in first.title) == ("gc.freeze()" in first.advice) == interrupted
-    assert (frame in first.title) != interrupted
 
 
 @pytest.mark.parametrize(("count", "paused", "more"), [(50, 0, True), (2, 0, True), (1, 0, False), (50, 18, False)])
@@ -459,7 +419,7 @@ SMALL, LARGE = "[[64, 256], [256, 256]]", "[[2048, 256], [256, 256]]"
         (
             (SMALL, SMALL),
             "on inputs of the same sizes, these operators took longer: aten::linear;",
-            "did not slow down alike",
+            "Why some took longer was not recorded",
         ),
         (("", ""), "", "--contents cpu,shapes"),
     ],
@@ -479,50 +439,8 @@ def test_sizes_of_inputs_tell_more_work_from_an_interruption(
     assert ("OMP_NUM_THREADS" in first.advice) == title.startswith("on inputs of the same sizes")
 
 
-@pytest.mark.parametrize(
-    ("linear", "mul", "others", "cause", "says"),
-    [
-        (40, 40, 40, "the same operators on inputs of the same sizes took longer", "the CPU cores were overloaded"),
-        (40, 20, 30, "the same operators on inputs of the same sizes took longer", "the CPU cores were overloaded"),
-        (
-            40, 19, 30, "on inputs of the same sizes, these operators took longer: aten::linear, aten::mul; the reason was not recorded",
-            "aten::linear 40.0x, aten::mul 19.0x, the other operators together 30.0x.",
-        ),
-        (
-            40, 40, 2, "on inputs of the same sizes, these operators took longer: aten::linear, aten::mul; the reason was not recorded",
-            "aten::linear 40.0x, aten::mul 40.0x, the other operators together 2.0x.",
-        ),
-        (
-            40, 1, 1, "on inputs of the same sizes, these operators took longer: aten::linear; the reason was not recorded",
-            "aten::linear 40.0x, aten::mul 1.0x, the other operators together 1.0x.",
-        ),
-    ],
-    ids=["alike", "about alike", "unlike", "the others less", "one operator"],
-)  # fmt: skip
-def test_an_overload_slows_down_all_operators_alike(
-    tmp_path: Path, linear: int, mul: int, others: int, cause: str, says: str
-) -> None:
-    """In the median step, an operator takes longer than in the typical one by chance."""
-    made = profile(larger, tmp_path)
-    slow = {"aten::linear": 600 * linear, "aten::mul": 300 * mul, "aten::sum": 50 * others}
-    usual = {"aten::linear": 600, "aten::mul": 300, "aten::sum": 50}
-    steps = []
-    for step, delay in zip(made.host_steps, (0, 200, 1, 2, 400, 0, 500, 600), strict=True):
-        operators = {name: us * US for name, us in (slow if step.number == 5 else usual).items()}
-        ns = sum(operators.values()) + delay * US
-        operators["aten::linear"] += (delay if step.number == 1 else 0) * US
-        inputs = {"aten::linear": {SMALL: 1}}
-        steps.append(replace(step, ns=ns, operators=operators, calls=dict.fromkeys(usual, 1), places={}, inputs=inputs))
-    found = host_only.excess(replace(made, host_steps=tuple(steps)), slowest=5, usual=1)
-    assert found.cause == cause
-    assert says in found.evidence
-    assert "OMP_NUM_THREADS" in found.advice
-    assert ("denormal" in found.advice) == ("not recorded" in cause)
-
-
 @pytest.mark.parametrize(("ms", "named"), [(16, True), (17, False)])
-def test_a_single_operator_tells_no_overload(tmp_path: Path, ms: int, named: bool) -> None:
-    """It is the cause if it has half of the additional time."""
+def test_an_operator_with_half_of_the_additional_time_is_the_cause(tmp_path: Path, ms: int, named: bool) -> None:
     made = profile(larger, tmp_path)
     steps = [
         replace(
@@ -531,10 +449,9 @@ def test_a_single_operator_tells_no_overload(tmp_path: Path, ms: int, named: boo
         )
         for step in made.host_steps
     ]  # fmt: skip
-    found = host_only.excess(replace(made, host_steps=tuple(steps)), slowest=5, usual=1)
+    found = step_excess.excess(replace(made, host_steps=tuple(steps)), slowest=5, usual=1)
     assert found.cause.endswith("these operators took longer: aten::mm; the reason was not recorded") == named
     assert bool(found.cause) == named
-    assert "alike" not in found.evidence
 
 
 LONG, WIDE = "[[448, 256], [256, 256]]", "[[64, 1024], [1024, 1024]]"
@@ -934,7 +851,6 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
     HostPlace("enumerate(DataLoader)#x"): ("in enumerate(DataLoader)#x", "num_workers"),
     HostPlace("sleep", "enumerate(DataLoader)#x"): ("in sleep (within", "num_workers"),
     HostPlace("Python GC"): ("garbage collection", "gc.freeze()"), HostPlace("Python GC", "step"): ("garbage collection (within step)", "gc.freeze()"),
-    HostPlace("built-in method rand", before="aten::rand"): ("holds the GIL", "move its work to another process"),
     HostPlace("threading.py(1125): _wait_for_tstate_lock", "f.py(3): g"): ("in threading.py(1125)", "it waits for"),
     HostPlace("built-in function collect"): ("garbage collection", "gc.freeze()"),
     HostPlace("built-in method acquire"): ("in built-in method acquire", "it waits for"), HostPlace("built-in method recv_into"): ("recv_into", "it waits for"),
@@ -946,9 +862,9 @@ PLACES: dict[HostPlace, tuple[str, str]] = {
 @pytest.mark.parametrize("place", PLACES)
 def test_each_place_without_an_operator_has_words_and_advice(place: HostPlace) -> None:
     words, advice = PLACES[place]
-    assert words in host_only.place_words(place)
-    assert advice in host_only.advice_on(place)
-    assert sum(word in host_only.advice_on(place) for word in {advice for _, advice in PLACES.values()}) == 1
+    assert words in wording.place_words(place)
+    assert advice in wording.advice_on(place)
+    assert sum(word in wording.advice_on(place) for word in {advice for _, advice in PLACES.values()}) == 1
 
 
 SPLIT: dict[str, tuple[list[dict[str, int]], str]] = {
@@ -987,7 +903,7 @@ def test_the_frame_of_a_program_is_named_before_those_of_libraries_in_it() -> No
     step = HostStep(
         number=0, ns=20, operators={}, calls={}, places={wait: 7, put: 3}, small_ns=0, compiling_ns=0, frames=frames
     )
-    assert host_only._typical_frame([step]) == ("f.py(1): scores", 10, [(wait.inside, 7), (put.inside, 3)])
+    assert idle_host._typical_frame([step]) == ("f.py(1): scores", 10, [(wait.inside, 7), (put.inside, 3)])
     unit = RecordedUnit(number=0, host_ns=20, kernels=0)
     operators = (CallSums("aten::mm", 1, 0, 0, MS),)
     made = RankProfile("a", "torch", 0, CPU, (unit,), host_steps=(step,), operators=operators)
@@ -1010,20 +926,11 @@ TRENDS: dict[str, tuple[list[int], tuple[int, int] | None]] = {
 @pytest.mark.parametrize("name", TRENDS)
 def test_steps_that_get_longer_or_shorter_throughout_have_a_trend(name: str) -> None:
     times, trend = TRENDS[name]
-    assert host_only.trend(times) == trend
+    assert trends.trend(times) == trend
 
 
 def growing(loop: Loop, number: int) -> None:
     loop.run("aten::addmm", (10 + 3 * number) * MS)
-
-
-def test_a_trend_is_the_headline_where_operators_take_the_time(tmp_path: Path) -> None:
-    made = analysis.reported([profile(growing, tmp_path)])
-    first = headline(made)
-    assert "also: " not in " ".join(first_screen(made)), "once is enough"
-    assert (first.id, re.findall(r"\d+\.\d\d", first.title)) == ("host-operators", ["13.01", "31.01"])
-    assert "aten::addmm" in first.evidence
-    assert "grows or shrinks" in first.advice
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])
@@ -1043,17 +950,17 @@ def test_units_that_wait_at_no_common_place_are_told_with_the_longest_stretch(tm
         for step in made.host_steps
     ]
     whole = replace(made, host_steps=tuple(steps))
-    finding = host_only._diagnose_scattered_places(whole, 800, 480)
+    finding = idle_host.diagnose_scattered_places(whole, 800, 480)
     assert re.findall(r"\b7\b|f.py\(7\): g|\b60 %", finding.evidence) == ["60 %", "f.py(7): g", "7"]
     assert "make this code faster" in finding.advice
-    nowhere = host_only._diagnose_scattered_places(replace(made, host_steps=()), 800, 480)
+    nowhere = idle_host.diagnose_scattered_places(replace(made, host_steps=()), 800, 480)
     assert (nowhere.advice, re.findall(r"\d+", nowhere.evidence)) == ("", ["60"])
 
 
 def test_units_that_are_unknown_have_no_excess(tmp_path: Path) -> None:
     made = profile(pause, tmp_path)
-    assert host_only.excess(made, 5, 99) == host_only.excess(made, 99, 5) == host_only.HostExcess("")
-    assert host_only.excess(made, 5, 4).evidence
+    assert step_excess.excess(made, 5, 99) == step_excess.excess(made, 99, 5) == step_excess.HostExcess("")
+    assert step_excess.excess(made, 5, 4).evidence
 
 
 @pytest.mark.parametrize(
@@ -1085,7 +992,7 @@ def test_a_place_with_half_of_the_idle_time_is_the_headline(longest: int, furthe
     [("[[2, 3], [4]]", 10), ("[[], [4]]", 4), ("[]", 0), ("x", 0), ("[[2, 3], 7]", 6), ("[[0, 3], [5]]", 5)],
 )
 def test_elements_of_inputs_are_counted(shapes: str, count: int) -> None:
-    assert host_only._elements(shapes) == count
+    assert measures.elements(shapes) == count
 
 
 @pytest.mark.parametrize(
@@ -1095,7 +1002,7 @@ def test_many_small_operators_are_a_hundred_of_20_us_each(whole: float, calls: i
     step = HostStep(
         number=0, ns=round(whole * MS), operators={}, calls={"aten::a": calls - 1, "aten::b": 1}, places={}, small_ns=small, compiling_ns=0
     )  # fmt: skip
-    found = host_only._diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
+    found = small_operators.diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
     assert (found and (found.id, found.severity, found.saving_ns, found.source)) == (
         ("host-small", "warning", small, "a") if said else None
     )
@@ -1120,35 +1027,11 @@ def test_the_headline_names_small_operators_with_half_of_the_calls_and_time(
     step = HostStep(
         number=0, ns=10 * MS, operators=operators, calls=calls, places={}, small_ns=small * MS, compiling_ns=0
     )
-    found = host_only._diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
+    found = small_operators.diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=(step,)))
     assert found
     assert named in found.headline
     assert bool(found.headline) == bool(named)
     assert "fewer and larger operators" in found.advice
-
-
-@pytest.mark.parametrize(
-    ("times", "more", "shapes", "told"),
-    [
-        (range(10, 17), 1, "", "growing, from 10.00 ms in the first third to 15.00 ms"), (range(10, 17), 0, "[[3]]", "growing, from 10.00 ms in the first third to 15.00 ms"), (range(10, 17), 0, "", ""),
-        ((10, 12, 14, 16, 18, 20, 24), 0, "", "growing, from 10.00 ms in the first third to 20.00 ms"), ([10] * 7, 1, "", ""), (range(16, 9, -1), 1, "", "falling, from 15.00 ms in the first third to 10.00 ms"),
-    ],
-    ids=["more operators", "other inputs", "half as long again", "twice as long", "no longer", "shorter"],
-)  # fmt: skip
-def test_steps_have_a_trend_if_what_they_run_changes_or_they_take_twice_as_long(
-    times: Sequence[int], more: int, shapes: str, told: str
-) -> None:
-    steps = tuple(
-        HostStep(
-            number=at, ns=ms * MS, operators={}, calls={"a": 9999 + more * at}, places={}, small_ns=MS, compiling_ns=0,
-            inputs={"a": {shapes if at else "": 1}},
-        )
-        for at, ms in enumerate(times)
-    )  # fmt: skip
-    found = host_only._diagnose_small_operators(RankProfile("a", "torch", 0, CPU, (), host_steps=steps))
-    assert found
-    assert ("keeps" in found.title) == ("grows or shrinks" in found.advice) == bool(told)
-    assert not told or f"keeps {told}" in found.title
 
 
 @pytest.mark.parametrize(
@@ -1185,7 +1068,7 @@ def test_the_frame_with_most_of_the_time_is_the_innermost_with_most_of_it(
         )
         for at, row in enumerate(frames)
     ]  # fmt: skip
-    frame, ns, parts = host_only._typical_frame(steps)
+    frame, ns, parts = idle_host._typical_frame(steps)
     assert (frame, ns) == expected
     assert [name for name, _ in parts] == (["inner", "other"] if frame else [])
 
@@ -1199,7 +1082,7 @@ def test_the_frame_with_most_of_the_time_is_the_innermost_with_most_of_it(
 )  # fmt: skip
 def test_an_operator_or_a_family_with_half_of_the_time_is_the_headline(times: dict[str, int], named: str) -> None:
     rows = tuple(CallSums(name, 1, 0, 0, ns) for name, ns in times.items())
-    headline = host_only._dominant_operator(RankProfile("a", "torch", 0, CPU, (), operators=rows), 100)
+    headline = longest_operators.dominant_operator(RankProfile("a", "torch", 0, CPU, (), operators=rows), 100)
     assert all(part in headline for part in named.split("|"))
     assert bool(headline) == bool(named)
 
@@ -1231,16 +1114,16 @@ def test_the_others_wait_half_as_long_again_for_a_straggler(
     ranks: list[tuple[int, float]], saving: float | None
 ) -> None:
     profiles = [in_collectives(rank, ms) for rank, ms in ranks]
-    found = host_only.diagnose_straggler(profiles)
+    found = late_ranks.diagnose_straggler(profiles)
     assert (found and (found.id, found.saving_ns)) == (saving and ("slow-rank", round(saving * MS)))
     assert found is None or found.source == f"/{min(ranks, key=lambda rank: rank[1])[0]}"
     assert found is None or found.advice.startswith("check what")  # that the host is idle is a note alone
-    assert host_only.diagnose_straggler([in_collectives(rank, ms, place="c10d::send") for rank, ms in ranks]) is None
+    assert late_ranks.diagnose_straggler([in_collectives(rank, ms, place="c10d::send") for rank, ms in ranks]) is None
 
 
 def test_a_place_counts_zero_in_the_steps_without_it() -> None:
     steps = [replace(in_collectives(0, 1).host_steps[0], places={HostPlace(name): 7}) for name in "aab"]
-    assert host_only._typical_places(steps) == [(HostPlace("a"), 7), (HostPlace("b"), 0)]
+    assert idle_host._typical_places(steps) == [(HostPlace("a"), 7), (HostPlace("b"), 0)]
 
 
 @pytest.mark.parametrize(
@@ -1250,7 +1133,7 @@ def test_a_frame_around_places_counts_where_none_has_half(lengths: tuple[int, in
     """At least 10 ns count, and half are 50."""
     places = {HostPlace(name): ns for name, ns in zip("ab", lengths, strict=True)}
     step = replace(in_collectives(0, 1).host_steps[0], places=places, frames={"f": places})
-    chosen, within = host_only._places_or_frame([step], 10, 50)
+    chosen, within = idle_host._places_or_frame([step], 10, 50)
     assert [place.inside for place, _ in chosen] == found
     assert [(name, ns) for name, ns in within] == ([("a", 49), ("b", 20)] if found == ["f"] else [])
 
@@ -1290,4 +1173,4 @@ def test_a_timer_is_more_even_than_operators(times: list[int], ran: list[int], t
         replace(step, places={place: ns}, operators={"aten::mm": operators, "aten::add": 0})
         for ns, operators in zip(times, ran, strict=True)
     ]
-    assert bool(host_only._timer_spread([*steps, replace(step, operators={"aten::mm": ran[-1]})], place)) == timer
+    assert bool(idle_host._timer_spread([*steps, replace(step, operators={"aten::mm": ran[-1]})], place)) == timer

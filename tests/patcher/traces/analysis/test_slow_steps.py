@@ -13,9 +13,7 @@ from patcher.traces import analysis
 from patcher.traces.analysis import diagnoses
 from patcher.traces.analysis.checks import DEVICE, EVERY
 from patcher.traces.model import (
-    CPU,
     TITLES,
-    CallSums,
     Check,
     Collective,
     CopyLaunch,
@@ -127,32 +125,6 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
     (finding, *_) = analysis.reported([RankProfile("a", "torch", 0, "H100", units, world=8)]).findings
     assert finding.id == first
     assert ("of this step" in finding.advice) == (first == "outlier")
-
-
-@pytest.mark.parametrize(
-    ("waits", "group", "advice"),
-    [
-        (39, 2, "check what else uses the link"),
-        (40, 2, "find out which rank is the last"),
-        (0, 3, "find out which rank is the last"),
-    ],
-)
-def test_the_link_is_to_be_checked_if_all_ranks_communicate_longer_in_one_step(
-    waits: int, group: int, advice: str
-) -> None:
-    """Step 3 takes 80 ms longer, of which rank 0 waits for so many ms for rank 1; the group may have a third rank."""
-    profiles = [
-        RankProfile(
-            f"r{rank}", "torch", rank, "H100",
-            tuple(RecordedUnit(number=at, host_ns=MS, kernels=1, compute_ns=20 * MS, communication_ns=ns) for at, ns in enumerate(times)),
-            collectives=tuple(Collective("tp", 0, "allReduce", ns, unit=at, ranks=group) for at, ns in enumerate(times)),
-        )
-        for rank in range(2)
-        for times in [[(85 - rank * waits) * MS if at == 3 else 5 * MS for at in range(6)]]
-    ]  # fmt: skip
-    findings = analysis.reported(profiles).findings
-    (slow,) = (finding for finding in findings if finding.id == "outlier" and finding.source == "r0")
-    assert advice in slow.advice
 
 
 @pytest.mark.parametrize(
@@ -593,29 +565,6 @@ def test_the_copies_of_a_slow_step_are_those_that_others_lack(
 )
 def test_only_a_gap_in_which_the_host_is_late_is_held_by_it(part: str, call: str, named: str) -> None:
     assert diagnoses._host_held(replace(gap(9, call), part=part)) == named
-
-
-@pytest.mark.parametrize(("slowest", "severity"), [(0, "note"), (1, "warning")])
-def test_a_slow_step_that_starts_the_profiler_is_a_note_beside_a_finding_on_all(slowest: int, severity: str) -> None:
-    units = [RecordedUnit(number=at, host_ns=2 if at == slowest else 1, kernels=0) for at in range(3)]
-    made = RankProfile(
-        "a", "torch", 0, CPU, tuple(units), marks="ProfilerStep#", operators=(CallSums("a", 1, 0, 0, 1),)
-    )
-    found = [Diagnosis(name, "warning", "", 1, "", source="a") for name in ("host-idle", "outlier", "copy")]
-    severities = [finding.severity for finding in diagnoses._with_cold_starts_as_notes(found, [made])]
-    assert severities == ["warning", severity, "warning"]
-    assert [*diagnoses._with_cold_starts_as_notes(found[1:], [made])] == found[1:]
-
-
-def test_a_slow_step_on_a_device_is_no_wait_for_another_rank() -> None:
-    operators = (CallSums("a", 1, 0, 0, 1),)
-    ranks = [RankProfile(name, "torch", 0, name, (), operators=operators) for name in (CPU, "H100")]
-    waits = [
-        Diagnosis("outlier", "warning", "", 1, "", source=rank.source, parts={"communication_ns": 1}) for rank in ranks
-    ]
-    late = replace(waits[0], parts={})
-    assert diagnoses._without_waiting([*waits, late], ranks) == [waits[1], late]
-    assert diagnoses._without_waiting([*waits, replace(late, severity="note")], ranks)[:2] == waits
 
 
 def test_a_check_that_withdraws_every_verdict_says_so() -> None:

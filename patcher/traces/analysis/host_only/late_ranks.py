@@ -1,0 +1,333 @@
+"""The rank for which the others wait in collectives on the CPU."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from patcher.messages import Text, sentences
+from patcher.traces import model
+from patcher.traces.analysis import exposed
+from patcher.traces.analysis.checks import NOTABLE
+from patcher.traces.analysis.host_only.idle_host import diagnose_idle_host
+from patcher.traces.analysis.host_only.measures import (
+    FEW_STEPS,
+    communicates,
+    communicating,
+    in_collective_operators,
+    in_collectives,
+    median,
+    meets,
+    steps_numbered,
+)
+from patcher.traces.analysis.host_only.step_excess import SIMILAR, excess
+from patcher.traces.analysis.host_only.wording import place_words
+from patcher.traces.words import host_name, in_ms
+
+_MOSTLY_LAST = 0.75
+"""Share of the waiting for any rank that the others have to wait for a single one, to name that as the straggler."""
+
+_HEURISTIC = Text(
+    "upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"
+)
+
+
+class _LateStep(NamedTuple):
+    """Step of the rank that came last, the same step of the other ranks, and for how many ns these typically waited."""
+
+    source: str
+    step: model.HostStep
+    others: Sequence[model.HostStep]
+    ns: int
+
+
+def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+    """Diagnose the rank for which the others wait in collectives on the CPU: it spends least time in these itself.
+
+    None unless the typical other rank spends at least 1.5 times as long there, and longer by 10 % of its step. None,
+    too, for fewer than two ranks without a device, and if several profiles are of one rank. If the last rank changes
+    from step to step, the diagnosis names none. The saving in ns is per step.
+    """
+    if len({profile.rank for profile in profiles}) < len(profiles):
+        return None  # they did not meet
+    collective = _longest_collective(profiles)
+    waits = _typical_waits(profiles, collective)
+    if len(waits) < 2:
+        return None
+    late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
+    if late_step := _diagnose_late_step(late_steps, profiles, count, collective):
+        return late_step
+    (least, _, slow), *others = waits
+    usual, _, typical = others[(len(others) - 1) // 2]
+    saving, name = usual - least, slow.name or slow.source
+    of_slow = [late for late in late_steps if late.source == slow.source]
+    if sum(late.ns for late in of_slow) < _MOSTLY_LAST * sum(late.ns for late in late_steps):
+        return _diagnose_turns(late_steps, count)
+    if usual < exposed.BLAMED * least or saving < NOTABLE * median([step.ns for step in typical.host_steps]):
+        return None
+    if 2 * len(of_slow) <= count:
+        return None
+    evidence: str = Text(
+        "In a typical step, {rank} runs no operator during {collective} for only {least}, a typical other rank for"
+        " {usual}. {rank} waits least because it arrives last.",
+        rank=name, collective=host_name(collective), least=in_ms(least), usual=in_ms(usual),
+    )  # fmt: skip
+    idle, disturbed = _idle_warning(slow), _is_disturbed(of_slow)
+    advice: str = _advice_on_straggler(name, disturbed=disturbed)
+    if idle is not None:
+        evidence, advice = sentences(evidence, idle.evidence), idle.advice
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, saving,
+        _HEURISTIC,
+        advice, slow.source, culprit=name, headline=_straggler_headline(of_slow, name, disturbed=disturbed),
+    )  # fmt: skip
+
+
+def _longest_collective(profiles: Sequence[model.RankProfile]) -> str:
+    """Return the kind of collective in which ranks without a device wait longest, such as ``gloo:broadcast``, or "".
+
+    Ranks may come late to one kind and early to another.
+    """
+    times = Counter[str]()
+    for step in (step for profile in profiles if profile.on_host for step in profile.host_steps):
+        for place, ns in step.places.items():
+            if meets(place):
+                times[place.inside] += ns
+    return max(times, key=times.__getitem__, default="")
+
+
+def _typical_waits(profiles: Sequence[model.RankProfile], collective: str) -> list[tuple[int, str, model.RankProfile]]:
+    """Return (ns, source, profile) of each rank with steps without a device, shortest time first.
+
+    The ns are the time of its median step in this kind of ``collective``.
+    """
+    return sorted(
+        (median([communicating(step, collective) for step in profile.host_steps]), profile.source, profile)
+        for profile in profiles
+        if profile.on_host and profile.host_steps
+    )
+
+
+def _idle_warning(profile: model.RankProfile) -> model.Diagnosis | None:
+    """Return the diagnosis of the places at which no operator runs if it is a warning; None otherwise."""
+    idle = diagnose_idle_host(profile)
+    return idle if idle is not None and idle.severity == "warning" else None
+
+
+def _advice_on_straggler(name: str, *, disturbed: bool) -> Text:
+    """Return what to check on the rank that the others wait for, first its CPU cores if it seems ``disturbed``."""
+    if disturbed:
+        return Text(
+            "check whether {rank} gets its CPU cores: other processes, its own threads (OMP_NUM_THREADS, threads of"
+            " Python), binding to cores; if it does, check its inputs",
+            rank=name,
+        )
+    return Text("check what {rank} does before the collectives: its workload, its host, its CPU cores", name)
+
+
+def _straggler_headline(late_steps: Sequence[_LateStep], name: str, *, disturbed: bool) -> Text:
+    """Return the headline on the rank that the others wait for in ``late_steps``, with the cause if there is one.
+
+    The cause is that the rank seems ``disturbed``, or the place or the operators that take it longer.
+    """
+    if disturbed:
+        return Text(
+            "Ranks wait for {rank}: it runs the same operators as the others, but takes longer, at another place in"
+            " each step",
+            rank=name,
+        )
+    if cause := _longer_on_last_rank(late_steps):
+        return Text("Ranks wait for {rank}, mostly while its host is in {call}", rank=name, call=host_name(cause))
+    longer = _longer_in_operators(late_steps)
+    if 2 * longer > sum(late.ns for late in late_steps):
+        time = in_ms(longer / len(late_steps))
+        return Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=time)
+    return Text("Ranks wait for {rank}", name)
+
+
+def _late_steps(profiles: Sequence[model.RankProfile], collective: str) -> tuple[list[_LateStep], int]:
+    """Return the steps in which one of the ranks came last at a kind of ``collective``, and how many steps all have.
+
+    In such a step the last rank spends least time in it. The typical other one spends at least 1.5 times as long, and
+    longer by 10 % of the step. The last rank spends most of this time elsewhere.
+    """
+    steps = [{step.number: step for step in profile.host_steps} for profile in profiles]
+    numbers = sorted(set.intersection(*map(set, steps)))
+    late_steps = []
+    for number in numbers:
+        ranked = sorted(
+            ((of_rank[number], profile.source) for of_rank, profile in zip(steps, profiles, strict=True)),
+            key=lambda item: communicating(item[0], collective),
+        )
+        (last, source), *others = ranked
+        typical, _ = others[(len(others) - 1) // 2]
+        least, usual = communicating(last, collective), communicating(typical, collective)
+        waiting, longer = usual - least, (last.ns - least) - (typical.ns - usual)
+        if usual >= exposed.BLAMED * least and waiting >= NOTABLE * typical.ns > 0 and 2 * longer > waiting:
+            late_steps.append(_LateStep(source, last, [step for step, _ in others], waiting))
+    return late_steps, len(numbers)
+
+
+def _diagnose_late_step(
+    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int, collective: str
+) -> model.Diagnosis | None:
+    """Diagnose the rank that the others wait for in a single step, with over half of the waiting; None without one.
+
+    None, too, if the waiting takes under 10 % of the time of all steps, or at most half of that in collectives, if
+    another step of the rank is slow, too, or if ranks have under 3 of ``count`` steps. A step in which profilers start
+    does not count: they start at different times.
+    """
+    worst = max(late_steps, key=operator.attrgetter("ns"), default=None)
+    if worst is None or count < FEW_STEPS or 2 * worst.ns <= sum(late.ns for late in late_steps):
+        return None
+    slow = next(profile for profile in profiles if profile.source == worst.source)
+    if any(worst.step.number in profile.cold for profile in profiles):
+        return None
+    collectives_ns = median(
+        [in_collectives(profile) for profile in profiles if profile.on_host and profile is not slow]
+    )
+    if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= collectives_ns:
+        return None
+    typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
+    if _has_similar_step(slow.host_steps, worst.step, typical):
+        return None
+    name, least = slow.name or slow.source, communicating(worst.step, collective)
+    values = {"number": worst.step.number, "rank": name}
+    evidence = Text(
+        "In step {number}, {rank} runs no operator during {collective} for only {least}, a typical other rank for"
+        " {usual}. {rank} waits least because it arrives last.",
+        collective=host_name(collective), least=in_ms(least), usual=in_ms(least + worst.ns), **values,
+    )  # fmt: skip
+    headline: str = exposed.WAIT_IN_STEP.filled(time=in_ms(worst.ns), **values)
+    advice: str = _advice_on_straggler(name, disturbed=False)
+    more = excess(slow, worst.step.number, typical.number)
+    if more.cause:
+        headline, advice = Text("{title}: {cause}", title=headline, cause=more.cause), more.advice or advice
+    elif cause := _longer_on_last_rank([worst]):
+        headline = Text("{title}, mostly while its host is in {call}", title=headline, call=host_name(cause))
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, worst.ns // count,
+        _HEURISTIC,
+        advice, slow.source, culprit=name, headline=headline, step=worst.step.number,
+    )  # fmt: skip
+
+
+def _has_similar_step(steps: Sequence[model.HostStep], slow: model.HostStep, typical: model.HostStep) -> bool:
+    """Tell whether another step than ``slow`` is longer than ``typical`` by at least a quarter of its excess."""
+    return any(SIMILAR * (step.ns - typical.ns) >= slow.ns - typical.ns for step in steps if step != slow)
+
+
+def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagnosis | None:
+    """Diagnose ranks that wait for another rank in different steps; None if that is so in at most half of ``count``."""
+    if 2 * len(late_steps) <= count:
+        return None
+    times = Counter(late.source for late in late_steps)
+    evidence = Text(
+        "In {late} of {count} steps, one rank waits far less during collectives than a typical other one, because it"
+        " arrives last. In these steps, {ranks} different ranks arrive last.",
+        late=len(late_steps), count=count, ranks=len(times),
+    )  # fmt: skip
+    headline: str = exposed.STRAGGLER_CHANGES
+    if cause := _longer_on_last_rank(late_steps):
+        headline = Text(
+            "{headline}: the last one spends more time in {place}", headline=headline, place=host_name(cause)
+        )
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count,
+        _HEURISTIC,
+        exposed.COMPARE_RANKS,
+        headline=headline,
+    )  # fmt: skip
+
+
+def _longer_on_last_rank(late_steps: Sequence[_LateStep]) -> str:
+    """Return the range, function or call in which the last rank spends over half of the time that the others wait.
+
+    Counted is what it spends there beyond the typical other rank. Of several, the innermost one is returned; "" without
+    any.
+    """
+    waiting = sum(late.ns for late in late_steps)
+    longer = Counter[str]()
+    for late in late_steps:
+        spent = _times_by_name(late.step)
+        others = [_times_by_name(step) for step in late.others]
+        for name in {*spent, *itertools.chain(*others)}:
+            longer[name] += spent[name] - median([times[name] for times in others])
+    _, cause = min(((ns, name) for name, ns in longer.items() if 2 * ns > waiting), default=(0, ""))
+    return cause
+
+
+def _is_disturbed(late_steps: Sequence[_LateStep]) -> bool:
+    """Tell whether the last rank does the same as the others, and is longer at other operators or pauses in each step.
+
+    No range, function, operator or pause may take it longest in over half of the steps, of which it needs three.
+    Larger inputs, or code of its own, would be at the same place. Other processes on its CPU cores would not.
+    """
+    if len(late_steps) < FEW_STEPS:
+        return False
+    longest = Counter[str]()
+    for late in late_steps:
+        if any((late.step.calls, late.step.inputs) != (other.calls, other.inputs) for other in late.others):
+            return False
+        times, *others = ({**step.operators, **_times_without_operators(step)} for step in (late.step, *late.others))
+        longer = {name: ns - median([other.get(name, 0) for other in others]) for name, ns in times.items()}
+        longest[max(longer, key=longer.__getitem__, default="")] += 1
+    return 2 * max(longest.values()) <= len(late_steps)
+
+
+def _times_without_operators(step: model.HostStep) -> dict[str, int]:
+    """Return the ns of a step at each place without an operator, by its words, without collectives."""
+    return {place_words(place): ns for place, ns in step.places.items() if not communicates(place)}
+
+
+def _longer_in_operators(late_steps: Sequence[_LateStep]) -> int:
+    """Return for how many ns more operators run on the last rank than on the typical other one, without collectives."""
+
+    def computing(step: model.HostStep) -> int:
+        return sum(step.operators.values()) - in_collective_operators(step)
+
+    return sum(computing(late.step) - median([computing(step) for step in late.others]) for late in late_steps)
+
+
+def _times_by_name(step: model.HostStep) -> Counter[str]:
+    """Return the ns of a step in its ranges, functions and calls by name, as far as these are of its main thread."""
+    times = Counter[str]()
+    for place, ns in step.places.items():
+        if place.inside and not communicates(place):
+            times[place.inside] += ns
+    return times | Counter(step.ranges) | Counter(step.functions)
+
+
+def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) -> bool:
+    """Tell whether the rank with ``source`` is idle for longer than the typical other one, by over half of ``ns``.
+
+    Waiting in collectives does not count as idle here.
+    """
+    idle = {
+        profile.source: median([step.idle_ns - communicating(step) for step in profile.host_steps])
+        for profile in profiles
+        if profile.on_host
+    }
+    others = [other for name, other in idle.items() if name != source]
+    return 2 * (idle.get(source, 0) - median(others)) > ns
+
+
+def waits_mostly(profile: model.RankProfile) -> bool:
+    """Tell whether the host of a rank without a device waits in collectives for most of its idle time."""
+    steps = profile.host_steps
+    return 2 * median([communicating(step) for step in steps]) > median([step.idle_ns for step in steps])
+
+
+def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:
+    """Tell whether collectives take most of the time by which the step ``slowest`` is longer than ``usual``.
+
+    Both are numbers of steps. False for steps that ran on a device, and for unknown numbers.
+    """
+    both = steps_numbered(profile, slowest, usual)
+    if not both:
+        return False
+    slow, typical = both
+    return 2 * (communicating(slow) - communicating(typical)) > slow.ns - typical.ns
