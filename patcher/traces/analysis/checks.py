@@ -18,8 +18,10 @@ from patcher.traces.rank_trace import RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 from patcher.traces.words import in_ms, percent, short
 
-ROUNDED_NS = 1_000
-"""Nanoseconds by which marks may overlap: a Chrome trace rounds begin and length, at worst to microseconds."""
+ROUNDED_NS, OVERLAPPING = 1_000, 0.001
+"""Nanoseconds by which marks may overlap: a Chrome trace rounds begin and length, at worst to microseconds.
+And the share of a step: what lies there tells nothing wrong about the step.
+"""
 
 NOTABLE = 0.10
 """The share of a step from which on something is worth a verdict; the guides take it for Free."""
@@ -367,11 +369,12 @@ def _computing_time_check(trace: RankTrace) -> Iterator[Check]:
 def _overlap_check(segments: Sequence[Segment]) -> Check:
     """Check that marks of consecutive steps do not overlap on the host, and that steps begin on the device in order.
 
-    Marks may overlap by up to a microsecond. A failure withdraws all diagnoses.
+    Marks may overlap by up to a microsecond, or a thousandth of the step. A failure withdraws all diagnoses.
     """
     marks = device = 0
     for segment, following in itertools.pairwise(segments):
-        marks += segment.mark is not None and segment.mark.end > following.begin + ROUNDED_NS
+        most = max(ROUNDED_NS, OVERLAPPING * (following.begin - segment.begin))
+        marks += segment.mark is not None and segment.mark.end > following.begin + most
         device += bool(segment.tasks and following.tasks) and following.first < segment.first
     wrong: str = ""
     if device:

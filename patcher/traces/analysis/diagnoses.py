@@ -750,12 +750,12 @@ def _verdict(
 ) -> model.Verdict:
     """Return the verdict of a report, whose title is that of the first diagnosis that is a problem.
 
-    Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; without
-    these, the title names the largest of the ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks
-    withdraw all diagnoses of the device, and there is none on operators, the title says that the data is not
-    sufficient; without profiles, too. Before all of these, it says so if all ranks mostly capture graphs, and the
-    first diagnosis does not name that as the cause. ``diagnoses`` are in the order of the report, ``labels`` maps the
-    source of a profile to its label.
+    Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; of slow
+    steps, if nothing has much of the time of such a run. Without these, the title names the largest of the
+    ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks withdraw all diagnoses of the device, and
+    there is none on operators, the title says that the data is not sufficient; without profiles, too. Before all of
+    these, it says so if all ranks mostly capture graphs, and the first diagnosis does not name that as the cause.
+    ``diagnoses`` are in the order of the report, ``labels`` maps the source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)
@@ -769,10 +769,13 @@ def _verdict(
     elif not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
         title = Text("No verdict: the data is not sufficient")
     else:
+        mixed = {profile.source for profile in profiles if profile.on_host and host_only.is_mixed(profile)}
         titles = (
             diagnosis.title
             for diagnosis in diagnoses
-            if diagnosis is first or diagnosis.id in ("compute", "host-operators")
+            if diagnosis is first
+            or diagnosis.id in ("compute", "host-operators")
+            or (diagnosis.id == "outlier" and diagnosis.source in mixed)
         )
         title = next(titles, None) or _title_without_finding(withdrawn)
     return model.Verdict(title, *_ascend_rule(profiles, first), tuple(_withdrawals(profiles, labels)))

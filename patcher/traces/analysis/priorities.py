@@ -310,9 +310,10 @@ def _is_outweighed(
     """Tell whether computing matters more than ``diagnosis``, which is about an idle device.
 
     It matters more than host-bound time, which the profiler makes longer, and than idle time of unknown cause, if that
-    has no known place or cause, or if computing takes nearly all the time. It matters more than many short gaps in one
-    range, too, if it takes over twice as long, and than the time before the first kernel if it takes over half of the
-    time including that. False for any other diagnosis, or if ``diagnoses`` has none on computing in ``profile``.
+    saves less than two thirds of computing and has no known place or cause, or if computing takes nearly all the time.
+    It matters more than many short gaps in one range, too, if it takes over twice as long, and than the time before the
+    first kernel if it takes over half of the time including that. False for any other diagnosis, or if ``diagnoses``
+    has none on computing in ``profile``.
     """
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
     if diagnosis.id not in ("dispatch", "idle-unknown", "lead-in") or not computing or profile is None:
@@ -321,7 +322,8 @@ def _is_outweighed(
         return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)
     cause = host_cause(profile, PARTS_OF["dispatch"])
     in_range = cause is not None and cause.gap is None and diagnosis.culprit == cause.name
-    saved_ns = (diagnosis.saving_ns or 0) * len(profile.units)
-    if in_range and 2 * saved_ns < profile.sum_ns("compute_ns", "overlap_ns"):
+    saved_ns, computing_ns = (diagnosis.saving_ns or 0) * len(profile.units), profile.sum_ns("compute_ns", "overlap_ns")
+    if in_range and 2 * saved_ns < computing_ns:
         return True
-    return not diagnosis.culprit or profile.share("compute_ns", "overlap_ns") >= NEARLY_ALL
+    is_small = not diagnosis.culprit and 3 * saved_ns < 2 * computing_ns
+    return is_small or profile.share("compute_ns", "overlap_ns") >= NEARLY_ALL

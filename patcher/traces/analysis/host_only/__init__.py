@@ -10,7 +10,11 @@ from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_only.idle_host import diagnose_idle_host
 from patcher.traces.analysis.host_only.late_ranks import diagnose_straggler, idles_longer, waits_longer, waits_mostly
-from patcher.traces.analysis.host_only.longest_operators import diagnose_longest_operators, dominant_operator
+from patcher.traces.analysis.host_only.longest_operators import (
+    diagnose_longest_operators,
+    dominant_operator,
+    is_mixed,
+)
 from patcher.traces.analysis.host_only.measures import is_whole_trace
 from patcher.traces.analysis.host_only.small_operators import diagnose_small_operators
 from patcher.traces.analysis.host_only.step_excess import SIMILAR, alternation, causes_differ, does_more_work, excess
@@ -31,6 +35,7 @@ __all__ = (
     "does_more_work",
     "excess",
     "idles_longer",
+    "is_mixed",
     "is_whole_trace",
     "trend",
     "trend_of_steps",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +29,9 @@ _LARGE_OPERATOR = 0.2
 
 _SCATTERED = 1000
 """Operators of a step from which on their number is in the headline if none of them has much of the time."""
+
+_COUNTED = 100
+"""Operators of a step from which on their number is in the headline at all."""
 
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
@@ -133,19 +135,22 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
 
 
 def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter[str], whole: int) -> str:
-    """Return a headline on at least 1,000 operators per step of which none has a fifth of their time; else "".
+    """Return a headline on steps without an operator or range that has half of ``whole`` ns, the time of all steps.
 
-    If one has a fifth with those that it calls, the headline has its share of ``whole`` ns, the time of all steps. Else
-    it is on the longest ranges, if the operators are long. ``outermost`` has the ns of operators in no other one, by
-    name.
+    It is on the longest ranges if these have half of it together, unless the step has many short operators. Else it has
+    the number of operators, with the longest one. ``outermost`` has the ns of operators in no other one, by name: one
+    with a fifth of their time is named with those that it calls.
     """
     count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
-    longest = max((call.host_ns for call in profile.operators), default=0)
     own = sum(call.host_ns for call in profile.operators)
-    if count < _SCATTERED or longest >= _LARGE_OPERATOR * own:
-        return ""
+    ranges = large_ranges(profile.host_steps, whole)
+    are_many = count >= _SCATTERED and own <= SHORT_NS * count * len(profile.host_steps)
+    if not are_many and 2 * sum(ns for _, ns in ranges) >= whole:
+        return Text("No device data; the longest ranges: {ranges}", names_with_shares(ranges, whole))
     headline = Text("No device data; on the host, {count:,} operators per step take most of the time", count=count)
-    if is_whole_trace(profile):
+    if count < _COUNTED:
+        headline = Text("No device data; on the host, operators take most of the time")
+    elif is_whole_trace(profile):
         headline = Text("No device data; on the host, {count:,} operators take most of the time", count=count)
     for name, ns in outermost.most_common(1):
         if ns >= _LARGE_OPERATOR * outermost.total():
@@ -153,13 +158,25 @@ def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter
                 "{headline}; the longest with those that it calls: {operator} ({share})",
                 headline=headline, operator=host_name(name), share=percent(ns / whole, 0),
             )  # fmt: skip
-    ranges = large_ranges(profile.host_steps, whole)
-    if own > SHORT_NS * count * len(profile.host_steps) and 2 * sum(ns for _, ns in ranges) >= whole:
-        return Text("No device data; the longest ranges: {ranges}", names_with_shares(ranges, whole))
-    return Text(
-        "{headline}; no kind of operator has over {share} of it",
-        headline=headline,
-        share=percent(math.ceil(100 * longest / own) / 100, 0),
+    longest = sorted(((call.name, call.host_ns) for call in profile.operators), key=lambda pair: -pair[1])[:1]
+    return Text("{headline}; the longest: {names}", headline=headline, names=names_with_shares(longest, whole))
+
+
+def is_mixed(profile: model.RankProfile) -> bool:
+    """Tell whether nothing has much of the time on the host: no operator a fifth, nothing else half of it.
+
+    Matrix products and backward passes do not count: every training program has them.
+    """
+    whole = sum(step.ns for step in profile.host_steps)
+    outermost = totals(step.operators for step in profile.host_steps)
+    longest_ns = max(
+        (ns for name, ns in outermost.items() if "Backward" not in name and operator_family(name) != GEMM), default=0
+    )
+    return (
+        2 * outermost.total() >= whole
+        and longest_ns < _LARGE_OPERATOR * outermost.total()
+        and not _dominant_label(profile, whole)[0]
+        and not range_with_half(profile.host_steps, whole)[1]
     )
 
 

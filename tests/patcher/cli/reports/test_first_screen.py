@@ -132,7 +132,7 @@ def test_what_a_failed_check_withdraws_is_not_called_little(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("longest", "late", "lines"),
-    [(30, 40, ["kernel", "also"]), (10, 40, ["also"]), (60, 5, ["kernel"]), (10, 5, [])],
+    [(30, 39, ["kernel", "also"]), (10, 39, ["also"]), (60, 5, ["kernel"]), (10, 5, [])],
 )
 def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
     longest: int, late: int, lines: list[str]
@@ -144,6 +144,13 @@ def test_computing_names_its_longest_kernel_and_the_host_bound_time_beside_it(
     text = " ".join(" ".join(screen).split())
     title = text.partition(" 1 ")[0]
     assert ("; longest kernel: sort" in title, "also: " in text) == tuple(word in lines for word in ("kernel", "also"))
+
+
+@pytest.mark.parametrize(("late", "leads"), [(39, False), (40, True)])
+def test_host_bound_time_leads_if_it_is_two_thirds_of_computing(late: int, leads: bool) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=(100 - late) * MS, free_host_late_ns=late * MS)
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), kernels=(Kernel("sort", "compute", 1, 30 * MS),))
+    assert analysis.reported([profile]).verdict.title.startswith("Host-bound") == leads
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,9 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("overlap_ns", "ok"), [(1_000, True), (1_001, False)])
-def test_marks_may_overlap_by_what_is_rounded(overlap_ns: int, ok: bool) -> None:
+@pytest.mark.parametrize(("part_of_step", "ok"), [(0.0009, True), (0.0011, False)])
+def test_marks_may_overlap_by_a_thousandth_of_the_step(part_of_step: float, ok: bool) -> None:
+    overlap_ns = round(part_of_step * (GOOD.marks[1].begin - GOOD.marks[0].begin))
     first = Range("ProfilerStep#30", 0, GOOD.marks[1].begin + overlap_ns)
     assert checks_of(Run(GOOD.tasks, (first, *GOOD.marks[1:])))["overlap"].ok == ok
 
