@@ -73,13 +73,6 @@ class Composition:
     shares: Floats
     half_widths: Floats
 
-    def shares_in(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
-        """Return the share of each class of work in the time of the iterations where the mask ``selection`` is True.
-
-        ``seconds`` has those of all iterations. The shares add up to 1, or are all 0 if no iteration is selected.
-        """
-        return weighted(self.by_iteration[selection], seconds[selection])
-
 
 def estimate_composition(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
     """Estimate the share of each class of work in a rollout's time and in each iteration, with 95 % intervals.

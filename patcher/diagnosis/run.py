@@ -44,8 +44,9 @@ def diagnose(
     suffice.
     """
     profiles = tuple(profiles)
-    training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)
-    stages, windows = (*training.stages, *synced), (*training.windows, *sync_windows)
+    training, training_windows = diagnose_training(trainers, profiles)
+    synced, sync_windows = diagnose_sync(profiles)
+    stages, windows = (*training, *synced), (*training_windows, *sync_windows)
     if not any(len(engine.iterations) for engine in engines):
         return RunDiagnosis(stages=stages, actions=(), windows=windows)
     rollouts = diagnose_rollouts(engines, [profile for profile in profiles if stage_of(profile) == STAGE])
@@ -75,7 +76,9 @@ def planned_windows(
     with ``decode_only`` decode steps from 1.
     """
     for engine in engines:
-        studied = [_countable(rollout, decode_only=decode_only) for rollout in engine.whole_rollouts]
+        studied = engine.whole_rollouts
+        if decode_only:
+            studied = [rollout.chosen(rollout.prefill == 0) for rollout in studied]
         if any(map(len, studied)):
             return _plan_windows(studied, rollouts, decode_only=decode_only)
     return None
@@ -116,11 +119,6 @@ def _renumber(windows: Sequence[tuple[int, int]], begins: LoadCondition) -> Plan
     """
     origin = begins.origin
     return PlannedWindows(tuple((start - origin, end - origin) for start, end in windows), begins.least, begins.most)
-
-
-def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
-    """Return the iterations of a rollout that windows count: all, or those that only decode."""
-    return rollout.chosen(rollout.prefill == 0) if decode_only else rollout
 
 
 def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:
