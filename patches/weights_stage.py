@@ -13,7 +13,6 @@ from patches.package_stage import PackageStage, Site, line
 from patches.probes.nsys import NvtxPhases
 from patches.probes.weight_sync import WeightSync
 from patches.probes.windows import RepeatedSyncs
-from patches.releases import Releases
 from patches.tools import WINDOWS, probe_arguments
 
 
@@ -86,7 +85,6 @@ class Weights(PackageStage):
 
     def recipes(
         self,
-        releases: Releases,
         *sites: Recipe,
         replica: Probe | None = None,
         recorder_name: str = "_rlpatch_stage",
@@ -112,7 +110,7 @@ class Weights(PackageStage):
             parts=lambda config, _release: recording.parts(config),
             layers=_layers,
         )
-        return self.with_recorder(releases, sites, probe)
+        return self.with_recorder(sites, probe)
 
     def wrapped(self, *methods: str, weights: str = "weights") -> tuple[Insertion, ...]:
         """Return a line for each of `methods` that wraps the parameter `weights`: waiting for a tensor becomes a range.
