@@ -27,7 +27,7 @@ def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
     }
 
 
-def _layers(config: ProfileConfig[SyncStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+def _layers(config: ProfileConfig[SyncStage], _release: str) -> tuple[type, ...]:
     """Return the subclasses to put on top of the recorder: for repeats, those of any recorder, phases for nsys."""
     repeated = (RepeatedSyncs,) if config.stage.repeat > 1 else ()
     phases = (NvtxPhases,) if isinstance(config.profiler, NsysSettings) else ()
@@ -104,10 +104,10 @@ class Weights(PackageStage):
             beside="\n".join(filter(None, (assigned, more.beside))),
             callers=(recording.CLOSE,),
             tools=WINDOWS,
-            constants=lambda config, _release: recording.repeated(config),
+            constants=recording.repeated,
             settings=settings,
             arguments=probe_arguments,
-            parts=lambda config, _release: recording.parts(config),
+            parts=recording.parts,
             layers=_layers,
         )
         return self.with_recorder(sites, probe)
