@@ -103,6 +103,13 @@ def fit(recorded: RecordedIterations) -> Floats:
     return coefficients
 
 
+def fit_seconds(features: Floats, seconds: Floats) -> Floats:
+    """Fit coefficients ≥ 0 so that ``features``, of shape (iterations, features), times these are the ``seconds``."""
+    no_window, one_class = np.zeros(len(seconds), dtype=np.int64), np.ones(1, dtype=bool)
+    coefficients: Floats = fit(RecordedIterations(features, seconds[:, None], no_window, one_class))[:, 0]
+    return coefficients
+
+
 def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features: Floats, seconds: Floats) -> Floats:
     """Refine ``coefficients``, of shape (features, classes), fitted to ``recorded``, by the timeline's iterations.
 

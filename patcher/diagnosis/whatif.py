@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from patcher.diagnosis.composition import RecordedIterations, fit
+from patcher.diagnosis.composition import fit_seconds
 from patcher.diagnosis.iterations import Floats, Iterations
 from patcher.diagnosis.model import WhatIf
 from patcher.diagnosis.replay import Request, Scheduler, requests_of, simulate
@@ -192,15 +192,13 @@ class _CostModel:
     """
 
     def __init__(self, iterations: Iterations) -> None:
-        no_window, one_class = np.zeros(len(iterations), dtype=np.int64), np.ones(1, dtype=bool)
-        seen = RecordedIterations(iterations.features, iterations.seconds[:, None], no_window, one_class)
-        self.cost = fit(seen)[:, 0]
+        self.cost = fit_seconds(iterations.features, iterations.seconds)
         self.most_requests, self.most_context = float(iterations.requests.max()), float(iterations.context.max())
         decoding = iterations.chosen(iterations.prefill == 0)
         heavy = decoding.requests >= np.quantile(decoding.requests, 0.9) if len(decoding) else slice(0)
         each = decoding.seconds[heavy] / np.maximum(decoding.requests[heavy], 1)
         self.each = float(np.median(each)) if len(each) else 0.0
-        self.loads, self.ratios = np.zeros(1), np.ones(1)
+        self.loads, self.ratios = np.zeros(1), np.ones(1)  # until they are known, `_predict_seconds` goes without
         self.loads, self.ratios = self._correction_by_load(decoding)
 
     def _correction_by_load(self, decoding: Iterations) -> tuple[Floats, Floats]:
