@@ -22,6 +22,17 @@ MANY_SIZES = Note(
 )
 """Note on the length of a trace, for vLLM and vllm-ascend."""
 
+WHY_IN_VLLM = Text(
+    "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator launched"
+    " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), but a profiler that is started there records"
+    " nothing if the worker runs in another process"
+)
+REMOVE_IN_VLLM = Text(
+    "the patch is no longer needed with a release whose worker can start the engine's own profiler before the graph"
+    " capture"
+)
+
 
 def summary(config: ProfileConfig[WholeStage]) -> str:
     """Return a sentence on what is recorded, for the plan and for a comment in the patched file."""
@@ -40,7 +51,7 @@ def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
 def probe(recorder: type = VllmGraphCapture) -> Probe:
     """Return the probe of graph captures; its class is `recorder`, with the events "enter" and "leave" of a capture."""
 
-    def layers(config: ProfileConfig[WholeStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+    def layers(config: ProfileConfig[WholeStage], _release: str) -> tuple[type, ...]:
         """Return the subclasses to put on top of the recorder: for repeated captures, then those of any recorder."""
         return (*((RepeatedCaptures,) if config.stage.repeat > 1 else ()), *recording.layers(config))
 
@@ -48,7 +59,7 @@ def probe(recorder: type = VllmGraphCapture) -> Probe:
         recorder,
         (Calls,),
         settings=settings,
-        constants=lambda config, _release: recording.repeated(config),
+        constants=recording.repeated,
         summary=summary,
         parts=lambda config, _release: (*recording.parts(config), recording.replicas(config)),
         layers=layers,

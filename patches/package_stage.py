@@ -21,7 +21,7 @@ Site = tuple[str, str, str]
 
 
 class PackageStage:
-    """Recipes of a stage in `package`; each subclass is a stage.
+    """Recipes of a stage in `releases` of `package`; each subclass is a stage.
 
     `AT_HEAD` and `AROUND` name the local variables that keep what a call of the recorder returns, until the function or
     the statement ends. `RECORDER` is the name and description of the recorder's recipe, `NOTES` its notes.
@@ -36,8 +36,9 @@ class PackageStage:
     RECORDER: ClassVar[tuple[str, str]]
     NOTES: ClassVar[tuple[Note, ...]] = ()
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, releases: Releases) -> None:
         self.package = package
+        self.releases = releases
 
     @staticmethod
     def summary(config: ProfileConfig[Any]) -> str:
@@ -49,7 +50,7 @@ class PackageStage:
         """Expression for the recorder, None at run time if the package has none."""
         return f'(_rlpatch := getattr(__import__("{self.package}"), "_rlpatch_stage", None))'
 
-    def with_recorder(self, releases: Releases, sites: Iterable[Recipe], probe: Probe) -> tuple[Recipe, ...]:
+    def with_recorder(self, sites: Iterable[Recipe], probe: Probe) -> tuple[Recipe, ...]:
         """Return the recipe that puts the recorder of `probe` into the package, followed by the recipes of its `sites`.
 
         `sites` are recipes for the files whose functions call the recorder. The returned ones need each other, so that
@@ -59,25 +60,34 @@ class PackageStage:
         calls = (line for site in sites for insertion in site.insertions for line in insertion.lines)
         probe = probe._replace(summary=self.summary, callers=(*calls, *probe.callers))
         shape = Text("Python imports this file before all other modules of the package")
-        recorder = self._recipe(name, "__init__.py", releases, shape, probe)._replace(
+        recorder = self._recipe(name, "__init__.py", self.releases, shape, probe)._replace(
             how=how, upstream=f"{self.package}/__init__.py", notes=self.NOTES, needs=tuple(site.name for site in sites)
         )
         return (recorder, *(site._replace(needs=(name,)) for site in sites))
 
     def sites(
-        self, name: str, file: str, releases: Releases, *heads: Site, more: Iterable[Insertion] = (), needed: str = ""
+        self,
+        name: str,
+        file: str,
+        *heads: Site,
+        releases: Releases | None = None,
+        more: Iterable[Insertion] = (),
+        needed: str = "",
     ) -> Recipe:
         """Return the recipe called `name` for the lines that call the recorder in a `file` of the package.
 
-        `heads` are lines at the head of functions; those of functions that a release lacks are left out. `more` are all
-        other insertions, optional only if they say so. Of the heads, the function `needed` must exist ("": none):
-        without it the file belongs to something else, such as an older engine.
+        `heads` are lines at the head of functions; those of functions that a release lacks are left out. `releases` are
+        those that have the file (None: all of the stage). `more` are all other insertions, optional only if they say
+        so. Of the heads, the function `needed` must exist ("": none): without it the file belongs to something else,
+        such as an older engine.
         """
         calls = ((path, f"{self.AT_HEAD} = {self.recorder} and _rlpatch.{call}", why) for path, call, why in heads)
         insertions = (*(line(*call)._replace(optional=call[0] != needed) for call in calls), *more)
         beside = f"# What these lines call stands at the end of {self.package}/__init__.py."
         probe = Probe(summary=self.summary, beside=beside)
-        return self._recipe(name, file, releases, Text("the code to patch is in this file"), probe, insertions)
+        return self._recipe(
+            name, file, releases or self.releases, Text("the code to patch is in this file"), probe, insertions
+        )
 
     def around(self, method: str, statement: str, recorder_call: str, why: str) -> Insertion:
         """Return lines in `method` that call the recorder before `statement`, and drop what it returned after it.

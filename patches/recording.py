@@ -65,12 +65,12 @@ def numbers(chosen: tuple[int | str, ...] | None) -> str:
     return "all" if chosen is None else ",".join(map(str, chosen))
 
 
-def repeated(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
+def repeated(config: ProfileConfig[WindowedStage | WholeStage], _release: str = "") -> dict[str, object]:
     """Return the compile-time constant REPEAT if the window is repeated, else {}."""
     return {"REPEAT": config.stage.repeat} if config.stage.repeat > 1 else {}
 
 
-def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
+def constants(config: ProfileConfig[WindowedStage | WholeStage], _release: str = "") -> dict[str, object]:
     """Return the constants that are compiled into a recorder, by name.
 
     They are the repeats if there are several; for a window, also the warm-up in steps and how many steps one trace may
@@ -122,7 +122,7 @@ def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
     return Text("{ranks} of {replicas}", ranks=ranks, replicas=chosen)
 
 
-def parts(config: ProfileConfig[WindowedStage | WholeStage]) -> tuple[type, ...]:
+def parts(config: ProfileConfig[WindowedStage | WholeStage], _release: str = "") -> tuple[type, ...]:
     """Return the classes to merge into any recorder, as far as the options need them.
 
     They note pauses in the timeline, count the ranks (if all record), write metadata, and compress traces.

@@ -10,7 +10,6 @@ from patcher.recipe import Insertion, Loop, Probe, Recipe
 from patches import recording
 from patches.package_stage import PackageStage, Site, line
 from patches.probes.timeline_recorder import TimelineRecorder
-from patches.releases import Releases
 
 
 def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
@@ -23,14 +22,20 @@ def settings(config: ProfileConfig[TimelineStage]) -> Mapping[str, object]:
     }
 
 
-def span_sites(owner: str, kind: str, why: str, *methods: str) -> Iterator[Site]:
-    """Yield a site for each of the `methods` of the class `owner`: it records each call as a span of `kind`.
+def span_site(path: str, kind: str, why: str, name: str = "") -> Site:
+    """Return the site that records each call of the function `path` as a span of `kind`.
 
-    A `kind` is "sync", "sleep" or "work". A span has the name of the method without leading underscores; `why` is the
-    reason, for users.
+    The span is called `name`, or for "" as the function, without leading underscores. `why` is the reason, for users.
     """
-    for method in methods:
-        yield f"{owner}.{method}", f'span("{kind}", "{method.lstrip("_")}")', why
+    return path, f'span("{kind}", "{name or path.rpartition(".")[2].lstrip("_")}")', why
+
+
+def span_sites(owner: str, kind: str, why: str, *methods: str) -> Iterator[Site]:
+    """Yield a site for each of the `methods` of the class `owner`, which records it as `span_site` does.
+
+    A `kind` is "sync", "sleep" or "work". `why` is the reason, for users.
+    """
+    return (span_site(f"{owner}.{method}", kind, why) for method in methods)
 
 
 class Timeline(PackageStage):
@@ -73,7 +78,6 @@ class Timeline(PackageStage):
 
     def recipes(
         self,
-        releases: Releases,
         *sites: Recipe,
         recorder_class: type = TimelineRecorder,
         recorder_name: str = "_rlpatch_stage",
@@ -89,7 +93,7 @@ class Timeline(PackageStage):
             beside=f"{recorder_name} = _RlpatchStage()",
             settings=settings,
         )
-        return self.with_recorder(releases, sites, probe)
+        return self.with_recorder(sites, probe)
 
     def loop(self, method: str, unit: str, *variables: str) -> Insertion:
         """Return the line that records each iteration of a loop in `method` as a `unit`, such as "micro-batch".

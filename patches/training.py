@@ -122,13 +122,10 @@ def probe(
     stage).
     """
 
-    def constants(config: ProfileConfig[TrainingStage], release: str) -> dict[str, object]:  # noqa: ARG001
-        return recording.constants(config)
-
     def parts(config: ProfileConfig[TrainingStage], release: str) -> tuple[type, ...]:
         return (*recording.parts(config), *filter(None, [logged(release)]))
 
-    def layers(config: ProfileConfig[TrainingStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+    def layers(config: ProfileConfig[TrainingStage], _release: str) -> tuple[type, ...]:
         """Return the subclasses to put on top of the recorder, the lowest first, as far as the options need them.
 
         They are for repeats, several windows, capture requests, live progress, markers, and windows of whole calls.
@@ -147,7 +144,7 @@ def probe(
         recorder_class,
         members,
         settings=settings(roles, *(("parameter_version",) if logged("") else ()), between=between),
-        constants=constants,
+        constants=recording.constants,
         summary=summary,
         parts=parts,
         layers=layers,

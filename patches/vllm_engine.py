@@ -11,6 +11,11 @@ from patches.package_stage import Site
 from patches.probes import vllm
 from patches.timeline_stage import span_sites
 
+REMOVE = Text(
+    "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
+    " rollout and rank, and mark the steps"
+)
+
 
 def scheduler_output_parts(release: str) -> tuple[type, ...]:
     """Return the probe classes that read vLLM's scheduler output in a published release ("": in an unknown one).

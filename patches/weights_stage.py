@@ -13,7 +13,6 @@ from patches.package_stage import PackageStage, Site, line
 from patches.probes.nsys import NvtxPhases
 from patches.probes.weight_sync import WeightSync
 from patches.probes.windows import RepeatedSyncs
-from patches.releases import Releases
 from patches.tools import WINDOWS, probe_arguments
 
 
@@ -28,7 +27,7 @@ def settings(config: ProfileConfig[SyncStage]) -> dict[str, object]:
     }
 
 
-def _layers(config: ProfileConfig[SyncStage], release: str) -> tuple[type, ...]:  # noqa: ARG001
+def _layers(config: ProfileConfig[SyncStage], _release: str) -> tuple[type, ...]:
     """Return the subclasses to put on top of the recorder: for repeats, those of any recorder, phases for nsys."""
     repeated = (RepeatedSyncs,) if config.stage.repeat > 1 else ()
     phases = (NvtxPhases,) if isinstance(config.profiler, NsysSettings) else ()
@@ -86,7 +85,6 @@ class Weights(PackageStage):
 
     def recipes(
         self,
-        releases: Releases,
         *sites: Recipe,
         replica: Probe | None = None,
         recorder_name: str = "_rlpatch_stage",
@@ -106,13 +104,13 @@ class Weights(PackageStage):
             beside="\n".join(filter(None, (assigned, more.beside))),
             callers=(recording.CLOSE,),
             tools=WINDOWS,
-            constants=lambda config, _release: recording.repeated(config),
+            constants=recording.repeated,
             settings=settings,
             arguments=probe_arguments,
-            parts=lambda config, _release: recording.parts(config),
+            parts=recording.parts,
             layers=_layers,
         )
-        return self.with_recorder(releases, sites, probe)
+        return self.with_recorder(sites, probe)
 
     def wrapped(self, *methods: str, weights: str = "weights") -> tuple[Insertion, ...]:
         """Return a line for each of `methods` that wraps the parameter `weights`: waiting for a tensor becomes a range.

@@ -73,13 +73,6 @@ class Composition:
     shares: Floats
     half_widths: Floats
 
-    def shares_in(self, selection: NDArray[np.bool_], seconds: Floats) -> Floats:
-        """Return the share of each class of work in the time of the iterations where the mask ``selection`` is True.
-
-        ``seconds`` has those of all iterations. The shares add up to 1, or are all 0 if no iteration is selected.
-        """
-        return weighted(self.by_iteration[selection], seconds[selection])
-
 
 def estimate_composition(recorded: RecordedIterations, features: Floats, seconds: Floats) -> Composition:
     """Estimate the share of each class of work in a rollout's time and in each iteration, with 95 % intervals.
@@ -107,6 +100,13 @@ def fit(recorded: RecordedIterations) -> Floats:
         coefficients = nonnegative(recorded.features, recorded.class_seconds, weights)
         predicted = np.maximum(recorded.features @ coefficients.sum(axis=1), 1e-9)
         weights = huber_weights(totals / predicted - 1) / predicted
+    return coefficients
+
+
+def fit_seconds(features: Floats, seconds: Floats) -> Floats:
+    """Fit coefficients ≥ 0 so that ``features``, of shape (iterations, features), times these are the ``seconds``."""
+    no_window, one_class = np.zeros(len(seconds), dtype=np.int64), np.ones(1, dtype=bool)
+    coefficients: Floats = fit(RecordedIterations(features, seconds[:, None], no_window, one_class))[:, 0]
     return coefficients
 
 

@@ -33,8 +33,7 @@ class Engine:
     @property
     def between_seconds(self) -> float:
         """Seconds between iterations, without those of the first rollout, which is a warm-up, if there are others."""
-        counted = self.iterations.rollout > 0
-        return float(self.between[counted if counted.any() else ~counted].sum())
+        return float(self.between[self.iterations.after_warm_up].sum())
 
     @property
     def rollouts(self) -> int:

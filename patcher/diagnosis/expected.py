@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from patcher.diagnosis.composition import RecordedIterations, fit
+from patcher.diagnosis.composition import fit_seconds
 from patcher.diagnosis.iterations import Floats
 
 BETTER = 0.7
@@ -41,11 +41,7 @@ def _by_size(seconds: Floats, sizes: Floats, among: NDArray[np.bool_]) -> Floats
     """Return the seconds by a constant, the size and its square, none of them below 0; outliers weigh less (Huber)."""
     relative = sizes / max(float(sizes.max()), 1e-9)
     features = np.stack([np.ones(len(sizes)), relative, relative**2], axis=1)
-    count = int(among.sum())
-    alone = RecordedIterations(
-        features[among], seconds[among, None], np.zeros(count, dtype=np.int64), np.ones(1, dtype=bool)
-    )
-    predicted: Floats = features @ fit(alone)[:, 0]
+    predicted: Floats = features @ fit_seconds(features[among], seconds[among])
     return np.maximum(predicted, 1e-9)
 
 

@@ -37,6 +37,12 @@ class Iterations:
         return Iterations(*(getattr(self, field.name)[selection] for field in fields(self)))
 
     @property
+    def after_warm_up(self) -> NDArray[np.bool_]:
+        """Mask of the iterations after the first rollout; of all if there is only one rollout."""
+        later: NDArray[np.bool_] = self.rollout > 0
+        return later if later.any() else ~later
+
+    @property
     def prefill(self) -> Floats:
         """Prompt tokens of each iteration: a request that decodes has one token, the others are of prompts."""
         return np.maximum(self.tokens - self.requests, 0.0)

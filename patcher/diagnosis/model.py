@@ -92,9 +92,9 @@ class StageDiagnosis(Payload):
     why: str
     turns: int
     iterations: int
-    recorded: int
-    recording_seconds: float
-    waiting_seconds: float
+    recorded: int = 0
+    recording_seconds: float = 0.0
+    waiting_seconds: float = 0.0
     classes: tuple[ClassShare, ...] = ()
     by_load: tuple[LoadPart, ...] = ()
     between_seconds: float = 0.0

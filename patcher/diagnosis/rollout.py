@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from patcher.diagnosis import loads
 from patcher.diagnosis.composition import (
-    Composition,
     RecordedIterations,
     estimate_composition,
     fit,
     predict_from_other_windows,
+    weighted,
 )
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Floats, Iterations, concatenated
@@ -66,7 +66,7 @@ def diagnose_rollouts(engines: Sequence[Engine], profiles: Iterable[RankProfile]
     begins = np.searchsorted(all_iterations.rollout, all_iterations.rollout[places])
     numbers = tuple(int(place - begin) for place, begin in zip(places, begins, strict=True))
     disturbed = disturbed_by_recording(places, len(all_iterations))
-    warm = np.concatenate([_after_warm_up(engine.iterations) for engine in engines])
+    warm = np.concatenate([engine.iterations.after_warm_up for engine in engines])
     windows = tuple(window for part in joined for window in part.windows)
     if len(places) < FEWEST_RECORDED:
         stage, working = _without_classes(all_iterations.chosen(warm), len(places)), all_iterations.chosen(warm)
@@ -110,7 +110,13 @@ def _diagnose(
         turns=len(np.unique(working.rollout)), iterations=len(working), recorded=int(counted[places].sum()),
         recording_seconds=float(cost[counted].sum()), waiting_seconds=float(waits[counted].sum()),
         classes=() if why else class_shares(composition.shares, composition.half_widths, total),
-        by_load=tuple(_load_part(load_check, working, masks[load_check.load], composition) for load_check in checks),
+        by_load=tuple(
+            load_part(
+                check, masks[check.load], working.seconds, composition.by_iteration, composition.half_widths,
+                check.relative,
+            )
+            for check in checks
+        ),
     )  # fmt: skip
     return stage, working
 
@@ -187,12 +193,6 @@ def _recorded_iterations(
     )
 
 
-def _after_warm_up(iterations: Iterations) -> NDArray[np.bool_]:
-    """Return a mask of an engine's iterations after its first rollout; of all if it has only one rollout."""
-    later: NDArray[np.bool_] = iterations.rollout > 0
-    return later if later.any() else np.ones(len(iterations), dtype=bool)
-
-
 def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
     """Return the rollout's diagnosis without classes of work, because too few iterations are ``recorded`` (a number).
 
@@ -210,8 +210,7 @@ def _without_classes(iterations: Iterations, recorded: int) -> StageDiagnosis:
         )
     return StageDiagnosis(
         stage=STAGE, seconds=total, supported=False, why=why, turns=len(np.unique(iterations.rollout)),
-        iterations=len(iterations), recorded=recorded, recording_seconds=0.0, waiting_seconds=0.0,
-        by_load=tuple(parts),
+        iterations=len(iterations), recorded=recorded, by_load=tuple(parts),
     )  # fmt: skip
 
 
@@ -229,21 +228,27 @@ def class_shares(shares: Floats, half_widths: Floats, seconds: float) -> tuple[C
     return tuple(sorted(rows, key=lambda row: -row.share))
 
 
-def _load_part(
-    load_check: LoadCheck, working: Iterations, mask: NDArray[np.bool_], composition: Composition
+def load_part(
+    load_check: LoadCheck,
+    mask: NDArray[np.bool_],
+    seconds: Floats,
+    shares: Floats,
+    half_widths: Floats,
+    error: float | None,
 ) -> LoadPart:
     """Return the results for one load: its share, the mean ms of its iterations, and its classes if they are supported.
 
-    A load is prefill, full, middle or tail, and a class is a kind of work. ``mask`` selects the load among the
-    ``working`` iterations, at least one. ``composition`` has the shares of all of these.
+    A load is prefill, full, middle or tail, or the length of a micro-batch. ``mask`` selects it, with at least one
+    iteration or micro-batch. ``seconds`` and ``shares`` of each class, of shape (iterations, classes), are those of
+    all; ``error`` is the relative error of the load's predicted time.
     """
-    seconds, count = float(working.seconds[mask].sum()), int(mask.sum())
+    of_load, count = float(seconds[mask].sum()), int(mask.sum())
     classes: tuple[ClassShare, ...] = ()
     if load_check.supported:
-        classes = class_shares(composition.shares_in(mask, working.seconds), composition.half_widths, seconds)
+        classes = class_shares(weighted(shares[mask], seconds[mask]), half_widths, of_load)
     return LoadPart(
-        load=load_check.load, share=seconds / max(float(working.seconds.sum()), 1e-12), iterations=count,
-        ms_each=1e3 * seconds / count, classes=classes, error=load_check.relative, supported=load_check.supported,
+        load=load_check.load, share=of_load / max(float(seconds.sum()), 1e-12), iterations=count,
+        ms_each=1e3 * of_load / count, classes=classes, error=error, supported=load_check.supported,
         why="" if load_check.supported else reason(load_check),
     )  # fmt: skip
 

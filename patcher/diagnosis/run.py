@@ -12,7 +12,7 @@ from patcher.diagnosis.actions import actions
 from patcher.diagnosis.engines import Engine
 from patcher.diagnosis.iterations import Iterations
 from patcher.diagnosis.model import PlannedWindows, RunDiagnosis
-from patcher.diagnosis.plan import FROM_START, LoadCondition, choose_windows, load_condition
+from patcher.diagnosis.plan import FROM_START, choose_windows, load_condition
 from patcher.diagnosis.rollout import STAGE, DiagnosedRollouts, diagnose_rollouts
 from patcher.diagnosis.sync import diagnose_sync
 from patcher.diagnosis.training import TrainerStage
@@ -44,8 +44,9 @@ def diagnose(
     suffice.
     """
     profiles = tuple(profiles)
-    training, (synced, sync_windows) = diagnose_training(trainers, profiles), diagnose_sync(profiles)
-    stages, windows = (*training.stages, *synced), (*training.windows, *sync_windows)
+    training, training_windows = diagnose_training(trainers, profiles)
+    synced, sync_windows = diagnose_sync(profiles)
+    stages, windows = (*training, *synced), (*training_windows, *sync_windows)
     if not any(len(engine.iterations) for engine in engines):
         return RunDiagnosis(stages=stages, actions=(), windows=windows)
     rollouts = diagnose_rollouts(engines, [profile for profile in profiles if stage_of(profile) == STAGE])
@@ -75,7 +76,9 @@ def planned_windows(
     with ``decode_only`` decode steps from 1.
     """
     for engine in engines:
-        studied = [_countable(rollout, decode_only=decode_only) for rollout in engine.whole_rollouts]
+        studied = engine.whole_rollouts
+        if decode_only:
+            studied = [rollout.chosen(rollout.prefill == 0) for rollout in studied]
         if any(map(len, studied)):
             return _plan_windows(studied, rollouts, decode_only=decode_only)
     return None
@@ -90,37 +93,27 @@ def _plan_windows(
     ``decode_only`` the decode steps, which count from 1. ``rollouts`` has the results of what is recorded so far, None
     if that is nothing. Loads whose results are withheld, as the recorded iterations predict them badly, come first.
     """
-    from_start = FROM_START._replace(origin=-int(decode_only))
     rollout = max(studied, key=lambda iterations: float(iterations.seconds.sum()))
+    begins = FROM_START._replace(origin=-int(decode_only))
     if rollouts is None:
-        return _renumber(choose_windows(rollout, first=SETTLED), from_start)
-    alike = max(map(len, studied)) <= ALIKE * min(map(len, studied))
-    masks = loads.by_load(rollout)
-    withheld = [masks[load] for load in rollouts.withheld if load in masks]
-    largest = next((load for load in rollouts.withheld if load in masks), None)
-    begins = FROM_START if alike or largest is None else load_condition(rollout, largest)
-    windows = choose_windows(
-        rollout,
-        first=max(SETTLED, begins.origin),
-        recorded=rollouts.recorded_features,
-        taken=rollouts.recorded_numbers if alike and not decode_only else (),
-        lacking=np.logical_or.reduce(withheld if alike else withheld[:1]) if withheld else None,
-    )
-    return _renumber(windows, begins if begins.least or begins.most else from_start)
-
-
-def _renumber(windows: Sequence[tuple[int, int]], begins: LoadCondition) -> PlannedWindows:
-    """Return ``windows``, half-open ranges of iterations, with their numbers counted as a recorder counts.
-
-    A recorder starts to count when the condition ``begins`` holds; its ``origin`` becomes number 0.
-    """
-    origin = begins.origin
-    return PlannedWindows(tuple((start - origin, end - origin) for start, end in windows), begins.least, begins.most)
-
-
-def _countable(rollout: Iterations, *, decode_only: bool) -> Iterations:
-    """Return the iterations of a rollout that windows count: all, or those that only decode."""
-    return rollout.chosen(rollout.prefill == 0) if decode_only else rollout
+        windows = choose_windows(rollout, first=SETTLED)
+    else:
+        alike = max(map(len, studied)) <= ALIKE * min(map(len, studied))
+        masks = loads.by_load(rollout)
+        withheld = [load for load in rollouts.withheld if load in masks]
+        if withheld and not alike:
+            withheld = withheld[:1]
+            condition = load_condition(rollout, withheld[0])
+            begins = condition if condition.least or condition.most else begins
+        windows = choose_windows(
+            rollout,
+            first=max(SETTLED, begins.origin),
+            recorded=rollouts.recorded_features,
+            taken=rollouts.recorded_numbers if alike and not decode_only else (),
+            lacking=np.logical_or.reduce([masks[load] for load in withheld]) if withheld else None,
+        )
+    numbered = tuple((start - begins.origin, end - begins.origin) for start, end in windows)
+    return PlannedWindows(numbered, begins.least, begins.most)
 
 
 def _caveats(engines: Sequence[Engine], rollouts: DiagnosedRollouts) -> Iterator[str]:

@@ -12,7 +12,7 @@ from patcher.diagnosis.model import RunDiagnosis, StageDiagnosis
 from patcher.diagnosis.training import stage_name
 from patcher.messages import Text
 from patcher.timeline import shares
-from patcher.timeline.model import PathSegment, RunTimeline, TrainingStep, doing, label
+from patcher.timeline.model import PathSegment, RunTimeline, TrainingStep, doing, label, without_warm_up
 from patcher.timeline.step_records import GENERATING
 from patcher.timeline.windows import STAGES
 
@@ -60,7 +60,7 @@ def with_steps(diagnosis: RunDiagnosis, timeline: RunTimeline) -> RunDiagnosis:
     syncs. The first step is a warm-up and left out if there are others. Without steps the diagnosis comes back as it
     is.
     """
-    steps = [step for step in timeline.steps if not step.warm_up] or list(timeline.steps)
+    steps = without_warm_up(timeline.steps)
     if not steps:
         return diagnosis
     total = sum(step.seconds for step in steps)
@@ -203,6 +203,5 @@ def _stage_without_windows(name: str, seconds: float, steps: int) -> StageDiagno
     elif name in (rollout.STAGE, *GENERATING):
         why = Text("no engine wrote a timeline file")
     return StageDiagnosis(
-        stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0, recorded=0,
-        recording_seconds=0.0, waiting_seconds=0.0,
+        stage=name, seconds=seconds, supported=False, why=why, turns=steps, iterations=0,
     )  # fmt: skip

@@ -35,7 +35,7 @@ def diagnose_sync(profiles: Sequence[RankProfile]) -> tuple[tuple[StageDiagnosis
     stage = StageDiagnosis(
         stage=STAGE, seconds=total, supported=total > 0,
         why="" if total else Text("the trace of the weight sync has no kernels"),
-        turns=1, iterations=len(chosen.units), recorded=len(chosen.units), recording_seconds=0.0, waiting_seconds=0.0,
+        turns=1, iterations=len(chosen.units), recorded=len(chosen.units),
         classes=class_shares(seconds / max(total, 1e-12), half_widths, total),
     )  # fmt: skip
     return (stage,), windows

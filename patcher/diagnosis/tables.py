@@ -14,6 +14,7 @@ ESTIMATE = Unit(lambda seconds: f"{seconds:,.1f} s", missing="-")
 SHARE = Unit(lambda share: f"{100 * share:.1f} %", whole=1)
 HALF_WIDTH = Unit(lambda half_width: f"± {100 * half_width:.1f} %")
 SIGNED = Unit(lambda share: f"{100 * share:+.0f} %", missing="-")
+YES_OR_NO = Unit(lambda supported: Text("yes") if supported else Text("no"))
 MILLISECONDS = Unit(lambda milliseconds: f"{milliseconds:,.1f} ms")
 
 
@@ -39,7 +40,7 @@ def stages(diagnosis: RunDiagnosis) -> Table:
         Column("share", Text("share"), SHARE),
         Column("seconds", Text("working time"), SECONDS),
         Column("limited_by", Text("waits most for")),
-        Column("supported", Text("enough data?"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("supported", Text("enough data?"), YES_OR_NO),
         Column("why", Text("why data is insufficient"), optional=True),
     )
     total = max(diagnosis.seconds, 1e-12)
@@ -80,7 +81,7 @@ def loads(stage: StageDiagnosis) -> Table:
         Column("iterations", Text("number of iterations"), COUNT),
         Column("ms_each", Text("mean time"), MILLISECONDS),
         Column("error", Text("prediction error"), SIGNED),
-        Column("supported", Text("enough data?"), Unit(lambda supported: Text("yes") if supported else Text("no"))),
+        Column("supported", Text("enough data?"), YES_OR_NO),
         Column("why", Text("why data is insufficient"), optional=True),
     )
     rows = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,13 +15,12 @@ from patcher.diagnosis.composition import weighted
 from patcher.diagnosis.expected import expected_seconds
 from patcher.diagnosis.interpolation import Interpolation
 from patcher.diagnosis.iterations import Floats
-from patcher.diagnosis.model import CLASSES, ClassShare, DiagnosedWindow, LoadPart, PlannedWindows, StageDiagnosis
-from patcher.diagnosis.rollout import class_shares, reason, unsupported_reason
+from patcher.diagnosis.model import CLASSES, ClassShare, DiagnosedWindow, PlannedWindows, StageDiagnosis
+from patcher.diagnosis.rollout import class_shares, load_part, unsupported_reason
 from patcher.diagnosis.training import MicroBatches, TrainerStage, next_micro_batches
-from patcher.diagnosis.windows import FARTHEST_S, Joined, join_units
+from patcher.diagnosis.windows import FARTHEST_S, Joined, disturbed_by_recording, join_units, recorded_by
 from patcher.messages import CommandLine, Text
 from patcher.traces.model import RankProfile
-from patcher.workers.life import plain_host
 
 ALIKE = 8
 """Micro-batches of about the same size among which their seconds are compared."""
@@ -30,19 +29,13 @@ MOST_HALF_WIDTH = 0.15
 """Half-width of an interval above which a share says too little for the stage to be supported."""
 
 
-@dataclass(frozen=True)
-class DiagnosedTraining:
-    """The training stages, and the windows of them that were recorded."""
-
-    stages: tuple[StageDiagnosis, ...]
-    windows: tuple[DiagnosedWindow, ...]
-
-
-def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankProfile]) -> DiagnosedTraining:
+def diagnose_training(
+    stages: Sequence[TrainerStage], profiles: Iterable[RankProfile]
+) -> tuple[tuple[StageDiagnosis, ...], tuple[DiagnosedWindow, ...]]:
     """Find where the time of each training stage goes, over all its processes, by ``profiles`` of recorded windows.
 
-    A training stage is a method of the trainer, such as update-policy. A profile of another process or stage is
-    ignored.
+    Return the stages, and the windows of them that were recorded. A training stage is a method of the trainer, such as
+    update-policy. A profile of another process or stage is ignored.
     """
     profiles = tuple(profiles)
     by_name = dict[str, list[TrainerStage]]()
@@ -53,7 +46,7 @@ def diagnose_training(stages: Sequence[TrainerStage], profiles: Iterable[RankPro
         joined = [join(stage, profiles) for stage in of_name]
         windows += [window for part in joined for window in part.windows]
         diagnosed.append(_diagnose_stage(of_name, joined))
-    return DiagnosedTraining(tuple(diagnosed), tuple(windows))
+    return tuple(diagnosed), tuple(windows)
 
 
 def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
@@ -76,10 +69,9 @@ def _was_recorded_in(profile: RankProfile, stage: TrainerStage) -> bool:
     A stage without a role matches any role. False without metadata.
     """
     metadata = profile.metadata
-    if metadata is None or (metadata.stage, metadata.pid) != (stage.stage, stage.pid):
+    if metadata is None or metadata.stage != stage.stage or not recorded_by(profile, stage.pid, stage.host):
         return False
-    same_role = not stage.role or metadata.role == stage.role
-    return same_role and plain_host(metadata.host) == plain_host(stage.host)
+    return not stage.role or metadata.role == stage.role
 
 
 def _nearest_micro_batch(micro_batches: MicroBatches, number: int, begin: object) -> int | None:
@@ -112,8 +104,8 @@ def _diagnose_stage(stages: Sequence[TrainerStage], joined: Sequence[Joined]) ->
     inside = float(measured[counted].sum()) / processes
     stage = StageDiagnosis(
         stage=stages[0].name, seconds=inside, supported=False, why="", turns=calls - first,
-        iterations=round(int(counted.sum()) / processes), recorded=0, recording_seconds=0.0, waiting_seconds=0.0,
-        between_seconds=of_calls - inside, record=_record_command(stages[0]),
+        iterations=round(int(counted.sum()) / processes), between_seconds=of_calls - inside,
+        record=_record_command(stages[0]),
     )  # fmt: skip
     offsets = np.cumsum([0, *(len(part) for part in every)])
     places = np.concatenate([part.places + offset for part, offset in zip(joined, offsets, strict=False)])
@@ -185,16 +177,9 @@ def _with_classes(stage: StageDiagnosis, recorded: Interpolation, length: Floats
     why = unsupported_reason([check for check, _ in checks]) or imprecise
     parts, total = [], max(float(seconds.sum()), 1e-12)
     for check, mask in checks:
-        of_load, count = float(seconds[mask].sum()), int(mask.sum())
-        classes = class_shares(weighted(shares[mask], seconds[mask]), half_widths, of_load)
-        parts.append(
-            LoadPart(
-                load=check.load, share=of_load / total, iterations=count, ms_each=1e3 * of_load / count,
-                classes=classes if check.supported else (), supported=check.supported,
-                error=check.of_whole * total / of_load if of_load else None,
-                why="" if check.supported else reason(check),
-            )
-        )  # fmt: skip
+        of_load = float(seconds[mask].sum())
+        error = check.of_whole * total / of_load if of_load else None
+        parts.append(load_part(check, mask, seconds, shares, half_widths, error))
     return replace(
         stage, supported=not why, why=why, classes=() if why else of_stage, by_load=() if imprecise else tuple(parts),
         record=stage.record if why else "",
@@ -232,7 +217,5 @@ def undisturbed_by_recording(places: NDArray[np.int64], count: int) -> NDArray[n
 
     If that leaves none, all are True.
     """
-    mask = np.ones(count, dtype=bool)
-    for place in places:
-        mask[max(place - 1, 0) : place + 2] = False
-    return mask if mask.any() else np.ones(count, dtype=bool)
+    disturbed = disturbed_by_recording(places, count, beside=1)
+    return np.ones(count, dtype=bool) if disturbed.all() else ~disturbed

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from patcher.diagnosis.composition import RecordedIterations, fit
+from patcher.diagnosis.composition import fit_seconds
 from patcher.diagnosis.iterations import Floats, Iterations
 from patcher.diagnosis.model import WhatIf
 from patcher.diagnosis.replay import Request, Scheduler, requests_of, simulate
 from patcher.messages import Text
-from patcher.timeline.model import BALANCE, FREE_SYNC, TrainingStep
+from patcher.timeline.model import BALANCE, FREE_SYNC, TrainingStep, without_warm_up
 
 MAX_NUM_SEQS, TAIL_CUT, FREE_WEIGHT_SYNC, PERFECT_BALANCE = (
     "max-num-seqs", "tail-cut", "free-weight-sync", "perfect-balance",
@@ -86,13 +86,14 @@ def replay(iterations: Iterations) -> Replayed | None:
         return None
     rollouts = _newest_rollouts(iterations)
     scheduler = Scheduler(int(iterations.requests.max()), float(iterations.tokens.max()))
-    if not iterations.context.any():
-        return Replayed(iterations, 0.0, scheduler, (), 0.0, Text("the timeline has no context lengths"))
     came = sum(float(np.maximum(np.diff(rollout.requests, prepend=0), 0).sum()) for rollout in rollouts)
-    if scheduler.requests > MOST_AT_ONCE or came > MOST_REQUESTS:
-        return Replayed(
-            iterations, 0.0, scheduler, (), 0.0, Text("there are too many requests to replay them one by one")
-        )
+    why: str = ""
+    if not iterations.context.any():
+        why = Text("the timeline has no context lengths")
+    elif scheduler.requests > MOST_AT_ONCE or came > MOST_REQUESTS:
+        why = Text("there are too many requests to replay them one by one")
+    if why:
+        return Replayed(iterations, 0.0, scheduler, (), 0.0, why)
     requests = tuple(tuple(requests_of(rollout, scheduler.requests)) for rollout in rollouts)
     same, contexts = 0, np.zeros(2)
     for rollout, of_rollout in zip(rollouts, requests, strict=True):
@@ -108,7 +109,6 @@ def replay(iterations: Iterations) -> Replayed | None:
         for rollout, of_rollout in zip(rollouts, requests, strict=True)
         if of_rollout
     )
-    why: str = ""
     if late:
         why = Text(
             "requests arrive throughout the rollout; with another setting they would arrive at other times, and a"
@@ -192,15 +192,13 @@ class _CostModel:
     """
 
     def __init__(self, iterations: Iterations) -> None:
-        no_window, one_class = np.zeros(len(iterations), dtype=np.int64), np.ones(1, dtype=bool)
-        seen = RecordedIterations(iterations.features, iterations.seconds[:, None], no_window, one_class)
-        self.cost = fit(seen)[:, 0]
+        self.cost = fit_seconds(iterations.features, iterations.seconds)
         self.most_requests, self.most_context = float(iterations.requests.max()), float(iterations.context.max())
         decoding = iterations.chosen(iterations.prefill == 0)
         heavy = decoding.requests >= np.quantile(decoding.requests, 0.9) if len(decoding) else slice(0)
         each = decoding.seconds[heavy] / np.maximum(decoding.requests[heavy], 1)
         self.each = float(np.median(each)) if len(each) else 0.0
-        self.loads, self.ratios = np.zeros(1), np.ones(1)
+        self.loads, self.ratios = np.zeros(1), np.ones(1)  # until they are known, `_predict_seconds` goes without
         self.loads, self.ratios = self._correction_by_load(decoding)
 
     def _correction_by_load(self, decoding: Iterations) -> tuple[Floats, Floats]:
@@ -256,7 +254,7 @@ def what_ifs_of_steps(steps: Sequence[TrainingStep]) -> Iterator[WhatIf]:
 
     A bound that the steps do not have is left out. The first step is a warm-up and left out if there are others.
     """
-    settled = [step for step in steps if not step.warm_up] or steps
+    settled = without_warm_up(steps)
     took = sum(step.seconds for step in settled)
     for bound_name, name in _OF_STEPS.items():
         bounds = [bound for step in settled for bound in step.what_if if bound.name == bound_name]

@@ -90,7 +90,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     processes, iterations without metadata, and those that include the profiler's start are left out. So is the last
     iteration of a rollout, since its window may last until the next rollout begins.
     """
-    mine = [profile for profile in profiles if _of_engine(profile, engine)]
+    mine = [profile for profile in profiles if recorded_by(profile, engine.pid, engine.host)]
     last_of_rollouts = set(np.flatnonzero(np.diff(engine.iterations.rollout, append=-1)).tolist())
 
     def place_of(unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
@@ -135,9 +135,10 @@ def join_units(
     )
 
 
-def _of_engine(profile: RankProfile, engine: Engine) -> bool:
+def recorded_by(profile: RankProfile, pid: int, host: str) -> bool:
+    """Tell whether the process ``pid`` of ``host`` recorded a profile, by its metadata; False without any."""
     metadata = profile.metadata
-    return metadata is not None and metadata.pid == engine.pid and plain_host(metadata.host) == plain_host(engine.host)
+    return metadata is not None and metadata.pid == pid and plain_host(metadata.host) == plain_host(host)
 
 
 def unit_entries(profile: RankProfile) -> dict[object, Mapping[str, Any]]:
@@ -181,12 +182,12 @@ def diagnosed_window(profile: RankProfile, joined: int) -> DiagnosedWindow:
     return DiagnosedWindow(stage_of(profile), window, profile.source, len(profile.units), joined, report)
 
 
-def disturbed_by_recording(joined: Sequence[int] | NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """Return a mask of ``count`` iterations, True where recording disturbs their time.
+def disturbed_by_recording(joined: Sequence[int] | NDArray[np.int64], count: int, beside: int = 2) -> NDArray[np.bool_]:
+    """Return a mask of ``count`` iterations or micro-batches, True where recording disturbs their time.
 
-    Disturbed are the recorded iterations, with the indices ``joined``, and two iterations before and after each.
+    Disturbed are the recorded ones, with the indices ``joined``, and ``beside`` of them before and after each.
     """
     mask = np.zeros(count, dtype=bool)
     for place in joined:
-        mask[max(place - 2, 0) : place + 3] = True
+        mask[max(place - beside, 0) : place + beside + 1] = True
     return mask

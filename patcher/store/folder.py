@@ -33,13 +33,12 @@ from patcher.store.filesystem import rights
 from patcher.store.filesystem.files import TEMPORARY, digest, observe, place
 from patcher.store.filesystem.opened import Opened, opened, resolved
 from patcher.store.filesystem.rights import PathState, differences
-from patcher.store.registry import Entry, Journal, NewerError, Registry, journal_of, read, registry_of
+from patcher.store.registry import Entry, Journal, NewerError, Registry, is_digest, journal_of, read, registry_of
 
 STATE, NEXT, JOURNAL, COMMITTED = "state.json", "next.json", "journal.json", "committed.json"
 IGNORE = ".gitignore"
 TREE = "tree-"
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
-_HEX = frozenset("0123456789abcdef")
 _READABLE = PathState("", None, 0o644, -1, -1)
 T = TypeVar("T")
 
@@ -394,9 +393,7 @@ class StoreFolder:
 
 def _is_ours(name: str) -> bool:
     """Tell whether rlpatch has given a file of the store its name."""
-    if name.startswith((TEMPORARY, f"{CLAIM}.", TREE)) or name == NEXT:
-        return True
-    return len(name) == 64 and _HEX.issuperset(name)
+    return name.startswith((TEMPORARY, f"{CLAIM}.", TREE)) or name == NEXT or is_digest(name)
 
 
 def _resolve_existing(path: Path) -> Path:

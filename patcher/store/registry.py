@@ -249,9 +249,14 @@ def _disk_path(text: Any) -> str:
 
 def _digest(text: Any) -> str:
     """Return ``text`` if it has 64 hex digits in lower case. Raises ValueError or TypeError if not."""
-    if len(_string(text)) != 64 or not _HEX.issuperset(text):
+    if not is_digest(_string(text)):
         raise ValueError(f"{text!r} is not a digest")
     return str(text)
+
+
+def is_digest(text: str) -> bool:
+    """Tell whether a text is a sha256 in hexadecimal, as backups are named."""
+    return len(text) == 64 and _HEX.issuperset(text)
 
 
 def _shown(value: Any) -> str:

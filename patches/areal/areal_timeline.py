@@ -10,16 +10,11 @@ from patches.areal import RELEASES
 from patches.package_stage import Site
 from patches.timeline_stage import Timeline, span_sites
 
-_TIMELINE = Timeline("areal")
+_TIMELINE = Timeline("areal", RELEASES)
 _RANK = Text("the trainer calls this function on each of its ranks")
 _CALLED = Text("all calls from the trainer to its workers go through this function")
 _STOP = Text("the engine takes no requests while it receives weights")
 _SYNC = Text("the trainer sends the weights to the rollout")
-
-
-def _sites(name: str, file: str, *heads: Site, loops: Iterable[Insertion] = ()) -> Recipe:
-    """Return the timeline recipe of a file of AReaL."""
-    return _TIMELINE.sites(name, file, RELEASES, *heads, more=loops)
 
 
 def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
@@ -29,7 +24,7 @@ def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
     `loops` are insertions that record the iterations of loops.
     """
     owner = f"{name}Engine"
-    return _sites(
+    return _TIMELINE.sites(
         Text("calls inside the {engine} engine", name),
         f"engine/{name.lower()}_engine.py",
         *span_sites(owner, "work", _RANK, "update_weights"),
@@ -43,13 +38,12 @@ def _engine(name: str, *more: Site, loops: Iterable[Insertion] = ()) -> Recipe:
             Text("this function runs the optimizer step, which ends a mini-batch"),
         ),
         *more,
-        loops=loops,
+        more=loops,
     )
 
 
 RECIPES = _TIMELINE.recipes(
-    RELEASES,
-    _sites(
+    _TIMELINE.sites(
         Text("phases of a training step, in the trainer"),
         "utils/stats_tracker.py",
         (
@@ -58,7 +52,7 @@ RECIPES = _TIMELINE.recipes(
             Text("this function measures the phase times that the log shows"),
         ),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("training steps of the trainer"),
         "utils/stats_logger.py",
         (
@@ -67,7 +61,7 @@ RECIPES = _TIMELINE.recipes(
             Text("this function logs each training step once; the log numbers the steps from 1"),
         ),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("calls from the trainer to its workers"),
         "infra/controller/train_controller.py",
         *(
@@ -75,19 +69,19 @@ RECIPES = _TIMELINE.recipes(
             for method in ("_custom_function_call", "_async_custom_function_call")
         ),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("functions of the actor"),
         "trainer/ppo/actor.py",
         *span_sites("PPOActor", "work", _RANK, "compute_logp", "compute_advantages", "ppo_update"),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("functions of the critic"),
         "trainer/ppo/critic.py",
         *span_sites("PPOCritic", "work", _RANK, "compute_values", "ppo_update"),
     ),
     _engine("FSDP", loops=(_TIMELINE.loop("FSDPEngine.forward_backward_batch", "micro-batch", "mb_list"),)),
     _engine("Megatron"),
-    _sites(
+    _TIMELINE.sites(
         Text("episodes of a rollout"),
         "infra/workflow_executor.py",
         (
@@ -100,7 +94,7 @@ RECIPES = _TIMELINE.recipes(
             for method in ("active_submit_and_wait", "wait_results")
         ),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("requests that episodes send"),
         "infra/remote_inf_engine.py",
         (
@@ -110,7 +104,7 @@ RECIPES = _TIMELINE.recipes(
         ),
         *span_sites("RemoteInfEngine", "sync", _STOP, "pause_generation", "continue_generation"),
     ),
-    _sites(
+    _TIMELINE.sites(
         "rewards",
         "api/reward_api.py",
         ("AsyncRewardWrapper.__call__", 'span("reward", "compute_score")', Text("an episode waits for its reward")),

@@ -6,18 +6,16 @@ from patcher.messages import Text
 from patches.areal import RELEASES
 from patches.weights_stage import Weights
 
-_WEIGHTS = Weights("areal")
+_WEIGHTS = Weights("areal", RELEASES)
 _WHOLE = Text("the trainer calls this function on each of its ranks")
 _GATHERS = Text("each rank contributes its shard of a tensor here")
 _SENDS = Text("a bucket of weights is sent here, or the ranks wait until it has arrived")
 
 RECIPES = _WEIGHTS.recipes(
-    RELEASES,
     *(
         _WEIGHTS.sites(
             Text("weight syncs of the {name} engine", name),
             file,
-            RELEASES,
             _WEIGHTS.sync(f"{name}Engine.update_weights", _WHOLE),
             *(_WEIGHTS.phase(f"{name}Engine.{method}", "gather", _GATHERS) for method in gathers),
             *(_WEIGHTS.phase(f"{name}Engine.{method}", "send", _SENDS) for method in sends),
@@ -42,7 +40,6 @@ RECIPES = _WEIGHTS.recipes(
     _WEIGHTS.sites(
         Text("weights sent by the Archon engine"),
         "experimental/engine/archon_weight_sync.py",
-        RELEASES,
         *(
             _WEIGHTS.phase(name, "send", _SENDS)
             for name in ("_update_bucket_weights", "_update_bucket_weights_multi_group")

@@ -160,24 +160,12 @@ UPSTREAM = Upstream(
     engines=("sglang", "vllm-ascend", "vllm"),
     tool="torch",
     processes=Processes(modules=("areal.infra.rpc.rpc_server",), titles=("ray::RayRPCServer",)),
-    gaps=(
-        Gap(
-            "megatron",
-            MICRO,
-            tuple(ROLES),
-            "",
-            Note(Text("Megatron's schedule runs the micro-batches"), Text("in update stages, use --mini-batch")),
-        ),
-        Gap(
-            "archon",
-            MICRO,
-            tuple(ROLES),
-            "",
-            Note(
-                Text("Archon's own runner runs the micro-batches"),
-                Text("in update stages, use --mini-batch"),
-            ),
-        ),
+    gaps=tuple(
+        Gap(strategy, MICRO, tuple(ROLES), "", Note(reason, Text("in update stages, use --mini-batch")))
+        for strategy, reason in (
+            ("megatron", Text("Megatron's schedule runs the micro-batches")),
+            ("archon", Text("Archon's own runner runs the micro-batches")),
+        )
     ),
     builtin={
         ">=1.0.4": Text(

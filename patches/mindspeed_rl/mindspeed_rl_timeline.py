@@ -9,12 +9,11 @@ from __future__ import annotations
 from patcher.messages import Text
 from patcher.recipe import Recipe
 from patches.mindspeed_rl import RELEASES
-from patches.package_stage import Site
 from patches.releases import Releases
-from patches.timeline_stage import Timeline, span_sites
+from patches.timeline_stage import Timeline, span_site, span_sites
 from patches.training import MINI
 
-_TIMELINE = Timeline("mindspeed_rl")
+_TIMELINE = Timeline("mindspeed_rl", RELEASES)
 _LATER = RELEASES.since("2.2.0")
 _METHODS = (
     "generate_sequences", "compute_image_embeds", "compute_log_prob", "compute_ref_log_prob", "compute_rm_score",
@@ -24,14 +23,6 @@ _CALLS = {**{method: method for method in _METHODS}, "update": "update_actor", "
 """Method of a group of workers → the name of the work that it calls."""
 
 _INFER_MODE = ("enter_infer_mode", "exit_infer_mode")
-
-
-def _span(path: str, kind: str, why: str, name: str = "") -> Site:
-    """Return the site (path, inserted line, reason) that records each call of the function `path` as a span of `kind`.
-
-    The span's name is `name`, or that of the function if `name` is "". `why` is the reason, for users.
-    """
-    return path, f'span("{kind}", "{name or path.rpartition(".")[2]}")', why
 
 
 def _trainer(algorithm: str, releases: Releases) -> Recipe:
@@ -49,9 +40,9 @@ def _trainer(algorithm: str, releases: Releases) -> Recipe:
     return _TIMELINE.sites(
         Text("training steps of the {algorithm} trainer", algorithm),
         f"trainer/{algorithm.lower()}_trainer_hybrid.py",
-        releases,
-        _span(f"{owner}.compute_advantage", "phase", Text("the driver waits here until all rewards are computed")),
+        span_site(f"{owner}.compute_advantage", "phase", Text("the driver waits here until all rewards are computed")),
         more=(mark,),
+        releases=releases,
     )
 
 
@@ -71,33 +62,31 @@ def _worker(class_name: str, file: str, releases: Releases, *methods: str, updat
         for method, work in works
     )
     return _TIMELINE.sites(
-        Text("functions in {file} that the driver calls", file), f"workers/{file}.py", releases, *heads
+        Text("functions in {file} that the driver calls", file), f"workers/{file}.py", *heads, releases=releases
     )
 
 
 _OF_ACTOR = ("generate_sequences", "compute_log_prob", "compute_image_embeds", *_INFER_MODE, "save_ckpt")
 
 RECIPES = _TIMELINE.recipes(
-    RELEASES,
     _trainer("GRPO", RELEASES),
     _trainer("PPO", _LATER),
     _trainer("DAPO", _LATER),
     _TIMELINE.sites(
         "prompts",
         "trainer/utils/transfer_dock.py",
-        _LATER,
-        _span(
+        span_site(
             "put_prompts_experience",
             "phase",
             Text("a training step begins here: the driver stores the prompts of the step"),
         ),
+        releases=_LATER,
     ),
     _TIMELINE.sites(
         Text("calls from the driver to the workers"),
         "workers/scheduler/launcher.py",
-        RELEASES,
         *(
-            _span(
+            span_site(
                 f"RayActorGroup.{method}",
                 "call",
                 Text("the driver runs a stage of a training step here, on a group of workers"),
@@ -116,7 +105,6 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         "resharding",
         "workers/resharding/megatron_sharding_manager.py",
-        RELEASES,
         *span_sites(
             "MegatronShardingManager",
             "sync",
@@ -133,8 +121,7 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("mini-batches and micro-batches of the training engine"),
         "models/base/base_training_engine.py",
-        RELEASES,
-        _span(
+        span_site(
             "BaseTrainingEngine._forward_backward_batch",
             "unit",
             Text(

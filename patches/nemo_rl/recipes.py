@@ -212,24 +212,12 @@ UPSTREAM = Upstream(
     engines=("vllm", "sglang"),
     tool="torch",
     processes=Processes(titles=("ray::DTensorPolicyWorker", "ray::MegatronPolicyWorker")),
-    gaps=(
-        Gap(
-            "megatron",
-            MICRO,
-            (_UPDATE, _LOG_PROB),
-            "",
-            Note(Text("Megatron's schedule runs the micro-batches"), Text("in update stages, use --mini-batch")),
-        ),
-        Gap(
-            "dtensor",
-            MICRO,
-            (_UPDATE, _LOG_PROB),
-            "",
-            Note(
-                Text("rlpatch cannot count the micro-batches of this loop"),
-                Text("in update stages, use --mini-batch"),
-            ),
-        ),
+    gaps=tuple(
+        Gap(strategy, MICRO, (_UPDATE, _LOG_PROB), "", Note(reason, Text("in update stages, use --mini-batch")))
+        for strategy, reason in (
+            ("megatron", Text("Megatron's schedule runs the micro-batches")),
+            ("dtensor", Text("rlpatch cannot count the micro-batches of this loop")),
+        )
     ),
     builtin={
         ">=0.4.0": Text(

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from patcher.messages import Text
-from patcher.recipe import Insertion, Recipe
 from patches.openrlhf import RELEASES
 from patches.package_stage import Site
 from patches.probes.timeline_recorder import GroupTimeline
-from patches.releases import Releases
-from patches.timeline_stage import Timeline, span_sites
+from patches.timeline_stage import Timeline, span_site, span_sites
 
-_TIMELINE = Timeline("openrlhf")
+_TIMELINE = Timeline("openrlhf", RELEASES)
 _MICRO = 'span("unit", "micro-batch")'
 _ONE = Text("one forward of the model; a stage consists of many forwards")
 _CALLED = Text("all calls from the driver to a group of workers go through this function")
 _ROLLOUT = Text("the driver waits for a rollout here")
 _SYNC = Text("the trainer sends the weights to the rollout")
 _STATES = ("reload_states", "offload_states", "broadcast_to_vllm", "save_checkpoint", "save_model")
-
-
-def _sites(
-    name: str, file: str, *heads: Site, releases: Releases = RELEASES, loops: Sequence[Insertion] = ()
-) -> Recipe:
-    """Return the recipe `name` that records functions in a `file` of OpenRLHF's trainer in the timeline.
-
-    `heads` are the functions, `loops` are insertions for loops and single statements.
-    """
-    return _TIMELINE.sites(name, f"trainer/{file}", releases, *heads, more=loops)
-
-
-def _phase(path: str, why: str, kind: str = "phase") -> Site:
-    """Return a timeline site at the head of the function ``path``, a span named by it."""
-    return path, f'span("{kind}", "{path.rpartition(".")[2].lstrip("_")}")', why
 
 
 def _work(owner: str, *methods: str) -> Iterable[Site]:
@@ -58,47 +41,51 @@ def _engine(owner: str) -> Iterable[Site]:
     yield from span_sites(owner, "sync", pause, "pause_generation", "resume_generation")
 
 
-_GENERATES = _phase("SamplesGenerator.generate_samples", _ROLLOUT)
+_GENERATES = span_site("SamplesGenerator.generate_samples", "phase", _ROLLOUT)
 
 RECIPES = _TIMELINE.recipes(
-    RELEASES,
-    _sites(
+    _TIMELINE.sites(
         Text("phases of the driver"),
-        "ppo_trainer.py",
-        _phase("BasePPOTrainer.train_step", Text("everything in a training step that comes after the rollout")),
-        _phase("BasePPOTrainer.ppo_train", Text("the updates of actor and critic")),
-        _phase("BasePPOTrainer.broadcast_to_vllm", _SYNC, "sync"),
+        "trainer/ppo_trainer.py",
+        span_site(
+            "BasePPOTrainer.train_step", "phase", Text("everything in a training step that comes after the rollout")
+        ),
+        span_site("BasePPOTrainer.ppo_train", "phase", Text("the updates of actor and critic")),
+        span_site("BasePPOTrainer.broadcast_to_vllm", "sync", _SYNC),
         (
             "BasePPOTrainer.save_logs_and_checkpoints",
             'step(global_step, log="save_logs_and_checkpoints")',
             Text("this function logs each training step once, with its number"),
         ),
-        _phase("PPOTrainer.evaluate", Text("a rollout that is not used for training (evaluation)")),
+        span_site("PPOTrainer.evaluate", "phase", Text("a rollout that is not used for training (evaluation)")),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("phases of the asynchronous driver"),
-        "ppo_trainer_async.py",
-        _phase(
+        "trainer/ppo_trainer_async.py",
+        span_site(
             "TrainingActor.broadcast_to_vllm",
-            Text("the driver waits here for the rollout to end before the driver sends weights"),
             "sync",
+            Text("the driver waits here for the rollout to end before the driver sends weights"),
         ),
-        _phase("GenerateSamplesActor._run_eval", Text("a rollout that is not used for training (evaluation)")),
-        loops=(_TIMELINE.around("TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT),),
+        span_site(
+            "GenerateSamplesActor._run_eval", "phase", Text("a rollout that is not used for training (evaluation)")
+        ),
+        more=(_TIMELINE.around("TrainingActor.fit", "self.rollout_queue.get(...)", 'span("poll", "get")', _ROLLOUT),),
     ),
-    _sites(
+    _TIMELINE.sites(
         Text("phases of the experience maker (rewards, log-probs, values)"),
-        "ppo_utils/experience_maker.py",
-        _phase(
+        "trainer/ppo_utils/experience_maker.py",
+        span_site(
             "RemoteExperienceMaker.make_experience_batch",
+            "phase",
             Text("rewards, log-probs, values and advantages are computed here"),
         ),
         _GENERATES,
     ),
-    _sites("rollouts", "ppo_utils/samples_generator.py", _GENERATES, releases=RELEASES.since("0.9.9")),
-    _sites(
+    _TIMELINE.sites("rollouts", "trainer/ppo_utils/samples_generator.py", _GENERATES, releases=RELEASES.since("0.9.9")),
+    _TIMELINE.sites(
         Text("calls from the driver to the workers"),
-        "ray/launcher.py",
+        "trainer/ray/launcher.py",
         *(
             (f"RayActorGroup.{method}", "called(self, method_name)", _CALLED)
             for method in ("async_run_method", "async_run_method_batch")
@@ -113,9 +100,9 @@ RECIPES = _TIMELINE.recipes(
         ("RewardModelActor.forward", _MICRO, _ONE),
     ),
     *(
-        _sites(
+        _TIMELINE.sites(
             Text("functions that the driver calls on the {role}", role),
-            f"ray/ppo_{role}.py",
+            f"trainer/ray/ppo_{role}.py",
             *_work(f"{owner}ModelActor", "fit", *_STATES),
             (f"{owner}ModelActor.forward", _MICRO, _ONE),
             (
@@ -126,6 +113,8 @@ RECIPES = _TIMELINE.recipes(
         )
         for role, owner, trainer in (("actor", "Policy", "ActorPPOTrainer"), ("critic", "Critic", "CriticPPOTrainer"))
     ),
-    _sites(Text("rollout engines"), "ray/vllm_engine.py", *_engine("LLMRayActor"), *_engine("RolloutRayActor")),
+    _TIMELINE.sites(
+        Text("rollout engines"), "trainer/ray/vllm_engine.py", *_engine("LLMRayActor"), *_engine("RolloutRayActor")
+    ),
     recorder_class=GroupTimeline,
 )

@@ -7,7 +7,7 @@ from patches.openrlhf import RELEASES
 from patches.package_stage import line
 from patches.weights_stage import Weights
 
-_WEIGHTS = Weights("openrlhf")
+_WEIGHTS = Weights("openrlhf", RELEASES)
 _BROADCAST = "ActorPPOTrainer.broadcast_to_vllm"
 _SENDS = Text("the trainer sends a tensor and waits until the engines have answered")
 _RECEIVES = Text("the worker receives a tensor and loads it; empty_cache=True marks the last tensor of a sync")
@@ -22,11 +22,9 @@ _JOIN = line(
 )
 
 RECIPES = _WEIGHTS.recipes(
-    RELEASES,
     _WEIGHTS.sites(
         Text("weight syncs of the actor"),
         "trainer/ray/ppo_actor.py",
-        RELEASES,
         _WEIGHTS.sync(_BROADCAST, Text("the trainer's side of a weight sync, on each rank of the trainer")),
         *(
             _WEIGHTS.phase(f"{_BROADCAST}.{sender}", "send", _SENDS)
@@ -37,7 +35,6 @@ RECIPES = _WEIGHTS.recipes(
     _WEIGHTS.sites(
         Text("weights that vLLM's workers receive"),
         "trainer/ray/vllm_worker_wrap.py",
-        RELEASES,
         *(
             (f"WorkerWrap.{call}", f'sync(self, "rollout", "{call}", not empty_cache)', _RECEIVES)
             for call in ("update_weight", "update_weight_cuda_ipc")

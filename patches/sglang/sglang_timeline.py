@@ -10,7 +10,7 @@ from patches.probes.timeline_recorder import SglangTimeline
 from patches.sglang import RELEASES
 from patches.timeline_stage import Timeline, span_sites
 
-_TIMELINE = Timeline("sglang")
+_TIMELINE = Timeline("sglang", RELEASES)
 _MANAGERS = "srt/managers"
 
 
@@ -28,11 +28,9 @@ def _request_sites(owner: str) -> Iterator[Site]:
 
 
 RECIPES = _TIMELINE.recipes(
-    RELEASES,
     _TIMELINE.sites(
         Text("timeline of the scheduler"),
         f"{_MANAGERS}/scheduler.py",
-        RELEASES,
         (
             "Scheduler.run_batch",
             "iteration(self, batch)",
@@ -44,14 +42,14 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("weight updates in the scheduler"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
-        RELEASES.between("0.4.10", "0.5.12.post1"),
         *_request_sites("SchedulerUpdateWeightsMixin"),
+        releases=RELEASES.between("0.4.10", "0.5.12.post1"),
     ),
     _TIMELINE.sites(
         Text("weight updates in the scheduler's weight updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
-        RELEASES.since("0.5.13"),
         *_request_sites("SchedulerWeightUpdaterManager"),
+        releases=RELEASES.since("0.5.13"),
     ),
     recorder_class=SglangTimeline,
 )

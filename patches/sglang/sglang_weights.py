@@ -7,7 +7,7 @@ from patches.package_stage import Site
 from patches.sglang import RELEASES, replicas
 from patches.weights_stage import Weights
 
-_WEIGHTS = Weights("sglang")
+_WEIGHTS = Weights("sglang", RELEASES)
 _MANAGERS = "srt/managers"
 _WHY = Text("this call is part of a weight sync; the sync ends when the engine runs a batch again")
 
@@ -23,11 +23,9 @@ def _calls(owner: str) -> tuple[Site, ...]:
 
 
 RECIPES = _WEIGHTS.recipes(
-    RELEASES,
     _WEIGHTS.sites(
         Text("weight syncs in the scheduler"),
         f"{_MANAGERS}/scheduler.py",
-        RELEASES,
         *_calls("Scheduler"),
         more=[
             _WEIGHTS.ended(
@@ -38,15 +36,15 @@ RECIPES = _WEIGHTS.recipes(
     _WEIGHTS.sites(
         Text("weight syncs in SchedulerUpdateWeightsMixin"),
         f"{_MANAGERS}/scheduler_update_weights_mixin.py",
-        RELEASES.between("0.4.10", "0.5.12.post1"),
         *_calls("SchedulerUpdateWeightsMixin"),
+        releases=RELEASES.between("0.4.10", "0.5.12.post1"),
     ),
     _WEIGHTS.sites(
         Text("weight syncs in the scheduler's weight updater"),
         f"{_MANAGERS}/scheduler_components/weight_updater.py",
-        RELEASES.since("0.5.13"),
         *_calls("SchedulerWeightUpdaterManager"),
+        releases=RELEASES.since("0.5.13"),
     ),
-    _WEIGHTS.sites(replicas.NAME, replicas.FILE, RELEASES, more=[replicas.LINE]),
+    _WEIGHTS.sites(replicas.NAME, replicas.FILE, more=[replicas.LINE]),
     replica=replicas.probe(_WEIGHTS.summary),
 )

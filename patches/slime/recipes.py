@@ -13,7 +13,9 @@ from patches.probes.verl import MegatronSchedule
 from patches.releases import Releases
 from patches.slime import PROJECT, RELEASES, slime_timeline, slime_weights
 from patches.slime.slime_switches import SWITCHES
+from patches.timeline_stage import Timeline
 from patches.training import CALL, MICRO, MINI, ROLES, UPDATES
+from patches.weights_stage import Weights
 
 _FILE = "backends/megatron_utils/model.py"
 _INTERLEAVED = Note(
@@ -177,25 +179,18 @@ def _recipe(stage: str, package: str, releases: Releases, fingerprints: tuple[st
     )
 
 
-def upstream(
-    project: Project,
-    train: tuple[str, ...],
-    forward_only: tuple[str, ...],
-    *more: Recipe,
-    senders: tuple[Recipe, ...],
-) -> Upstream:
+def upstream(project: Project, train: tuple[str, ...], forward_only: tuple[str, ...], *more: Recipe) -> Upstream:
     """Return the declarations of slime or a fork of it: recipes, switches of other profilers, processes, defaults.
 
-    `train` and `forward_only` are the fingerprints of these functions. `more` are timeline recipes that only this
-    project has, `senders` those for its code that sends weights.
+    `train` and `forward_only` are the fingerprints of these functions. `more` are the recipes of the timeline and of
+    weight syncs.
     """
     package, releases = project.package, Releases(project.releases)
     return Upstream(
         project,
         recipes=(
             *(_recipe(stage, package, releases, train if stage in UPDATES else forward_only) for stage in _STAGES),
-            *slime_timeline.recipes(package, releases, *more),
-            *slime_weights.recipes(package, releases, *senders),
+            *more,
         ),
         switches=SWITCHES,
         engines=("sglang",),
@@ -211,27 +206,26 @@ def upstream(
     )
 
 
+_TIMELINE = Timeline(PROJECT.package, RELEASES)
+_WEIGHTS = Weights(PROJECT.package, RELEASES)
+_SENDS_DISTRIBUTED = "UpdateWeightFromDistributed._update_bucket_weights_from_distributed"
+
 UPSTREAM = upstream(
     PROJECT,
     _TRAIN,
     _FORWARD_ONLY,
-    slime_timeline.timer(PROJECT.package, Releases(("main",)), "observability/timer.py"),
-    slime_timeline.manager(PROJECT.package, RELEASES, "ray/rollout.py"),
-    slime_timeline.sender(PROJECT.package, RELEASES, "distributed.py", "UpdateWeightFromDistributed"),
-    slime_timeline.sender(PROJECT.package, RELEASES.since("0.3.1"), "disk.py", "UpdateWeightFromDisk"),
-    senders=(
+    *slime_timeline.recipes(
+        _TIMELINE,
+        slime_timeline.timer(_TIMELINE, "observability/timer.py", Releases(("main",))),
+        slime_timeline.manager(_TIMELINE, "ray/rollout.py"),
+        slime_timeline.sender(_TIMELINE, "distributed.py", "UpdateWeightFromDistributed"),
+        slime_timeline.sender(_TIMELINE, "disk.py", "UpdateWeightFromDisk", RELEASES.since("0.3.1")),
+    ),
+    *slime_weights.recipes(
+        _WEIGHTS,
         slime_weights.sender(
-            PROJECT.package,
-            RELEASES,
-            "tensor.py",
-            "UpdateWeightFromTensor._send_hf_params",
-            more=(slime_weights.answers(PROJECT.package),),
+            _WEIGHTS, "tensor.py", "UpdateWeightFromTensor._send_hf_params", more=(slime_weights.answers(_WEIGHTS),)
         ),
-        slime_weights.sender(
-            PROJECT.package,
-            RELEASES,
-            "distributed.py",
-            "UpdateWeightFromDistributed._update_bucket_weights_from_distributed",
-        ),
+        slime_weights.sender(_WEIGHTS, "distributed.py", _SENDS_DISTRIBUTED),
     ),
 )

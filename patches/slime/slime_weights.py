@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
-from patches.releases import Releases
 from patches.slime import UPDATE
 from patches.weights_stage import Weights
 
@@ -14,39 +13,33 @@ _GATHERS = Text("each rank gathers the weights that are sharded across the ranks
 _WHOLE = Text("the driver calls this function on each rank that trains")
 
 
-def sender(package: str, releases: Releases, file: str, *methods: str, more: tuple[Insertion, ...] = ()) -> Recipe:
+def sender(weights: Weights, file: str, *methods: str, more: tuple[Insertion, ...] = ()) -> Recipe:
     """Return the weight-sync recipe for the `methods` of a module that send a bucket of weights; the first must exist.
 
     `file` is the end of the module's path, such as "tensor.py", and `more` are other lines in it.
     """
-    weights = Weights(package)
     phases = (weights.phase(method, "send", _SENDS) for method in methods)
-    return weights.sites(
-        Text("weights sent, {file}", file), UPDATE + file, releases, *phases, more=more, needed=methods[0]
-    )
+    return weights.sites(Text("weights sent, {file}", file), UPDATE + file, *phases, more=more, needed=methods[0])
 
 
-def answers(package: str) -> Insertion:
+def answers(weights: Weights) -> Insertion:
     """Return the lines around the wait for the engines, in a package that sends weights as slime does."""
-    return Weights(package).around("UpdateWeightFromTensor.update_weights", "ray.get(refs)", 'phase("send")', _ANSWERS)
+    return weights.around("UpdateWeightFromTensor.update_weights", "ray.get(refs)", 'phase("send")', _ANSWERS)
 
 
-def recipes(package: str, releases: Releases, *senders: Recipe) -> tuple[Recipe, ...]:
-    """Return the weight-sync recipes that slime and its forks share, for `package`, then its own `senders`."""
-    weights, sync = Weights(package), "MegatronTrainRayActor.update_weights"
+def recipes(weights: Weights, *senders: Recipe) -> tuple[Recipe, ...]:
+    """Return the weight-sync recipes that slime and its forks share, then the `senders` of one of them alone."""
+    sync = "MegatronTrainRayActor.update_weights"
     return weights.recipes(
-        releases,
         weights.sites(
             Text("weight syncs of the actors"),
             "backends/megatron_utils/actor.py",
-            releases,
             weights.sync(sync, _WHOLE),
             needed=sync,
         ),
         weights.sites(
             Text("gathering of weights"),
             "backends/megatron_utils/update_weight/common.py",
-            releases,
             *(weights.phase(name, "gather", _GATHERS) for name in ("all_gather_param", "all_gather_params_async")),
             needed="all_gather_param",
         ),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from patcher.messages import Text
 from patcher.recipe import Recipe
-from patches.package_stage import Site
 from patches.probes.timeline_recorder import TrainerTimeline
 from patches.releases import Releases
-from patches.timeline_stage import Timeline
+from patches.timeline_stage import Timeline, span_site
 from patches.trl import LAZY_RECORDER, RELEASES
 
-_TIMELINE = Timeline("trl")
+_TIMELINE = Timeline("trl", RELEASES)
 _SYNC = Text("the trainer sends the weights to vLLM")
 _GENERATES = '"phase", "training_step"'  # in the first one of a rollout, so they are not alike
 _PHASES = (
@@ -26,12 +23,6 @@ _PHASES = (
     ("prediction_step", Text("one batch of an evaluation is computed here")),
     ("_save_checkpoint", Text("all ranks wait until the checkpoint is saved")),
 )
-
-
-def _phases() -> Iterable[Site]:
-    """Yield a site for each method of `_PHASES`: its calls are spans of the kind "phase"."""
-    for method, why in _PHASES:
-        yield method, f'span("phase", "{method.lstrip("_")}")', why
 
 
 def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"') -> Recipe:
@@ -51,21 +42,20 @@ def _trainer(name: str, releases: Releases, micro: str = '"unit", "micro-batch"'
             "logged(self, logs)",
             Text("a run's last training step ends when this function returns for the last time"),
         ),
-        ("_move_model_to_vllm", 'span("sync", "move_model_to_vllm")', _SYNC),
-        *_phases(),
+        span_site("_move_model_to_vllm", "sync", _SYNC),
+        *(span_site(method, "phase", why) for method, why in _PHASES),
     )
     owner = f"{name}Trainer"
     return _TIMELINE.sites(
         Text("timeline of the {algorithm} trainer", name),
         f"trainer/{name.lower()}_trainer.py",
-        releases,
         *((f"{owner}.{method}", call, why) for method, call, why in heads),
         needed=f"{owner}.training_step",
+        releases=releases,
     )
 
 
 RECIPES = _TIMELINE.recipes(
-    RELEASES,
     _trainer("GRPO", RELEASES, _GENERATES),
     _trainer("RLOO", RELEASES, _GENERATES),
     _trainer("SFT", RELEASES),
@@ -74,8 +64,8 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("weights sent to vLLM"),
         "generation/vllm_generation.py",
-        RELEASES.since("0.28.0"),
-        ("VLLMGeneration.sync_weights", 'span("sync", "sync_weights")', _SYNC),
+        span_site("VLLMGeneration.sync_weights", "sync", _SYNC),
+        releases=RELEASES.since("0.28.0"),
     ),
     recorder_class=TrainerTimeline,
     recorder_name=LAZY_RECORDER,

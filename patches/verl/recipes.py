@@ -45,6 +45,14 @@ _WITH_LOOPS = (
     ),
     _Engine("AutomodelEngine", "automodel", RELEASES.since("0.8.0"), ("4df3d433a26a",)),
 )
+_MEGATRON = _Engine(
+    "MegatronEngine",
+    "megatron",
+    _ENGINES,
+    ("eeb2b60a7ae0", "469257f4c145", "7aeb6e7e6c3a", "bd86aa090b60", "d16c99b98970"),
+)
+_ON_MEGATRON = ("megatron", "mindspeed")
+"""The strategies that run Megatron's engine."""
 _WITH_VALUE_HEADS = (
     _FSDP,
     _VEOMNI._replace(releases=RELEASES.since("0.8.0"), fingerprints=_VEOMNI.fingerprints[1:]),
@@ -157,7 +165,7 @@ def engine_worker(stage: str, unit: str) -> Recipe:
         needed_until=REMOVE,
         strategies=_strategies(stage, unit),
         roles=ROLES[stage],
-        needs=(*(engine.class_name for engine in _WITH_LOOPS), _MEGATRON_ENGINE) if unit == MICRO else (),
+        needs=tuple(engine.class_name for engine in (*_WITH_LOOPS, _MEGATRON)) if unit == MICRO else (),
     )
 
 
@@ -218,7 +226,7 @@ def _tinker(unit: str) -> Recipe:
 def _strategies(stage: str, unit: str) -> tuple[str, ...]:
     """Return the parallel strategies whose engines count ``unit`` in a stage."""
     engines = _engines(stage) if unit == MICRO else _WITH_LOOPS
-    return (*(engine.strategy for engine in engines), *_MEGATRON)
+    return (*(engine.strategy for engine in engines), *_ON_MEGATRON)
 
 
 def _engines(stage: str) -> tuple[_Engine, ...]:
@@ -226,7 +234,7 @@ def _engines(stage: str) -> tuple[_Engine, ...]:
     return _WITH_VALUE_HEADS if ROLES[stage] == ("critic",) else _WITH_LOOPS
 
 
-def _in_engine(engine: _Engine, stage: str) -> Recipe:
+def _in_engine(engine: _Engine, stage: str, shape: str = Text("a loop over all micro-batches")) -> Recipe:
     """Return the recipe for `engine`'s loop over micro-batches in `stage`; the probe in its worker counts them."""
     method, file = "forward_backward_batch", f"verl/workers/engine/{engine.strategy}/transformer_impl.py"
     return Recipe(
@@ -238,7 +246,7 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
         marks=(MINI,) if stage in UPDATES else (),
         probe=training.FOREIGN_LOOPS,
         insertions=(loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
-        structures=(Structure("", engine.releases, file, engine.fingerprints, Text("a loop over all micro-batches")),),
+        structures=(Structure("", engine.releases, file, engine.fingerprints, shape),),
         why=WHY,
         how=Text(
             "inserts one line before the loop over micro-batches. Through this line, a probe in the worker counts the"
@@ -255,33 +263,15 @@ def _in_engine(engine: _Engine, stage: str) -> Recipe:
 
 def _in_megatron(stage: str) -> Recipe:
     """Return the recipe for Megatron's schedule of micro-batches in `stage`; MindSpeed's engines use it, too."""
-    method, file = "forward_backward_batch", "verl/workers/engine/megatron/transformer_impl.py"
-    return Recipe(
-        name=_MEGATRON_ENGINE,
-        stage=stage,
-        class_name=_MEGATRON_ENGINE,
-        method=method,
-        windows=(MICRO,),
-        marks=(MINI,) if stage in UPDATES else (),
+    recipe = _in_engine(_MEGATRON, stage, Text("Megatron's schedule runs the micro-batches"))
+    schedule = scheduled(recipe.method, "self.module", "forward_backward_func(...)", last=stage not in UPDATES)
+    return recipe._replace(
         probe=Probe(members=(ForeignLoops, MegatronSchedule), summary=training.summary),
-        insertions=(scheduled(method, "self.module", "forward_backward_func(...)", last=stage not in UPDATES),),
-        structures=(Structure("", _ENGINES, file, _MEGATRON_LOOP, Text("Megatron's schedule runs the micro-batches")),),
-        why=WHY,
+        insertions=(schedule,),
         how=ITERATED,
-        upstream=Text("{file}, from {release} on", file=file, release=_ENGINES[0]),
-        needed_until=REMOVE,
-        strategies=_MEGATRON,
-        roles=ROLES[stage],
+        strategies=_ON_MEGATRON,
         notes=(INTERLEAVED,),
-        unit_notes={MICRO: DYNAMIC},
-        needs=(_worker_name(MICRO), _worker_name(MINI)),
     )
-
-
-_MEGATRON_ENGINE = "MegatronEngine"
-_MEGATRON_LOOP = ("eeb2b60a7ae0", "469257f4c145", "7aeb6e7e6c3a", "bd86aa090b60", "d16c99b98970")
-_MEGATRON = ("megatron", "mindspeed")
-"""The strategies that run it."""
 
 
 def _recipes(stage: str) -> tuple[Recipe, ...]:

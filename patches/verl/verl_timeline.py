@@ -8,12 +8,11 @@ from patcher.messages import Text
 from patcher.recipe import Insertion, Recipe
 from patches.package_stage import Site
 from patches.releases import Releases
-from patches.timeline_stage import Timeline, span_sites
+from patches.timeline_stage import Timeline, span_site, span_sites
 from patches.training import MICRO, MINI
 from patches.verl import RELEASES
 
-_TIMELINE = Timeline("verl")
-_SINCE = RELEASES.since("0.6.1")
+_TIMELINE = Timeline("verl", RELEASES.since("0.6.1"))
 _LEGACY = RELEASES.between("0.6.1", "0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
 
@@ -34,7 +33,7 @@ def _loop_recipe(name: str, file: str, releases: Releases, *loops: Insertion, st
     `steps` is the path of the function that runs an optimizer step ("": the file has none).
     """
     heads = [(steps, 'span("unit", "optimizer-step")', _OPTIMIZER_STEP)] if steps else []
-    return _TIMELINE.sites(name, file, releases, *heads, more=loops)
+    return _TIMELINE.sites(name, file, *heads, more=loops, releases=releases)
 
 
 _REQUEST = 'requested("request", "generate", request_id, prompt_ids)'
@@ -66,11 +65,9 @@ def _server_sites(class_name: str) -> Iterator[Site]:
 
 
 RECIPES = _TIMELINE.recipes(
-    _SINCE,
     _TIMELINE.sites(
         Text("phases of the driver"),
         "utils/profiler/performance.py",
-        _SINCE,
         (
             "_timer",
             'span("phase", name)',
@@ -81,13 +78,11 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("training steps of the driver"),
         "utils/tracking.py",
-        _SINCE,
         ("Tracking.log", f'step(step, data, "{_STALE}")', Text("verl logs each training step once, with its number")),
     ),
     _TIMELINE.sites(
         Text("calls from the driver to the workers"),
         "single_controller/ray/base.py",
-        _SINCE,
         (
             "func_generator.Functor.__call__",
             'span("call", method_name)',
@@ -97,7 +92,6 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("functions that the driver calls on the workers"),
         "single_controller/base/decorator.py",
-        _SINCE,
         *(
             (
                 f"register.decorator.{inner}",
@@ -110,7 +104,6 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("agent loop"),
         "experimental/agent_loop/agent_loop.py",
-        _SINCE,
         *(
             (f"{cls}.{method}", call, why)
             for cls in ("AgentLoopWorkerBase", "AgentLoopWorker")
@@ -126,77 +119,75 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("requests that trajectories send"),
         "workers/rollout/llm_server.py",
-        RELEASES.since("0.8.0"),
         ("LLMServerClient.generate", _REQUEST, Text("a request, seen from the trajectory that sends it")),
         _BALANCER,
+        releases=RELEASES.since("0.8.0"),
     ),
     _TIMELINE.sites(
-        Text("load balancer"), "workers/rollout/router.py", RELEASES.since("0.9.1"), _BALANCER
+        Text("load balancer"), "workers/rollout/router.py", _BALANCER, releases=RELEASES.since("0.9.1")
     ),
     _TIMELINE.sites(
         Text("reward loop"),
         "experimental/reward_loop/reward_loop.py",
-        _ENGINES,
         ("RewardLoopWorker.compute_score", _SCORE, Text("a separate worker computes rewards")),
+        releases=_ENGINES,
     ),
     _TIMELINE.sites(
         Text("replay buffer"),
         "trainer/ppo/v1/replay_buffer.py",
-        RELEASES.since("0.9.0"),
         *(
-            (f"{cls}.sample", 'span("poll", "sample")', Text("the driver waits for trajectories here"))
+            span_site(f"{cls}.sample", "poll", Text("the driver waits for trajectories here"))
             for cls in ("ReplayBuffer", "ReplayBufferAsync")
         ),
+        releases=RELEASES.since("0.9.0"),
     ),
     _TIMELINE.sites(
         "vLLM's server",
         "workers/rollout/vllm_rollout/vllm_async_server.py",
-        _SINCE,
         *_server_sites("vLLMHttpServerBase"),
         *_server_sites("vLLMHttpServer"),
     ),
     _TIMELINE.sites(
         "SGLang's server",
         "workers/rollout/sglang_rollout/async_sglang_server.py",
-        _SINCE,
         *_server_sites("SGLangHttpServer"),
     ),
     _TIMELINE.sites(
         Text("weight sync"),
         "checkpoint_engine/base.py",
-        RELEASES.since("0.7.1"),
         *span_sites(
             "CheckpointEngineManager", "sync", _SYNC, "update_weights", "abort_replicas", "release_kv_cache_replicas",
             "build_process_group", "resume_kv_cache_replicas", "resume_generation_replicas",
         ),
         *span_sites("CheckpointEngineManager", "sleep", _MEMORY, "sleep_replicas", "wake_up_replicas"),
+        releases=RELEASES.since("0.7.1"),
     ),
     _TIMELINE.sites(
         Text("weights sent to vLLM"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
-        _ENGINES,
         *span_sites("ServerAdapter", "sync", _SYNC, "update_weights"),
         *span_sites("vLLMAsyncRollout", "sync", _SYNC, "update_weights"),
+        releases=_ENGINES,
     ),
     _TIMELINE.sites(
         Text("weights handed over to vLLM"),
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
-        RELEASES.since("0.7.1"),
-        (
+        span_site(
             "BucketedWeightSender.async_send_weights",
-            'span("send", "send_weights")',
+            "send",
             Text("the trainer hands its weights over here, then frees its buffers"),
+            "send_weights",
         ),
-        (
+        span_site(
             "BucketedWeightSender._init_buffer",
-            'span("send", "init_buffer")',
+            "send",
             Text("the trainer makes a buffer here, and waits until the engine has opened it"),
         ),
+        releases=RELEASES.since("0.7.1"),
     ),
     _TIMELINE.sites(
         Text("weights that vLLM's workers receive"),
         "workers/rollout/vllm_rollout/utils.py",
-        RELEASES.since("0.7.1"),
         *(
             (
                 f"vLLMColocateWorkerExtension.{method}",
@@ -205,19 +196,19 @@ RECIPES = _TIMELINE.recipes(
             )
             for method in ("update_weights_from_ipc", "_update_weights")
         ),
+        releases=RELEASES.since("0.7.1"),
     ),
     _TIMELINE.sites(
         Text("weights sent to SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
-        _SINCE,
         *span_sites("ServerAdapter", "sync", _SYNC, "update_weights"),
     ),
     *(
         _TIMELINE.sites(
             Text("{strategy} workers switch to rollout mode", name),
             f"workers/{file}",
-            _LEGACY,
             *span_sites("ActorRolloutRefWorker", "sync", _SYNC, "rollout_mode", "trainer_mode"),
+            releases=_LEGACY,
         )
         for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
     ),
@@ -274,7 +265,6 @@ RECIPES = _TIMELINE.recipes(
     _TIMELINE.sites(
         Text("micro-batches of MegatronEngine"),
         "workers/engine/megatron/transformer_impl.py",
-        _SINCE,
         *(
             (f"MegatronEngine.{method}", f'span("unit", "{name}")', why)
             for method, name, why in (

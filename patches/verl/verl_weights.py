@@ -11,7 +11,7 @@ from patches.releases import Releases
 from patches.verl import RELEASES
 from patches.weights_stage import Weights
 
-_WEIGHTS = Weights("verl")
+_WEIGHTS = Weights("verl", RELEASES)
 _MANAGERS = RELEASES.until("0.6.1")
 _ADAPTERS = RELEASES.since("0.7.1")
 _ENGINES = RELEASES.since("0.7.0")
@@ -47,7 +47,6 @@ def _manager_recipes() -> Iterator[Recipe]:
         yield _WEIGHTS.sites(
             Text("sharding manager of {strategy} and {engine}", strategy=strategy, engine=engine),
             f"workers/sharding_manager/{strategy.lower()}_{engine.lower()}.py",
-            releases,
             _sync(f"{cls}.__enter__"),
             _sync(f"{cls}.wake_up"),
             _WEIGHTS.phase(f"{cls}.update_params", "load", _LOAD),
@@ -57,6 +56,7 @@ def _manager_recipes() -> Iterator[Recipe]:
                 Text("this function sends tensors or buckets of weights to the rollout server"),
             ),
             more=_gather_lines(f"{cls}.__enter__", "self.module") if cls == "FSDPVLLMShardingManager" else (),
+            releases=releases,
         )
 
 
@@ -72,7 +72,6 @@ def _checkpoint_engine_recipes() -> Iterator[Recipe]:
         yield _WEIGHTS.sites(
             Text("checkpoint engine {name}", name),
             f"checkpoint_engine/{name}_checkpoint_engine.py",
-            _ADAPTERS,
             _WEIGHTS.phase(f"{cls}.send_weights", "bucket", _SENDER),
             *(
                 _WEIGHTS.phase(
@@ -81,44 +80,44 @@ def _checkpoint_engine_recipes() -> Iterator[Recipe]:
                 for operation in operations
             ),
             more=_WEIGHTS.wrapped(f"{cls}.send_weights"),
+            releases=_ADAPTERS,
         )
 
 
 RECIPES = _WEIGHTS.recipes(
-    RELEASES,
     *_manager_recipes(),
     *(
         _WEIGHTS.sites(
             Text("weight sync when {strategy} workers switch to rollout mode", name),
             f"workers/{file}",
-            RELEASES.between("0.6.0", "0.7.1"),
             _sync(f"{_ACTOR}.rollout_mode"),
             more=_gather_lines(f"{_ACTOR}.rollout_mode", "self.actor_module_fsdp") if name == "FSDP" else (),
+            releases=RELEASES.between("0.6.0", "0.7.1"),
         )
         for name, file in (("FSDP", "fsdp_workers.py"), ("Megatron", "megatron_workers.py"))
     ),
     _WEIGHTS.sites(
         Text("weight sync of the engine worker"),
         "workers/engine_workers.py",
-        Releases(("0.7.0",)),
         _sync(f"{_ACTOR}.wake_up"),
+        releases=Releases(("0.7.0",)),
     ),
     _WEIGHTS.sites(
         Text("weight sync of the engine workers"),
         "workers/engine_workers.py",
-        _ADAPTERS,
         _sync(f"{_ACTOR}.update_weights"),
+        releases=_ADAPTERS,
     ),
     *(
         _WEIGHTS.sites(
             Text("weights gathered in {class_name}", cls),
             f"workers/engine/{folder}/transformer_impl.py",
-            RELEASES.since(first),
             _WEIGHTS.phase(
                 f"{cls}.get_per_tensor_param",
                 "gather",
                 Text("weights that can be gathered all at once are gathered here; the others follow tensor by tensor"),
             ),
+            releases=RELEASES.since(first),
         )
         for cls, folder, first in (
             ("FSDPEngine", "fsdp", "0.6.0"),
@@ -132,9 +131,9 @@ RECIPES = _WEIGHTS.recipes(
         _WEIGHTS.sites(
             Text("verl's worker sends weights to its own vLLM ({release})", releases[0]),
             f"workers/rollout/vllm_rollout/{file}",
-            releases,
             *(_WEIGHTS.phase(f"{cls}.update_weights", "load", _LOAD) for cls in ("vLLMRollout", "vLLMAsyncRollout")),
             more=_WEIGHTS.wrapped("vLLMRollout.update_weights", "vLLMAsyncRollout.update_weights"),
+            releases=releases,
         )
         for file, releases in (
             ("vllm_rollout_spmd.py", RELEASES.between("0.6.0", "0.6.1")),
@@ -144,13 +143,12 @@ RECIPES = _WEIGHTS.recipes(
     _WEIGHTS.sites(
         Text("weights sent to vLLM's workers"),
         "workers/rollout/vllm_rollout/vllm_rollout.py",
-        _ADAPTERS,
         more=_WEIGHTS.wrapped("ServerAdapter.update_weights"),
+        releases=_ADAPTERS,
     ),
     _WEIGHTS.sites(
         Text("buckets of weights for vLLM's workers"),
         "workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
-        _ADAPTERS,
         _WEIGHTS.phase("BucketedWeightSender.async_send_weights", "bucket", _SENDER),
         _WEIGHTS.phase(
             "BucketedWeightReceiver.receive_weights",
@@ -158,33 +156,34 @@ RECIPES = _WEIGHTS.recipes(
             Text("while this function receives a bucket of weights, the sender gathers the next one"),
         ),
         more=(_WEIGHTS.socket("BucketedWeightSender.async_send_weights", "self._init_buffer()"),),
+        releases=_ADAPTERS,
     ),
     _WEIGHTS.sites(
         Text("weights that vLLM's workers receive"),
         "workers/rollout/vllm_rollout/utils.py",
-        _ADAPTERS,
         _WEIGHTS.sync(
             "vLLMColocateWorkerExtension.update_weights_from_ipc",
             Text("this function is the rollout's side of a weight sync"),
             "rollout",
         ),
         _WEIGHTS.phase("vLLMColocateWorkerExtension._update_weights", "load", _LOAD),
+        releases=_ADAPTERS,
     ),
     _WEIGHTS.sites(
         Text("weight sync with SGLang"),
         "workers/rollout/sglang_rollout/sglang_rollout.py",
-        RELEASES.since("0.6.0"),
         more=_WEIGHTS.wrapped("ServerAdapter.update_weights", "SGLangRollout.update_weights"),
+        releases=RELEASES.since("0.6.0"),
     ),
     _WEIGHTS.sites(
         Text("checkpoint engine on the rollout's side"),
         "checkpoint_engine/base.py",
-        _ADAPTERS,
         _WEIGHTS.sync(
             "CheckpointEngineWorker.update_weights",
             Text("this function receives the weights and hands them to the engine"),
             "relay",
         ),
+        releases=_ADAPTERS,
     ),
     *_checkpoint_engine_recipes(),
 )

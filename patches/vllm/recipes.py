@@ -21,10 +21,6 @@ _WHY = Text(
     " 29..58 instead of 30..59. If step() is called after execute_model has returned, each recorded step combines the"
     " forward of one step with the sampling of the step before"
 )
-_REMOVE = Text(
-    "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
-    " rollout and rank, and mark the steps"
-)
 
 _EXECUTE_MODEL = Insertion(
     "execute_model",
@@ -105,7 +101,7 @@ WORKER = Recipe(
         rollout.BUSY_PERIOD,
     ),
     upstream=Text("{file}; from {release} on, CPUWorker inherits this method", file=_GPU, release="0.11.0"),
-    needed_until=_REMOVE,
+    needed_until=vllm_engine.REMOVE,
 )
 
 CPU_WORKER = Recipe(
@@ -162,12 +158,6 @@ CPU_PROFILE = Recipe(
     needs=(WORKER.name,),
 )
 
-_CAPTURE_WHY = Text(
-    "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator launched"
-    " which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler in"
-    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), but a profiler that is started there records"
-    " nothing if the worker runs in another process"
-)
 _CAPTURE_HOW = Text(
     "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run and ends"
     " with the last graph. Not in the trace: earlier runs with batch sizes that vLLM compiles but does not capture;"
@@ -184,10 +174,6 @@ _CAPTURE_IN = Text(
 _CAPTURE_NOTE = Note(
     Text("with enforce_eager no graph is captured, so no trace is written"),
     Text("if the compilation config has no CUDA graphs, no trace is written"),
-)
-_CAPTURE_REMOVE = Text(
-    "the patch is no longer needed with a release whose worker can start the engine's own profiler before the graph"
-    " capture"
 )
 
 _CAPTURES = Text(
@@ -226,10 +212,10 @@ CAPTURE = Recipe(
             Text("same code as structure A, except that capture_model() is called inside a context manager"),
         ),
     ),
-    why=_CAPTURE_WHY,
+    why=graphs.WHY_IN_VLLM,
     how=_CAPTURE_HOW,
     upstream=Text("{file}. {process}.", file=_GPU, process=_CAPTURE_IN),
-    needed_until=_CAPTURE_REMOVE,
+    needed_until=graphs.REMOVE_IN_VLLM,
     notes=(_CAPTURE_NOTE, graphs.MANY_SIZES),
 )  # fmt: skip
 
@@ -278,7 +264,7 @@ CPU_WARM_UP = Recipe(
             Text("this worker has its own compile_or_warm_up_model(), which always calls warming_up_model()"),
         ),
     ),
-    why=_CAPTURE_WHY,
+    why=graphs.WHY_IN_VLLM,
     how=_COMPILE_HOW,
     upstream=Text("{file}, {first} to {last}", file=_CPU, first="0.9.1", last="0.19.1"),
     needed_until=Text("the patch is no longer needed once nobody uses a release below {release} any more", "0.20.0"),
@@ -307,7 +293,7 @@ CPU_COMPILE = CPU_WARM_UP._replace(
         file=_CPU,
         release="0.20.0",
     ),
-    needed_until=_CAPTURE_REMOVE,
+    needed_until=graphs.REMOVE_IN_VLLM,
 )
 
 _BY_HAND = Text(

@@ -8,29 +8,26 @@ from patches.probes.timeline_recorder import VllmTimeline
 from patches.timeline_stage import Timeline
 from patches.vllm import RELEASES
 
-_TIMELINE = Timeline("vllm")
+_TIMELINE = Timeline("vllm", RELEASES)
 _CPU_WORKER = RELEASES.between("0.9.1", "0.10.2.post2")  # later ones inherit execute_model()
 
 RECIPES = _TIMELINE.recipes(
-    RELEASES,
     _TIMELINE.sites(
         Text("timeline of the V1 worker"),
         "v1/worker/gpu_worker.py",
-        RELEASES,
         *vllm_engine.timeline_sites("Worker"),
         needed="Worker.execute_model",
     ),
     _TIMELINE.sites(
         Text("timeline of the V1 CPU worker"),
         "v1/worker/cpu_worker.py",
-        _CPU_WORKER,
         *vllm_engine.timeline_sites("CPUWorker"),
         needed="CPUWorker.execute_model",
+        releases=_CPU_WORKER,
     ),
     _TIMELINE.sites(
         Text("KV cache of the V1 scheduler"),
         "v1/core/sched/scheduler.py",
-        RELEASES,
         (
             "Scheduler.update_from_output",
             "blocks(self)",

@@ -7,12 +7,10 @@ from patches import vllm_engine
 from patches.vllm import RELEASES
 from patches.weights_stage import Weights
 
-_WEIGHTS = Weights("vllm")
-_SINCE = RELEASES.since("0.10.0")
+_WEIGHTS = Weights("vllm", RELEASES.since("0.10.0"))
 
 RECIPES = _WEIGHTS.recipes(
-    _SINCE,
     _WEIGHTS.sites(
-        Text("weight updates in the V1 worker"), "v1/worker/gpu_worker.py", _SINCE, *vllm_engine.sync_sites("Worker")
+        Text("weight updates in the V1 worker"), "v1/worker/gpu_worker.py", *vllm_engine.sync_sites("Worker")
     ),
 )

@@ -9,6 +9,11 @@ from patches import builtin
 from patches.shared_switches import ENGINE
 from patches.vllm_ascend import RELEASES
 
+_IN_INIT = Text(
+    "the profiler is created in __init__() if VLLM_TORCH_PROFILER_DIR is set; it records Level0 with stacks, modules"
+    " and memory"
+)
+
 _V1_INIT = Recipe(
     name="V1 profiler, __init__",
     stage=BuiltinStage.NAMES[0],
@@ -25,10 +30,7 @@ _V1_INIT = Recipe(
             RELEASES.between("0.7.3rc2", "0.7.3.post1"),
             "vllm_ascend/worker/worker_v1.py",
             ("e7ecc4905257", "7e2fade8d4c5"),
-            Text(
-                "the profiler is created in __init__() if VLLM_TORCH_PROFILER_DIR is set; it records Level0"
-                " with stacks, modules and memory"
-            ),
+            _IN_INIT,
         ),
     ),
     why=Text(
@@ -51,10 +53,7 @@ _V0_INIT = _V1_INIT._replace(
             ("0.7.1rc1",),
             "vllm_ascend/worker.py",
             ("b36480f558ef",),
-            Text(
-                "the profiler is created in __init__() if VLLM_TORCH_PROFILER_DIR is set; it records Level0"
-                " with stacks, modules and memory"
-            ),
+            _IN_INIT,
         ),
         Structure(
             "",

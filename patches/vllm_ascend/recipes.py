@@ -110,10 +110,7 @@ V1 = Recipe(
         rollout.BUSY_PERIOD,
     ),
     upstream=Text("vllm_ascend/worker/worker_v1.py up to 0.12.0rc1; vllm_ascend/worker/worker.py from 0.13.0rc1 on"),
-    needed_until=Text(
-        "the patch is no longer needed once the engine's own profiler can record a window of decode steps of a chosen"
-        " rollout and rank, and mark the steps"
-    ),
+    needed_until=vllm_engine.REMOVE,
 )
 
 V0 = Recipe(
@@ -214,11 +211,7 @@ CAPTURE = Recipe(
             ),
         ),
     ),
-    why=Text(
-        "a replayed graph shows one launch and no operators. Only the capture of a graph shows which operator"
-        " launched which kernel, and with which shapes (--contents npu,cpu,shapes). Common guides start the profiler"
-        " in EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), but a profiler that is started there"
-        " records nothing if the worker runs in another process"),
+    why=graphs.WHY_IN_VLLM,
     how=Text(
         "inserts one line before capture_model() and one after it. The trace begins with the first warm-up run, which"
         " shows the launched kernels, and ends with the last graph. The trace leaves out earlier runs for batch sizes"
@@ -234,10 +227,7 @@ CAPTURE = Recipe(
         " Executor.initialize_from_config, from vLLM 0.27.0 on by vLLM's EngineCore. V0 captures no graphs, nor does"
         " V1 before 0.8.4rc2"
     ),
-    needed_until=Text(
-        "the patch is no longer needed with a release whose worker can start the engine's own profiler before the"
-        " graph capture"
-    ),
+    needed_until=graphs.REMOVE_IN_VLLM,
     notes=(
         Note(
             Text("with enforce_eager no graph is captured, so no trace is written"),

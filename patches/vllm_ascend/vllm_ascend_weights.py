@@ -7,12 +7,8 @@ from patches import vllm_engine
 from patches.vllm_ascend import RELEASES
 from patches.weights_stage import Weights
 
-_WEIGHTS = Weights("vllm_ascend")
-_SINCE = RELEASES.since("0.22.1rc1")
+_WEIGHTS = Weights("vllm_ascend", RELEASES.since("0.22.1rc1"))
 
 RECIPES = _WEIGHTS.recipes(
-    _SINCE,
-    _WEIGHTS.sites(
-        Text("weight updates in the V1 worker"), "worker/worker.py", _SINCE, *vllm_engine.sync_sites("NPUWorker")
-    ),
+    _WEIGHTS.sites(Text("weight updates in the V1 worker"), "worker/worker.py", *vllm_engine.sync_sites("NPUWorker")),
 )

@@ -48,13 +48,12 @@ class Owner(NamedTuple):
     started: str
     words: str
 
-    def __str__(self) -> str:
-        """Return the text for messages, with only printable characters: another process wrote the fields."""
-        return self.shown
-
     @property
     def shown(self) -> Text:
-        """Return pid, host and command for messages, the last two cut to 80 characters; unprintable ones become ?."""
+        """Pid, host and command for messages, the last two cut to 80 characters.
+
+        Unprintable characters become ?, because another process wrote the fields.
+        """
         host, words = (
             "".join(char if char.isprintable() else "?" for char in text)[:80] for text in (self.host, self.words)
         )
@@ -85,11 +84,9 @@ def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Cal
 def _acquire(
     folder: Path, signature: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]
 ) -> int:
-    """Return the descriptor that holds the lock of the store ``folder``; wait up to ``wait`` seconds for it.
+    """Return the descriptor that holds the lock of the store ``folder``; wait and raise as `hold` says.
 
-    ``prepare`` is called before each attempt and creates the folder; ``on_wait`` gets one message for each owner that
-    is waited for. ``signature`` identifies this process. Raises Problem (ENVIRONMENT) with the owner's name after
-    ``wait`` seconds, KeyboardInterrupt between two attempts, and OSError.
+    ``signature`` identifies this process.
     """
     deadline = time.monotonic() + wait
     owner = ""
