@@ -114,11 +114,17 @@ def replay(iterations: Iterations) -> Replayed | None:
             "requests arrive throughout the rollout; with another setting they would arrive at other times, and a"
             " replay cannot predict these times"
         )
-    elif agreement < LEAST_AGREEMENT or abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
+    elif agreement < LEAST_AGREEMENT:
         why = Text(
             "if the requests are replayed in order of arrival, only {share:.0f} % of the iterations are reproduced."
             " Likely reasons: prefix caching, speculative decoding, preemption, or a scheduler with another order",
             100 * agreement,
+        )
+    elif abs(contexts[0] - contexts[1]) > MOST_CONTEXT_ERROR * contexts[1]:
+        why = Text(
+            "if the requests are replayed in order of arrival, their contexts differ from the measured ones by"
+            " {error:+.0f} %. Likely reasons: prefix caching, preemption, or a scheduler with another order",
+            100 * (contexts[0] / contexts[1] - 1),
         )
     return Replayed(replayed, float(iterations.seconds.sum()), scheduler, requests, agreement, why)
 

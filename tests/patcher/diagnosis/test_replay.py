@@ -301,6 +301,15 @@ def test_few_iterations(count: int) -> None:
     list(what_ifs(few))
 
 
+def test_other_contexts_are_a_reason_of_their_own() -> None:
+    scheduled = rollouts.schedule(requests(3, 4, 60))
+    rows = [(count, tokens, 2 * context, *more) for count, tokens, context, *more in scheduled]
+    found = replay(iterations(rows))
+    assert found is not None
+    assert found.agreement > 0.9
+    assert "contexts differ" in found.why
+
+
 def test_without_contexts_nothing_is_replayed() -> None:
     rows = [(count, tokens, 0) for count, tokens, *_ in rollouts.schedule(requests(3, 8, 60))]
     assert {what_if.because for what_if in what_ifs(iterations(rows))} == {"the timeline has no context lengths"}
