@@ -36,7 +36,7 @@ Calls = tuple[str, Count, Count, Count, Count]
 
 
 class _StoredProfile(msgspec.Struct):
-    """What a run keeps of a profile: the counts of its steps, and rows with the values of `_KERNEL` or `_CALLS`."""
+    """A profile as a baseline stores it: the counts of its steps, and rows with the values of `_KERNEL` or `_CALLS`."""
 
     source: str
     form: str

@@ -174,9 +174,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
         )
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
-    units = [row for row in of_target if row.worker.unit == options.window.unit]
-    of_stage = [row for row in units if options.stage in ("", row.worker.stage)]
-    counting = [row for row in of_stage if options.role in ("", row.worker.role)]
+    counting = [row for row in of_target if _counts(row.worker, options)]
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
@@ -187,6 +185,12 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     cause = Text("{options}: {reason}", options=f"{options.target} {options.words}".lstrip(), reason=waiting)
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _fitting_options(living, collected.rows))
+
+
+def _counts(worker: Worker, options: TriggerOptions) -> bool:
+    """Tell whether a worker counts the steps of the window, in the chosen stage and role."""
+    choices = ((options.window.unit, worker.unit), (options.stage, worker.stage), (options.role, worker.role))
+    return all(chosen in ("", value) for chosen, value in choices)
 
 
 def _fitting_options(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:

@@ -690,34 +690,6 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     longest = joined(
         COMMA, (Text("{name} ({share})", name=name, share=percent(kernel.ns / whole, 0)) for kernel, name in largest)
     )
-    fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
-    fusible_share = fusible / (sum(kernel.ns for kernel in profile.kernels) or 1)
-    advice = Text("make the kernels faster: try another precision, or larger batches if the kernels are short")
-    if kernels and kernels[0].family in (OTHER, SAMPLING) and kernels[0].ns > fusible:
-        name = profile.operator_of(kernels[0]) or short(kernels[0].name)
-        advice = Text("check whether {name} can run less often, on less data, or in a faster implementation", name)
-    elif fusible_share >= _FUSED:
-        advice = Text(
-            "elementwise and normalization kernels take {share} of the kernel time: fuse them, for example by"
-            " torch.compile, fused attention or a fused optimizer",
-            percent(fusible_share, 0),
-        )
-    if kernels and kernels[0].name == _CONVERTS_FORMATS:
-        advice = Text(
-            "{kernel} only converts the memory format of tensors: set torch.npu.config.allow_internal_format = False,"
-            " or keep one format from operator to operator",
-            kernels[0].name,
-        )
-    if kernels and _CONVERTS_TYPES.fullmatch(kernels[0].name):
-        advice = Text(
-            "{kernel} only converts tensors from one data type to another: keep one data type from operator to"
-            " operator, or convert the weights once instead of in each micro-batch",
-            short(kernels[0].name),
-        )
-    if kernels and _runs_on_cpu_core(profile, kernels[0].name):
-        advice = Text(
-            "{kernel} runs on AI_CPU: replace it with an operator that has an AI Core kernel", short(kernels[0].name)
-        )
     evidence: str = Text("{share} of the time is computing.", percent(share))
     if longest:
         evidence = sentences(evidence, Text("Longest kernels: {longest}.", longest))
@@ -731,7 +703,41 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
             time=in_ms(less),
         )
         evidence = sentences(evidence, roofline)
+    advice = _advice_on_kernels(profile, kernels)
     return model.Diagnosis("compute", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline)
+
+
+def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kernel]) -> str:
+    """Return what to do about ``kernels``, the computing ones of a profile, longest first."""
+    longest = kernels[0] if kernels else None
+    if longest and _runs_on_cpu_core(profile, longest.name):
+        return Text(
+            "{kernel} runs on AI_CPU: replace it with an operator that has an AI Core kernel", short(longest.name)
+        )
+    if longest and _CONVERTS_TYPES.fullmatch(longest.name):
+        return Text(
+            "{kernel} only converts tensors from one data type to another: keep one data type from operator to"
+            " operator, or convert the weights once instead of in each micro-batch",
+            short(longest.name),
+        )
+    if longest and longest.name == _CONVERTS_FORMATS:
+        return Text(
+            "{kernel} only converts the memory format of tensors: set torch.npu.config.allow_internal_format = False,"
+            " or keep one format from operator to operator",
+            longest.name,
+        )
+    fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
+    if longest and longest.family in (OTHER, SAMPLING) and longest.ns > fusible:
+        name = profile.operator_of(longest) or short(longest.name)
+        return Text("check whether {name} can run less often, on less data, or in a faster implementation", name)
+    fusible_share = fusible / (sum(kernel.ns for kernel in profile.kernels) or 1)
+    if fusible_share >= _FUSED:
+        return Text(
+            "elementwise and normalization kernels take {share} of the kernel time: fuse them, for example by"
+            " torch.compile, fused attention or a fused optimizer",
+            percent(fusible_share, 0),
+        )
+    return Text("make the kernels faster: try another precision, or larger batches if the kernels are short")
 
 
 def _runs_on_cpu_core(profile: model.RankProfile, kernel: str) -> bool:
@@ -750,9 +756,8 @@ def _verdict(
 ) -> model.Verdict:
     """Return the verdict of a report, whose title is that of the first diagnosis that is a problem.
 
-    Without a problem it is that of the diagnosis on computing, or on the operators of a run without a device; of slow
-    steps, if nothing has much of the time of such a run. Without these, the title names the largest of the
-    ``withdrawn`` diagnoses, or says that nothing stands out. If failed checks withdraw all diagnoses of the device, and
+    Without a problem it is that of the leading note. Without that, the title names the largest of the ``withdrawn``
+    diagnoses, or says that nothing stands out. If failed checks withdraw all diagnoses of the device, and
     there is none on operators, the title says that the data is not sufficient; without profiles, too. Before all of
     these, it says so if all ranks mostly capture graphs, and the first diagnosis does not name that as the cause.
     ``diagnoses`` are in the order of the report, ``labels`` maps the source of a profile to its label.
@@ -769,16 +774,24 @@ def _verdict(
     elif not profiles or (set(DEVICE) <= withdrawn_ids and not on_operators):
         title = Text("No verdict: the data is not sufficient")
     else:
-        mixed = {profile.source for profile in profiles if profile.on_host and host_only.is_mixed(profile)}
-        titles = (
-            diagnosis.title
-            for diagnosis in diagnoses
-            if diagnosis is first
-            or diagnosis.id in ("compute", "host-operators")
-            or (diagnosis.id == "outlier" and diagnosis.source in mixed)
-        )
-        title = next(titles, None) or _title_without_finding(withdrawn)
+        leading = first or _leading_note(profiles, diagnoses)
+        title = leading.title if leading else _title_without_finding(withdrawn)
     return model.Verdict(title, *_ascend_rule(profiles, first), tuple(_withdrawals(profiles, labels)))
+
+
+def _leading_note(
+    profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis]
+) -> model.Diagnosis | None:
+    """Return the first diagnosis on computing, or on operators of a run without a device; None without one.
+
+    If nothing has much of the time of such a run, one on slow steps counts, too.
+    """
+    mixed = {profile.source for profile in profiles if profile.on_host and host_only.is_mixed(profile)}
+    for diagnosis in diagnoses:
+        is_slow_step = diagnosis.id == "outlier" and diagnosis.source in mixed
+        if is_slow_step or diagnosis.id in ("compute", "host-operators"):
+            return diagnosis
+    return None
 
 
 def _title_without_finding(withdrawn: Sequence[model.Diagnosis]) -> str:

@@ -240,6 +240,11 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " the step",
             host_name(gap.call or gap.operator),
         )
+    return _advice_without_activity(profile, gap)
+
+
+def _advice_without_activity(profile: model.RankProfile, gap: model.FreeGap) -> str:
+    """Return how to find out what the host does during a gap of which no single event covers half."""
     if profile.has_stacks or profile.setting("stacks").lower() in ("1", "true"):
         return Text(
             "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", longest_gap_text(gap)

@@ -78,7 +78,7 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     headline, shown = _idle_headline(places, idle, idle_times, is_timer=bool(spread))
     saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
     advice: str = _idle_advice(profile, first, parts)
-    if trend(idle_times.of_places[first]) and 2 * typical >= idle and not communicates(first):
+    if 2 * typical >= idle and _has_trend(first, idle_times):
         advice = joined(SEMICOLON, (GROWS, advice))
     evidence = sentences(evidence, _other_places(places[1:MOST_NAMED], idle_times))
     severity = "warning" if 2 * idle >= whole and 2 * typical >= idle else "note"
@@ -88,6 +88,11 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis(
         "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline, culprit=culprit
     )
+
+
+def _has_trend(place: model.HostPlace, idle: _IdleTimes) -> bool:
+    """Tell whether the time at a place has a trend of its own; that of a collective is one of another rank."""
+    return trend(idle.of_places[place]) is not None and not communicates(place)
 
 
 def _idle_advice(profile: model.RankProfile, place: model.HostPlace, parts: Sequence[tuple[str, float]]) -> str:

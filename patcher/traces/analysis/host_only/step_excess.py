@@ -1,4 +1,4 @@
-"""Why a step takes longer than the median step."""
+"""Reasons why a step takes longer than the median step."""
 
 from __future__ import annotations
 
