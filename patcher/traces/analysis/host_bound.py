@@ -59,8 +59,8 @@ _AT_FIRST_USE = ("cudaFree", "hipFree")  # with which torch creates the context 
 _ABOUT_HOST = {
     re.compile(r"^torch/_(?:dynamo|inductor|functorch)/"): COMPILES,
     re.compile(r"^triton/compiler/|^aclopCompile"): Text(
-        "a kernel is compiled here: run the step once before the recording window. If later steps compile again, find"
-        " out which new shapes they have (on NPUs, also try torch.npu.set_compile_mode(jit_compile=False))"
+        "a kernel is compiled here: run the step once before the recording window; on NPUs, also try"
+        " torch.npu.set_compile_mode(jit_compile=False). If it compiles again, look for new shapes"
     ),
     re.compile(f"^{GRAPH_CAPTURE}$"): Text(
         "the host captures a graph, and a capture runs no kernels: record a window after all graphs are captured"
