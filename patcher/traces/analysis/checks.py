@@ -143,15 +143,20 @@ def _repeated_range(trace: RankTrace) -> str:
     Of several names, the first one is returned; "" without any.
     """
     for ranges in trace.frames.values():
-        for number, count in Counter(ranges.name).items():
-            name = trace.names.texts[number]
-            if count < _REPEATED or FUNCTION.search(name):
-                continue
-            spans = [at for at, other in enumerate(ranges.name) if other == number]
-            covered = sum(ranges.end[at] - ranges.begin[at] for at in spans)
-            whole = max(ranges.end[at] for at in spans) - min(ranges.begin[at] for at in spans)
+        count = Counter(ranges.name)
+        spans: dict[int, list[tuple[int, int]]] = {
+            number: []
+            for number, times in count.items()
+            if times >= _REPEATED and not FUNCTION.search(trace.names.texts[number])
+        }
+        for begin, end, number in zip(ranges.begin, ranges.end, ranges.name, strict=True):
+            if number in spans:
+                spans[number].append((begin, end))
+        for number, of_name in spans.items():
+            covered = sum(end - begin for begin, end in of_name)
+            whole = max(end for _, end in of_name) - min(begin for begin, _ in of_name)
             if (1 - NOTABLE) * whole <= covered <= whole:
-                return name
+                return trace.names.texts[number]
     return ""
 
 

@@ -757,10 +757,10 @@ def _verdict(
     """Return the verdict of a report, whose title is that of the first diagnosis that is a problem.
 
     Without a problem it is that of the leading note. Without that, the title names the largest of the ``withdrawn``
-    diagnoses, or says that nothing stands out. If failed checks withdraw all diagnoses of the device, and
-    there is none on operators, the title says that the data is not sufficient; without profiles, too. Before all of
-    these, it says so if all ranks mostly capture graphs, and the first diagnosis does not name that as the cause.
-    ``diagnoses`` are in the order of the report, ``labels`` maps the source of a profile to its label.
+    diagnoses, or says that nothing stands out. If failed checks withdraw all diagnoses of the device, and there is none
+    on operators, the title says that the data is not sufficient; without profiles, too. Before all of these, it says so
+    if all ranks mostly capture graphs, and the first diagnosis does not name that as the cause. ``diagnoses`` are in
+    the order of the report, ``labels`` maps the source of a profile to its label.
     """
     withdrawn_ids = {diagnosis for profile in profiles if not profile.on_host for diagnosis in profile.withdrawn}
     first = next((diagnosis for diagnosis in diagnoses if diagnosis.severity == "problem"), None)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.activities import ALLOCATES, FREES, WAITS
-from patcher.traces.analysis.checks import HOST, NOTABLE
+from patcher.traces.analysis.checks import FUNCTION, HOST, NOTABLE
 from patcher.traces.analysis.host_only import COMPILES, LOADS_DATA, WAITS_IN_CALL
 from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.places import (
@@ -215,7 +215,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " another process on the device, a low clock frequency",
             host_name(gap.after),
         )
-    if gap.call and WAITS.search(gap.call) and not re.search(r"\.py\(|built-in ", gap.call):
+    if gap.call and WAITS.search(gap.call) and not FUNCTION.search(gap.call):
         return Text(
             "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),
