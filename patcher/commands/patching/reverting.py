@@ -48,7 +48,7 @@ def revert(
 def _planned_removal(root: PatchedRoot, patches: set[PatchId], *, restore: bool) -> Removal | None:
     """Return the planned removal of `patches` from `root`, None if the root has none of them.
 
-    Without `restore`, a FOREIGN_EDIT Problem of this machine names the edited line and suggests `--restore`.
+    Without `restore`, the Problem of edited lines on this machine suggests `--restore`.
     """
     try:
         return removal(root, patches, restore=restore)
