@@ -149,8 +149,8 @@ class _Planning(NamedTuple):
         stage = self.config.stage.name
         cause = Text("--role {role}: the stage {stage} runs only for {roles}")
         hint = Text("use --role {role}, or leave --role out", roles[0])
-        others = (recipe.stage for recipe in self.upstream.recipes if role in recipe.roles)
-        if stages := dict.fromkeys(f"--stage {other}" for other in others if other != stage):
+        stages_of_role = (recipe.stage for recipe in self.upstream.recipes if role in recipe.roles)
+        if stages := dict.fromkeys(f"--stage {other}" for other in stages_of_role if other != stage):
             more = Text("{hint}; or record another stage of the {role}: {stages}")
             hint = more.filled(hint=hint, role=role, stages=joined(OR, stages))
         return usage(cause.filled(role=role, stage=stage, roles=joined(AND, roles)), hint)
@@ -310,7 +310,7 @@ class _Planning(NamedTuple):
             return []
         near, patched = _nearest(self.upstream, self.target.version), {fit.place.file for fit in recording}
         expected = {
-            place.file: problem.found
+            place.file: problem.actual
             for place, problem in failures
             if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
         }
@@ -383,13 +383,13 @@ def _mismatch_lines(problems: Sequence[Problem]) -> Iterator[str]:
     """Yield a line on each code that was expected, or a cause, followed by a line for each file with what is there."""
     places: dict[str, dict[str, None]] = {}
     for problem in problems:
-        looked_for = Text("expected {code}", _cut(problem.looked_for)) if problem.looked_for else problem.cause
+        heading = Text("expected {code}", _cut(problem.expected)) if problem.expected else problem.cause
         line = Text("  {place}", problem.where)
-        if problem.found:
-            line = Text("  {place}: found {code}", place=problem.where, code=_cut(problem.found))
-        places.setdefault(looked_for, {})[line] = None
-    for looked_for, lines in places.items():
-        yield from (looked_for, *lines)
+        if problem.actual:
+            line = Text("  {place}: found {code}", place=problem.where, code=_cut(problem.actual))
+        places.setdefault(heading, {})[line] = None
+    for heading, lines in places.items():
+        yield from (heading, *lines)
 
 
 def _cut(text: str) -> str:

@@ -238,5 +238,5 @@ class Upstream(NamedTuple):
     @property
     def releases(self) -> tuple[str, ...]:
         """Published releases that any recipe covers, oldest first."""
-        known = {release for recipe in self.recipes for release in recipe.releases}
-        return tuple(release for release in self.project.releases if release in known)
+        covered = {release for recipe in self.recipes for release in recipe.releases}
+        return tuple(release for release in self.project.releases if release in covered)

@@ -46,9 +46,11 @@ _TOOL = (
     "The recording tool: torch_npu.profiler (npu), torch.profiler (torch), Nsight Systems (nsys, which must start"
     " the run) or the history of torch's allocator (memory)."
 )
-_STAGES = Choice(STAGES, others=True, same={"update-actor": "update-policy"})
+_STAGES = Choice(STAGES, accepts_unknown=True, same={"update-actor": "update-policy"})
 _DECLARED = (
-    OptionSpec("stage", _STAGES, WINDOW, _STAGE, shown="the target's first stage that supports the chosen window"),
+    OptionSpec(
+        "stage", _STAGES, WINDOW, _STAGE, default_text="the target's first stage that supports the chosen window"
+    ),
     OptionSpec("builtin", Flag(), WINDOW, _BUILTIN),
     OptionSpec("timeline", Flag(), WINDOW, _TIMELINE),
     OptionSpec(
@@ -56,7 +58,7 @@ _DECLARED = (
         Choice(TOOLS),
         RECORDED,
         _TOOL,
-        shown="the profiler that the target's environment has",
+        default_text="the profiler that the target's environment has",
         aliases=("backend",),
     ),
 )
@@ -165,7 +167,9 @@ class ProfileRequest(NamedTuple):
         """
         if stage == BUILTIN:
             settings = self._chosen(BuiltinStage.PROFILER)
-            return ProfileConfig(stage=BuiltinStage(named=tuple(settings)), profiler=BuiltinStage.PROFILER(**settings))
+            return ProfileConfig(
+                stage=BuiltinStage(changed_settings=tuple(settings)), profiler=BuiltinStage.PROFILER(**settings)
+            )
         folder = {"save_path": os.path.realpath(DEFAULT_FOLDER), **self._chosen(ProfileConfig)}
         if stage == TIMELINE:
             return ProfileConfig(stage=TimelineStage(**self._chosen(TimelineStage)), profiler=NoProfiler(), **folder)

@@ -52,7 +52,7 @@ _KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
 def arguments(config: ProfileConfig[BuiltinStage]) -> Mapping[tuple[str, str], str]:
     """Return the code of the arguments that the user's settings change: (function, keyword) → code."""
     every = tools.arguments(config)
-    return {key: every[key] for setting in config.stage.named for key in _KEYWORDS[setting]}
+    return {key: every[key] for setting in config.stage.changed_settings for key in _KEYWORDS[setting]}
 
 
 def summary(config: ProfileConfig[BuiltinStage]) -> str:
@@ -71,10 +71,10 @@ def argument_notes(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple
     collects none.
     """
     level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
-    named_settings = config.stage.named
+    changed_settings = config.stage.changed_settings
     if level in ("Level0", "Level_none") and metrics not in ("", "AiCoreNone"):
         profiler = cast(TorchNpuSettings, config.profiler)
-        if "level" not in named_settings and "aic_metrics" in named_settings:
+        if "level" not in changed_settings and "aic_metrics" in changed_settings:
             raise Problem(
                 Kind.USAGE,
                 Text(
@@ -99,7 +99,7 @@ def argument_notes(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple
                 ),
             ),
         )
-    if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named_settings}:
+    if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*changed_settings}:
         return (Note(Text("at {level}, torch_npu up to 2.9 replaces AiCoreNone with PipeUtilization", level)),)
     return ()
 

@@ -64,8 +64,8 @@ def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
 class _UnitTexts(NamedTuple):
     """Templates that name a unit: a single one, several, and those of a request."""
 
-    one: Text
-    several: Text
+    singular: Text
+    plural: Text
     requested: Text
 
 
@@ -106,7 +106,7 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
     rollout = str(stage.rollout)
     if stage.repeat > 1:
         rollout = Text("{first} to {last}", first=stage.rollout, last=stage.rollout + stage.repeat - 1)
-    values = {"units": recording.window_text(config, units.one, units.several), "rollout": rollout, "ranks": ranks}
+    values = {"units": recording.window_text(config, units.singular, units.plural), "rollout": rollout, "ranks": ranks}
     recorded = Text("{units} of rollout {rollout} on {ranks}", **values)
     if conditions := conditions_text(stage):
         recorded = Text(

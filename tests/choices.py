@@ -19,7 +19,7 @@ def options(words: str | Sequence[str]) -> ProfileRequest:
     typed = shlex.split(words) if isinstance(words, str) else words
     with click.Context(command, info_name="apply", help_option_names=["-h", "--help"]) as context:
         click.Command.parse_args(command, context, ["TARGET", *typed])
-        return PROFILE.made({str(option.name): context.params[str(option.name)] for option in PROFILE.options})
+        return PROFILE.build({str(option.name): context.params[str(option.name)] for option in PROFILE.options})
 
 
 def config(words: str | Sequence[str], tool: str = "npu") -> ProfileConfig[Any]:

@@ -64,15 +64,15 @@ class Group(Generic[T]):
     def __init__(
         self,
         name: str,
-        made: Callable[[Mapping[str, Any]], T],
+        build: Callable[[Mapping[str, Any]], T],
         *options: Option,
         check: Callable[[click.Command, Sequence[str]], None] = lambda _command, _typed: None,
     ) -> None:
-        self.name, self.made, self.options, self.check = name, made, options, check
+        self.name, self.build, self.options, self.check = name, build, options, check
 
     def taken(self, params: dict[str, Any]) -> T:
         """Remove this group's options from `params`, and return the value made of them."""
-        return self.made({str(option.name): params.pop(str(option.name)) for option in self.options})
+        return self.build({str(option.name): params.pop(str(option.name)) for option in self.options})
 
 
 class OutputOptions(NamedTuple):
@@ -284,10 +284,10 @@ def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.A
     """Return click's argument for targets; if `metavar` has `==`, the shell completes releases after `==`, too."""
 
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        known = projects()
-        offered = [project.name for project in known]
+        all_projects = projects()
+        offered = [project.name for project in all_projects]
         if "==" in metavar and "==" in incomplete:
-            offered += [f"{project.name}=={release}" for project in known for release in project.releases]
+            offered += [f"{project.name}=={release}" for project in all_projects for release in project.releases]
         return [text for text in offered if text.startswith(incomplete)]
 
     name = "target" if nargs == 1 else "targets"

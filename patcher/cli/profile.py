@@ -41,7 +41,7 @@ def typed_windows(values: Mapping[str, Any]) -> tuple[Window, ...]:
 
 def selecting_option(name: str, about: str) -> Option:
     """Return the option `name` with the help `about`, for a command that selects among existing patches."""
-    return click_option(OPTIONS[name]._replace(about=about, shown=""))
+    return click_option(OPTIONS[name]._replace(about=about, default_text=""))
 
 
 STAGE = selecting_option("stage", "Choose only this stage, such as rollout or update-policy.")

@@ -46,14 +46,14 @@ class NodeSurvey(NamedTuple):
     unfinished: tuple[Path, ...]
 
     @property
-    def found(self) -> dict[str, NodeTarget]:
+    def targets_by_word(self) -> dict[str, NodeTarget]:
         """Targets of the words that name a target, by word."""
         return {word: target for word, target in self.requested.items() if isinstance(target, NodeTarget)}
 
     @property
     def targets(self) -> tuple[NodeTarget, ...]:
         """All targets, those named by the command first."""
-        return tuple({target.place: target for target in (*self.found.values(), *self.discovered)}.values())
+        return tuple({target.place: target for target in (*self.targets_by_word.values(), *self.discovered)}.values())
 
 
 @dataclass(frozen=True)

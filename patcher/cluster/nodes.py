@@ -213,7 +213,7 @@ class Nodes:
         """Return the surveys; with `--nodes has-target` only those with a target, and a note on the others."""
         if not self._with_target:
             return surveys, StepResult()
-        chosen = {node: survey for node, survey in surveys.items() if survey.found}
+        chosen = {node: survey for node, survey in surveys.items() if survey.targets_by_word}
         other_nodes = surveys.keys() - chosen
         if not chosen:
             cause = Text("none of the nodes has the targets installed")
@@ -283,8 +283,8 @@ def _release_problems(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -
     for word in words:
         versions: dict[str, list[str]] = {}
         for node, survey in surveys.items():
-            if word in survey.found:
-                versions.setdefault(survey.found[word].target.version or Text("unknown"), []).append(node)
+            if word in survey.targets_by_word:
+                versions.setdefault(survey.targets_by_word[word].target.version or Text("unknown"), []).append(node)
         if len(versions) > 1:
             place = Text("{version} on {nodes}")
             of_nodes = (

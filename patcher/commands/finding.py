@@ -52,7 +52,7 @@ class SearchOptions(Options):
         PLACE,
         "Site-packages, unpacked wheel or checkout with the package. Repeat the option for more places.",
         default=(),
-        shown="",
+        default_text="",
     )
     python: str | None = option(
         AnyText("EXE"), PLACE, "Look for targets in the environment of this interpreter.", default=None

@@ -35,7 +35,11 @@ class ProfileConfig(Options, Generic[StageT_co]):
         NumberListOrAll(), WHOSE, "Global ranks to record, such as 0,8. `all` records every rank.", default=(0,)
     )
     save_path: str = option(
-        NewFolder(), OUTPUT, "Folder for the traces.", default="", shown="rlpatch_traces in the working directory"
+        NewFolder(),
+        OUTPUT,
+        "Folder for the traces.",
+        default="",
+        default_text="rlpatch_traces in the working directory",
     )
     max_trace_gb: float = option(
         Amount("GB"),
@@ -43,7 +47,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         "Size limit of a trace in GB, before compression. A window ends early, or does not open, if its trace would be"
         " larger.",
         default=0.0,
-        shown="",
+        default_text="",
     )
     max_stall: float = option(
         Amount("SECONDS"), OUTPUT,
@@ -76,7 +80,7 @@ class ProfileConfig(Options, Generic[StageT_co]):
         if not self.saves and not isinstance(self.stage, TimelineStage):
             self._check_options_without_saving()
         if isinstance(self.stage, BuiltinStage):
-            more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
+            more = {*changed(self), *changed(self.profiler)}.difference(self.stage.changed_settings)
             if more or not isinstance(self.profiler, self.stage.PROFILER):
                 raise ValueError(f"{more} are no settings of the framework's own profiler that were named")
         # The pattern of torch_npu's own check (torch_npu/utils/_path_manager.py), in which nothing can end a literal.
@@ -213,6 +217,6 @@ class ProfileConfig(Options, Generic[StageT_co]):
     def words(self) -> tuple[str, ...]:
         """Words of the command line that choose this configuration; options at their default are left out."""
         if isinstance(self.stage, BuiltinStage):
-            return (*self.stage.words, *words_of(self.profiler, always=self.stage.named))
+            return (*self.stage.words, *words_of(self.profiler, always=self.stage.changed_settings))
         tool = ("--tool", self.profiler.TOOL) if self.profiler.TOOL else ()
         return (*self.stage.words, *tool, *words_of(self.profiler), *words_of(self.ranges), *words_of(self))

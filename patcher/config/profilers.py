@@ -43,7 +43,7 @@ class RangeOptions(Options):
         RECORDED,
         "Mark only modules whose class name matches this regular expression.",
         default="",
-        shown="",
+        default_text="",
     )
 
     def __post_init__(self) -> None:
@@ -139,10 +139,14 @@ class TorchNpuSettings(ProfilerSettings):
     NEEDED: ClassVar = "npu"
     DEVICE: ClassVar = "NPU"
     PATHS: ClassVar = r"[\w/]*"
-    level: str = option(Choice(LEVELS), RECORDED, "Level of detail.", default="", shown="level1 on NPUs")
+    level: str = option(Choice(LEVELS), RECORDED, "Level of detail.", default="", default_text="level1 on NPUs")
     contents: tuple[str, ...] = _contents()
     export_type: tuple[str, ...] = option(
-        ChoiceList(EXPORT_TYPES), RECORDED, "Formats to export.", default=(), shown="text; db with --module-ranges"
+        ChoiceList(EXPORT_TYPES),
+        RECORDED,
+        "Formats to export.",
+        default=(),
+        default_text="text; db with --module-ranges",
     )
     aic_metrics: str = option(
         Choice(
@@ -153,7 +157,7 @@ class TorchNpuSettings(ProfilerSettings):
         RECORDED,
         "AI Core metrics.",
         default="",
-        shown="pipe_utilization from level1 on",
+        default_text="pipe_utilization from level1 on",
     )
     l2_cache: bool = option(Flag(negated=True), RECORDED, "Record L2 cache hits.", default=False)
     mstx: bool = option(Flag(negated=True), RECORDED, "Record mstx marks.", default=False)
@@ -162,7 +166,7 @@ class TorchNpuSettings(ProfilerSettings):
         RECORDED,
         "Parse the trace during the run.",
         default=False,
-        shown="later, with `rlpatch analyse`",
+        default_text="later, with `rlpatch analyse`",
     )
 
     def check(self, ranges: RangeOptions) -> None:

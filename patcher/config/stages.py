@@ -35,7 +35,7 @@ def _replicas() -> tuple[int | str, ...] | None:
 
 def _condition(about: str) -> int:
     """Declare an option with the condition from which on a window counts as a field (default: none), and return it."""
-    return option(Number(1), WINDOW, about, default=0, shown="")
+    return option(Number(1), WINDOW, about, default=0, default_text="")
 
 
 class Stage(Options):
@@ -142,7 +142,7 @@ class TrainingStage(WindowedStage):
     )
     strategy: str = option(
         # verl runs all three by one class; that of FSDP-Turbo derives from it.
-        Choice((), same={"fsdp2": "fsdp", "fsdp-turbo": "fsdp"}, others=True),
+        Choice((), same={"fsdp2": "fsdp", "fsdp-turbo": "fsdp"}, accepts_unknown=True),
         WHOSE,
         "Patch only the classes of this strategy, such as fsdp or megatron. Default: all classes that support"
         " the chosen window.",
@@ -192,7 +192,10 @@ class SyncStage(WholeStage):
 
 
 class BuiltinStage(Stage):
-    """Framework's own profiler; `named` are the settings of `PROFILER` to change. Raises Problem (USAGE) if empty."""
+    """Framework's own profiler; `changed_settings` names settings of `PROFILER`.
+
+    Raises Problem (USAGE) if it names none.
+    """
 
     NAMES: ClassVar = ("builtin",)
     UNITS: ClassVar = ()
@@ -200,10 +203,10 @@ class BuiltinStage(Stage):
     PROFILER: ClassVar = TorchNpuSettings
     name: str = "builtin"
     window: Window = WHOLE_STAGE
-    named: tuple[str, ...]
+    changed_settings: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not self.named:
+        if not self.changed_settings:
             cause = Text("with --builtin, name at least one setting to change")
             settings = ", ".join(map(flag, options_of(self.PROFILER)))
             raise usage(cause, Text("add one of {options}", settings))

@@ -148,8 +148,8 @@ def predict_from_other_windows(recorded: RecordedIterations) -> Floats:
     predicted = recorded.features @ fit(recorded)
     windows = np.unique(recorded.window)
     for window in windows if len(windows) > 1 else ():
-        own = recorded.window == window
-        predicted[own] = recorded.features[own] @ fit(recorded.chosen(~own))
+        in_window = recorded.window == window
+        predicted[in_window] = recorded.features[in_window] @ fit(recorded.chosen(~in_window))
     return predicted
 
 
@@ -194,10 +194,11 @@ def shares_without_profiler(class_seconds: Floats, seconds: Floats, stretched: N
     the profiler makes longer, get what the others leave of the seconds, at least 0. The shares of each iteration add up
     to 1, or are all 0 if all classes are.
     """
-    kept = np.where(stretched, 0.0, class_seconds)
-    rest = np.where(stretched, class_seconds, 0.0)
-    left = np.maximum(seconds - kept.sum(axis=1), 0.0) / np.maximum(rest.sum(axis=1), 1e-12)
-    divided = kept + rest * left[:, None]
+    unstretched_seconds = np.where(stretched, 0.0, class_seconds)
+    stretched_seconds = np.where(stretched, class_seconds, 0.0)
+    remaining = np.maximum(seconds - unstretched_seconds.sum(axis=1), 0.0)
+    factors = remaining / np.maximum(stretched_seconds.sum(axis=1), 1e-12)
+    divided = unstretched_seconds + stretched_seconds * factors[:, None]
     shares: Floats = divided / np.maximum(divided.sum(axis=1, keepdims=True), 1e-12)
     return shares
 

@@ -129,9 +129,9 @@ def requests_of(rollout: Iterations, at_once: int) -> list[Request]:
     columns = zip(rollout.requests.tolist(), rollout.tokens.tolist(), rollout.context.tolist(), strict=True)
     waited = True
     for iteration, (requests, tokens, context) in enumerate(columns):
-        left = before + tokens - context
-        ended = _guess_ended(rebuilt, left, int(requests), int(tokens)) if left > 0 else []
-        rebuilt.finish(ended, iteration, left)
+        ended_context = before + tokens - context
+        ended = _guess_ended(rebuilt, ended_context, int(requests), int(tokens)) if ended_context > 0 else []
+        rebuilt.finish(ended, iteration, ended_context)
         new = max(int(requests) - len(rebuilt.running), 0)
         decoding = len(rebuilt.running) - (rebuilt.partial is not None)
         arrival = arrival if waited else iteration
@@ -168,8 +168,8 @@ def _guess_ended(rebuilt: _Reconstruction, context: float, requests: int, tokens
         It is their number, plus how far the prompts that came in their place are from the usual length, plus how far
         their context is from the known one.
         """
-        left = len(rebuilt.running) - len(chosen)
-        each = (tokens - left) / max(requests - left, 1)
+        remaining_requests = len(rebuilt.running) - len(chosen)
+        each = (tokens - remaining_requests) / max(requests - remaining_requests, 1)
         unusual = abs(math.log2(max(each, 1) / max(usual, 1)))
         missing = abs(_missing(chosen, context))
         return len(chosen) + unusual + missing / max(sum(request.error for request in chosen), 1)
@@ -199,8 +199,8 @@ def _missing(chosen: Sequence[_Running], context: float) -> float:
 
 def _choose_with(request: _Running, candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
     """Return ``count`` candidates, a given one among them, whose contexts add up to about ``context``."""
-    others = [candidate for candidate in candidates if candidate is not request]
-    return [request, *_choose_nearest(others, context - request.computed, count - 1)]
+    other_candidates = [candidate for candidate in candidates if candidate is not request]
+    return [request, *_choose_nearest(other_candidates, context - request.computed, count - 1)]
 
 
 def _choose_nearest(candidates: Sequence[_Running], context: float, count: int) -> list[_Running]:
@@ -210,10 +210,10 @@ def _choose_nearest(candidates: Sequence[_Running], context: float, count: int) 
     """
     chosen, remaining = list[_Running](), list(candidates)
     while len(chosen) < count and remaining:
-        left = count - len(chosen)
-        if left == 2 and len(remaining) > 1:
+        to_choose = count - len(chosen)
+        if to_choose == 2 and len(remaining) > 1:
             return chosen + _choose_pair(remaining, context)
-        target = context / left
+        target = context / to_choose
         at = bisect_left(remaining, target, key=lambda request: request.computed)
         around = range(max(at - 1, 0), min(at + 1, len(remaining)))
         best = remaining.pop(min(around, key=lambda place: abs(remaining[place].computed - target)))
@@ -254,20 +254,20 @@ def simulate(requests: Sequence[Request], scheduler: Scheduler, most: float = ma
     while (at < len(requests) or decoding or partial) and len(rows) < most:
         if not decoding and partial is None:
             now = max(now, requests[at].arrival)
-        left = max(scheduler.tokens - decoding, 0)
+        remaining_tokens = max(scheduler.tokens - decoding, 0)
         context += decoding
         prefilling = [partial] if partial else []
         room = scheduler.requests - decoding - len(prefilling)
-        wanted = sum(request.prompt - computed for request, computed in prefilling)
-        while at < len(requests) and room > 0 and wanted < left and requests[at].arrival <= now:
+        prompt_tokens = sum(request.prompt - computed for request, computed in prefilling)
+        while at < len(requests) and room > 0 and prompt_tokens < remaining_tokens and requests[at].arrival <= now:
             prefilling.append((requests[at], 0))
-            wanted += requests[at].prompt
+            prompt_tokens += requests[at].prompt
             at, room = at + 1, room - 1
         tokens, partial = decoding, None
         scheduled_here = decoding + len(prefilling)
         for request, computed in prefilling:
-            part = int(min(request.prompt - computed, left))
-            left, tokens = left - part, tokens + part
+            part = int(min(request.prompt - computed, remaining_tokens))
+            remaining_tokens, tokens = remaining_tokens - part, tokens + part
             if computed + part < request.prompt:
                 partial = (request, computed + part)
             else:

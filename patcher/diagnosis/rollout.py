@@ -130,10 +130,10 @@ def _predicted_seconds(
     profiler made some classes longer, by a factor that the ``undisturbed`` iterations tell.
     """
     class_seconds = features @ fit(recorded)
-    kept = class_seconds[:, ~recorded.stretched].sum(axis=1)
+    unstretched = class_seconds[:, ~recorded.stretched].sum(axis=1)
     stretched = class_seconds[:, recorded.stretched].sum(axis=1)
-    left = np.maximum(seconds - kept, 0.0)
-    predicted: Floats = kept + stretched * loads.median_ratio(left[undisturbed], stretched[undisturbed])
+    remaining = np.maximum(seconds - unstretched, 0.0)
+    predicted: Floats = unstretched + stretched * loads.median_ratio(remaining[undisturbed], stretched[undisturbed])
     return predicted
 
 
@@ -159,10 +159,11 @@ def _busy_errors(
     for load, mask in loads.by_load(working).items():
         of_load = np.zeros(len(counted), dtype=bool)
         of_load[np.flatnonzero(counted)[mask]] = True
-        known = of_load[places]
+        recorded_of_load = of_load[places]
         errors[load] = float(np.maximum(busy - working.seconds, 0.0)[mask].sum())
-        if known.any():
-            errors[load] = float(busy[mask].sum() * (predicted[known].sum() / max(measured[known].sum(), 1e-12) - 1))
+        if recorded_of_load.any():
+            ratio = predicted[recorded_of_load].sum() / max(measured[recorded_of_load].sum(), 1e-12)
+            errors[load] = float(busy[mask].sum() * (ratio - 1))
     return errors
 
 
@@ -177,11 +178,11 @@ def _recorded_iterations(
     features, before, windows = all_iterations.features, 0, 0
     parts, places = list[RecordedIterations](), list[NDArray[np.int64]]()
     for engine, part in zip(engines, joined, strict=True):
-        own = part.recorded(features[before : before + len(engine.iterations)])
-        parts.append(replace(own, window=own.window + windows))
+        recorded = part.recorded(features[before : before + len(engine.iterations)])
+        parts.append(replace(recorded, window=recorded.window + windows))
         places.append(part.places + before)
         before += len(engine.iterations)
-        windows += int(own.window.max(initial=-1)) + 1
+        windows += int(recorded.window.max(initial=-1)) + 1
     return (
         RecordedIterations(
             np.concatenate([part.features for part in parts]),

@@ -55,9 +55,9 @@ def join(stage: TrainerStage, profiles: Iterable[RankProfile]) -> Joined:
     They are found by number and start. Profiles of other stages or processes, and micro-batches that include the
     profiler's start, are left out.
     """
-    mine = [profile for profile in profiles if _was_recorded_in(profile, stage)]
+    stage_profiles = [profile for profile in profiles if _was_recorded_in(profile, stage)]
     return join_units(
-        mine,
+        stage_profiles,
         lambda unit, entry: _nearest_micro_batch(stage.micro_batches, unit.number, entry.get("begin")),
         longest=sys.maxsize,
     )
@@ -204,11 +204,11 @@ def shortened_to_others(measured: Floats, places: NDArray[np.int64]) -> Floats:
     Their median is then that of the others. So they count without what recording added, where no size tells how long
     each would have taken. If it was smaller before, or if there are no others, nothing changes.
     """
-    others = np.delete(measured, places)
-    if not len(others) or not len(places):
+    other_seconds = np.delete(measured, places)
+    if not len(other_seconds) or not len(places):
         return measured
     seconds = measured.copy()
-    seconds[places] *= min(1.0, float(np.median(others)) / max(float(np.median(measured[places])), 1e-12))
+    seconds[places] *= min(1.0, float(np.median(other_seconds)) / max(float(np.median(measured[places])), 1e-12))
     return seconds
 
 

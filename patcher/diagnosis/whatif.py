@@ -226,9 +226,9 @@ class _CostModel:
         """Return the predicted seconds of each iteration; each row of ``rows`` has its requests, tokens and context."""
         requests, tokens, context = rows.T
         unset, no_numbers = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.int64)
-        made = Iterations(unset, unset, requests, tokens, context, no_numbers, no_numbers)
+        iterations = Iterations(unset, unset, requests, tokens, context, no_numbers, no_numbers)
         ratios = np.interp(np.log2(np.maximum(requests, 1)), self.loads, self.ratios)
-        seconds: Floats = made.features @ self.cost * np.where(made.prefill > 0, 1.0, ratios)
+        seconds: Floats = iterations.features @ self.cost * np.where(iterations.prefill > 0, 1.0, ratios)
         return seconds
 
     def seconds(self, rows: Floats) -> float:

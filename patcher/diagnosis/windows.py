@@ -90,7 +90,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     processes, iterations without metadata, and those that include the profiler's start are left out. So is the last
     iteration of a rollout, since its window may last until the next rollout begins.
     """
-    mine = [profile for profile in profiles if recorded_by(profile, engine.pid, engine.host)]
+    engine_profiles = [profile for profile in profiles if recorded_by(profile, engine.pid, engine.host)]
     last_of_rollouts = set(np.flatnonzero(np.diff(engine.iterations.rollout, append=-1)).tolist())
 
     def place_of(unit: RecordedUnit, entry: Mapping[str, Any]) -> int | None:
@@ -98,7 +98,7 @@ def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
         place = _find_iteration(engine, unit, entry)
         return None if place in last_of_rollouts else place
 
-    return join_units(mine, place_of, LONGEST_WINDOW)
+    return join_units(engine_profiles, place_of, LONGEST_WINDOW)
 
 
 def join_units(

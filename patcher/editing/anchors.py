@@ -150,20 +150,20 @@ class AnchorSearch(NamedTuple):
         It points at `line`, or for 0 at the recipe's method, else its class, else line 1.
         """
         recipe = self.recipe
-        looked_for = ".".join(filter(None, (recipe.class_name, recipe.method)))
+        expected = ".".join(filter(None, (recipe.class_name, recipe.method)))
         nodes = [*sources.defined(self.file.tree, recipe.class_name, recipe.method)][:2]
         return Problem(
             Kind.STRUCTURE,
             Text(
                 "expected {expected}, as in {release}, but found {actual}",
-                expected=looked_for,
+                expected=expected,
                 release=recipe.upstream,
                 actual=actual,
             ),
             f"{self.file.where}:{line or (nodes[-1].lineno if nodes else 1)}",
             Text("nothing was written; `rlpatch explain TARGET` shows what the code should look like"),
-            looked_for=looked_for,
-            found=actual,
+            expected=expected,
+            actual=actual,
         )
 
 

@@ -17,7 +17,7 @@ from posixpath import basename
 from patcher.guards.configured import judge_configured
 from patcher.guards.launch import LaunchText, Reading, read, text_of
 from patcher.guards.result import COMMAND, ENVIRONMENT, NOT_PLAIN, Checked, GuardResult, Launch, within_sentence
-from patcher.guards.start import OUTSIDE, Start, is_known, shown
+from patcher.guards.start import OUTSIDE, Start, is_known, with_ellipses
 from patcher.messages import COMMA, Text, joined
 from patcher.switches import ConfigSwitch, Form, Release, State, Switch
 
@@ -131,7 +131,9 @@ def _build_result(
     off: str = Text("nothing to do") if state is State.OFF else switch.off
     if state is not State.OFF and where != ENVIRONMENT:
         off = Text("{instruction} at {place}", instruction=switch.off, place=within_sentence(where))
-    return GuardResult(switch.profiler, state, where, shown(" ".join(text.split()))[:300], off, switch.why, reason)
+    return GuardResult(
+        switch.profiler, state, where, with_ellipses(" ".join(text.split()))[:300], off, switch.why, reason
+    )
 
 
 def _unreadable(switch: Switch, reading: Reading) -> list[GuardResult]:
@@ -214,7 +216,7 @@ def _judge_program(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
     for start in reading.starts:
         for at, word in enumerate(start.words):
             if re.fullmatch(switch.programs, " ".join((basename(word), *start.words[at + 1 :])), re.DOTALL):
-                run = replace(start, sure=start.sure and at == len(start.words) - len(start.own))
+                run = replace(start, sure=start.sure and at == len(start.words) - len(start.command_words))
                 yield _build_result(switch, switch.otherwise, start.where, " ".join(start.words), start=run)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from patcher.guards import programs
 from patcher.guards.launch import read
 from patcher.guards.result import Launch
-from patcher.guards.start import is_known, shown
+from patcher.guards.start import is_known, with_ellipses
 from patcher.messages import Text
 
 _OURS = "/rlpatch-run"
@@ -80,9 +80,10 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
         text = " ".join((*map(basename, start.texts[:1]), *start.texts[1:]))
         for pattern, (why, instead) in _LOST.items():
             if re.fullmatch(pattern, text, re.DOTALL):
-                found, advice = shown(" ".join(start.words))[:200], instead or Text("add {option}", submitted(variable))
+                words = with_ellipses(" ".join(start.words))[:200]
+                advice = instead or Text("add {option}", submitted(variable))
                 is_sure = start.sure and not re.match("sudo" if is_seen else "sudo|unset", text)
-                gaps.setdefault(start.where, HookGap(start.where, found, why, advice, is_sure))
+                gaps.setdefault(start.where, HookGap(start.where, words, why, advice, is_sure))
         value = start.variables.get("PYTHONPATH")
         if value is not None and not re.search(_KEEPS, value) and number <= max(running, default=-1):
             why = Text("the PYTHONPATH that rlpatch sets might be overwritten")
@@ -90,5 +91,7 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
                 why = Text("the PYTHONPATH that rlpatch sets is overwritten")
             advice = Text("use `export PYTHONPATH=…:$PYTHONPATH`, which keeps the old value")
             is_sure = start.sure and is_seen and is_known(value)
-            gaps.setdefault(start.where, HookGap(start.where, shown(f"PYTHONPATH={value}"), why, advice, is_sure))
+            gaps.setdefault(
+                start.where, HookGap(start.where, with_ellipses(f"PYTHONPATH={value}"), why, advice, is_sure)
+            )
     return tuple(gaps.values())

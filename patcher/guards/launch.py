@@ -19,7 +19,7 @@ from typing import NamedTuple
 from patcher.guards import programs
 from patcher.guards.result import COMMAND, ENVIRONMENT, Launch
 from patcher.guards.shell import ShellCommand, Word, normal, split
-from patcher.guards.start import INSIDE, OUTSIDE, Start, assigns, is_hidden, is_known, shown
+from patcher.guards.start import INSIDE, OUTSIDE, Start, assigns, is_hidden, is_known, with_ellipses
 from patcher.messages import Kind, Problem, Text
 from patcher.store.filesystem.opened import reading
 
@@ -136,7 +136,7 @@ class _Reader:
         self.result.texts.extend(LaunchText(self.place(number), content, plain) for number, content in lines)
 
     def hide(self, reason: str, text: str, line: int = 0) -> None:
-        self.result.hidden.append(LaunchText(self.place(line or self.line), shown(text)[:200], reason=reason))
+        self.result.hidden.append(LaunchText(self.place(line or self.line), with_ellipses(text)[:200], reason=reason))
 
     def read_shell(self, text: str, line: int) -> None:
         """Note what a shell text, which begins at line number ``line``, sets and starts, and what hides that."""
@@ -293,7 +293,7 @@ class _Reader:
     def goes_on(self, command: ShellCommand, start: Start) -> bool:
         """Tell whether the script surely goes on behind ``command``, whose program is that of ``start``."""
         is_diverted = re.search(programs.DIVERTS, " ".join(word.raw for word in command.words))
-        is_passed = re.fullmatch(programs.GOES_ON, start.shape if start.own else " ".join(start.words))
+        is_passed = re.fullmatch(programs.GOES_ON, start.shape if start.command_words else " ".join(start.words))
         is_whole = command.after in ("\n", ";", "&")  # else the rest may be in the next line
         return start.sure and is_whole and bool(is_passed) and not is_diverted
 
@@ -319,7 +319,7 @@ class _Reader:
         ``start`` is the program that ``command`` starts. Commands and programs that are computed, or read from an
         input, are noted as hidden.
         """
-        text = " ".join(start.own)
+        text = " ".join(start.command_words)
         if re.fullmatch(programs.COMPUTED, start.shape):
             self.hide(_RUN_TIME, " ".join(start.texts))
         is_fed = bool(re.match(r"\|(?!\|)", command.before)) or any(
@@ -329,13 +329,13 @@ class _Reader:
             self.hide(_INPUT, text)
         elif re.fullmatch(programs.SHELL, start.name) and not re.match(r"\S+( -\w+)* -\w*c", text):
             options = rf"[-+].*|{programs.SHELL_OPTIONS}"
-            script = next((word for word in start.own[1:] if not re.fullmatch(options, word)), "")
-            self.read_file(script, plain=self.plain and not self.path and start.own[1:] == [script])
+            script = next((word for word in start.command_words[1:] if not re.fullmatch(options, word)), "")
+            self.read_file(script, plain=self.plain and not self.path and start.command_words[1:] == [script])
         if start.name in (".", "source"):
-            self.read_file("".join(start.own[1:2]))
+            self.read_file("".join(start.command_words[1:2]))
         elif start.name in ("cd", "pushd"):
             is_here = is_known(text) and self.folders
-            self.folders = (self.folders[0] / "".join(start.own[1:2]), *self.folders) if is_here else ()
+            self.folders = (self.folders[0] / "".join(start.command_words[1:2]), *self.folders) if is_here else ()
         elif not re.fullmatch(rf"{programs.HARMLESS}|{programs.CONTROL}", start.name):
             self.read_words(command, start)
 
@@ -357,14 +357,16 @@ class _Reader:
         """Read the files and modules that the words of ``start`` name; note as hidden if they do not tell its code."""
         if "/" in start.name:
             self.read_file(start.name)
-        pairs = [*pairwise(start.own if start.program else start.texts)]
-        named = [match["file"] for pair in pairs if (match := re.fullmatch(programs.NAMED_FILE, " ".join(pair)))]
+        pairs = [*pairwise(start.command_words if start.program else start.texts)]
+        named_files = [match["file"] for pair in pairs if (match := re.fullmatch(programs.NAMED_FILE, " ".join(pair)))]
         python = [word for option, word in pairs if word.endswith(".py") or option in ("-m", "--module", "-c")]
         modules = [str(module) for word in python if (module := find(f"{word.replace('.', '/')}.py", self.folders))]
-        for file in named + modules:
+        for file in named_files + modules:
             self.read_file(file)
-        if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known("".join(python) or " ".join(start.own)):
-            self.hide(_INPUT, " ".join(start.own))
+        if re.fullmatch(programs.RUNS_FILES, start.name) and not is_known(
+            "".join(python) or " ".join(start.command_words)
+        ):
+            self.hide(_INPUT, " ".join(start.command_words))
 
 
 def _elements(raw: str) -> list[Word]:

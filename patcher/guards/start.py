@@ -33,7 +33,7 @@ def is_hidden(word: str) -> bool:
     return not is_path and (OUTSIDE in key or (INSIDE in key and key != INSIDE))
 
 
-def shown(text: object) -> str:
+def with_ellipses(text: object) -> str:
     """Return ``text`` for people, with … for each part that is known only at run time."""
     return re.sub("[\0\1]+", "…", str(text))
 
@@ -42,10 +42,10 @@ def shown(text: object) -> str:
 class Start:
     """A command; ``sure`` tells that the launch certainly runs it. Files that it names are in ``folders``.
 
-    ``texts`` are its words behind leading assignments; ``own`` those from the program on, behind wrappers such as
-    nohup. ``name`` is that of the program, with its path if it is a local one; ``program`` is "" unless it is Python
-    or a launcher of Python, here, and gets the environment. ``shape`` has the words of the program, with OUTSIDE for
-    each that may set any key. ``variables`` are set for it, or for what follows (None: unset).
+    ``texts`` are its words behind leading assignments; ``command_words`` those from the program on, behind wrappers
+    such as nohup. ``name`` is that of the program, with its path if it is a local one; ``program`` is "" unless it is
+    Python or a launcher of Python, here, and gets the environment. ``shape`` has the words of the program, with OUTSIDE
+    for each that may set any key. ``variables`` are set for it, or for what follows (None: unset).
     """
 
     where: str
@@ -55,13 +55,15 @@ class Start:
 
     def __post_init__(self) -> None:
         self.texts = [*dropwhile(assigns, self.words)]
-        self.own = [*dropwhile(wraps, self.texts)]
-        before = self.words[: len(self.words) - len(self.own)]
-        first = "".join(self.own[:1])
+        self.command_words = [*dropwhile(wraps, self.texts)]
+        before = self.words[: len(self.words) - len(self.command_words)]
+        first = "".join(self.command_words[:1])
         self.name = first if re.match(_LOCAL_PATH, first) else basename(first)
         self.is_emptied = bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(before)))
         self.program = self.name if re.fullmatch(programs.PYTHON, self.name) and not self.is_emptied else ""
-        self.is_export = bool(re.fullmatch(rf"(?s){programs.EXPORTS}", " ".join(self.own)))
-        pairs = (word.partition("=") for word in (self.own[1:] if self.is_export else filter(assigns, before)))
+        self.is_export = bool(re.fullmatch(rf"(?s){programs.EXPORTS}", " ".join(self.command_words)))
+        pairs = (
+            word.partition("=") for word in (self.command_words[1:] if self.is_export else filter(assigns, before))
+        )
         self.variables = {name: value if equals else None for name, equals, value in pairs}
-        self.shape = " ".join(OUTSIDE if is_hidden(word) else word for word in (self.name, *self.own[1:]))
+        self.shape = " ".join(OUTSIDE if is_hidden(word) else word for word in (self.name, *self.command_words[1:]))

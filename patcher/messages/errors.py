@@ -43,7 +43,7 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
     """Failure that the user can act on; immutable, see `replace`.
 
     `cause` says what happened, `where` names the file (with the line if known) or folder, `node` the cluster nodes.
-    `hint` is the next command to type (a `CommandLine`) or thing to look at. `looked_for` and `found` are set if a
+    `hint` is the next command to type (a `CommandLine`) or thing to look at. `expected` and `actual` are set if a
     search failed.
     """
 
@@ -54,18 +54,18 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
         where: str = "",
         hint: str = "",
         notes: tuple[str, ...] = (),
-        looked_for: str = "",
-        found: str = "",
+        expected: str = "",
+        actual: str = "",
         node: str = "",
     ) -> None:
-        super().__init__(kind, cause, where, hint, notes, looked_for, found, node)  # which pickle passes again
+        super().__init__(kind, cause, where, hint, notes, expected, actual, node)  # which pickle passes again
         self.kind = kind
         self.cause = cause
         self.where = where
         self.hint = hint
         self.notes = notes
-        self.looked_for = looked_for
-        self.found = found
+        self.expected = expected
+        self.actual = actual
         self.node = node
 
     def replace(self, **fields: Any) -> Problem:

@@ -318,8 +318,8 @@ def _break_line(line: str, width: int) -> str:
     if len(plain) * 2 <= width or len(gaps) > 1 or any(gap > width // 2 for gap in gaps):
         return line
     further = " " * (gaps[0] if gaps else len(indent) + 4)
-    kept = re.sub(_WHOLE, lambda match: match[0].replace(" ", "\0"), words)
-    first, *more = (part.replace("\0", " ") for part in wrapped(kept, indent, further, width))
+    unbreakable = re.sub(_WHOLE, lambda match: match[0].replace(" ", "\0"), words)
+    first, *more = (part.replace("\0", " ") for part in wrapped(unbreakable, indent, further, width))
     if not more:
         return line
     styled = line[: line.rfind("\x1b[0m") + 4] if "\x1b[0m" in line else ""

@@ -25,7 +25,7 @@ D = TypeVar("D")
 
 
 class OptionSpec(NamedTuple):
-    """Option of the command line: `name` is its field, `shown` the default in the help.
+    """Option of the command line: `name` is its field, `default_text` the default in the help.
 
     `aliases` are older names that still work but are not shown.
     """
@@ -35,7 +35,7 @@ class OptionSpec(NamedTuple):
     heading: str
     about: str
     default: object = None
-    shown: str = ""
+    default_text: str = ""
     aliases: tuple[str, ...] = ()
 
     @property
@@ -46,7 +46,7 @@ class OptionSpec(NamedTuple):
     @property
     def help(self) -> str:
         """Help text in English: what the option does, the words that it takes, and the default."""
-        default = f"[default: {self.shown}]" if self.shown else ""
+        default = f"[default: {self.default_text}]" if self.default_text else ""
         return " ".join(filter(None, (self.about, self.notation.offer, default)))
 
 
@@ -55,16 +55,16 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def option(notation: Notation[T], heading: str, about: str, *, default: D, shown: str | None = None) -> T | D:
+def option(notation: Notation[T], heading: str, about: str, *, default: D, default_text: str | None = None) -> T | D:
     """Declare an option with this `default` as a field of `Options`.
 
-    `notation` reads and writes its values. `heading` is one of `patcher.options.headings`, `about` the help; `shown`
-    replaces the default in the help. The result is an `OptionSpec`; its declared type is that of the field, for type
-    checkers.
+    `notation` reads and writes its values. `heading` is one of `patcher.options.headings`, `about` the help.
+    `default_text` replaces the default in the help. The result is an `OptionSpec`; its declared type is that of the
+    field, for type checkers.
     """
-    if shown is None:
-        shown = "" if default is None or isinstance(notation, Flag) else notation.text(default)  # type: ignore[arg-type]
-    declared: Any = OptionSpec("", notation, heading, about, default, shown)
+    if default_text is None:
+        default_text = "" if default is None or isinstance(notation, Flag) else notation.text(default)  # type: ignore[arg-type]
+    declared: Any = OptionSpec("", notation, heading, about, default, default_text)
     return declared  # type: ignore[no-any-return]
 
 

@@ -159,7 +159,8 @@ class ReplicaList(Notation["tuple[int | str, ...] | None"]):
 class Choice(Notation[str]):
     """One of `words`, in any case and with `_` for `-`; `same` maps other spellings to them.
 
-    With `others` an unknown word is accepted. `unset` is the word for "". `missing` says why a word is not available.
+    `unset` is the word for "". `missing` says why a word is not available. With `accepts_unknown`, any other word is
+    accepted, too.
     """
 
     metavar = "NAME"
@@ -170,12 +171,12 @@ class Choice(Notation[str]):
         *,
         same: Mapping[str, str] | None = None,
         missing: Mapping[str, str] | None = None,
-        others: bool = False,
+        accepts_unknown: bool = False,
         unset: str = "",
     ) -> None:
         self.words = (*words, unset) if unset else words
-        self.offer = "" if others else f"One of {', '.join(self.words)}."
-        self.others, self.unset = others, unset
+        self.offer = "" if accepts_unknown else f"One of {', '.join(self.words)}."
+        self.accepts_unknown, self.unset = accepts_unknown, unset
         self.missing = {_plain(word): why for word, why in (missing or {}).items()}
         self.spellings = _spellings(self.words, same)
 
@@ -183,12 +184,12 @@ class Choice(Notation[str]):
         """Return `text` as it is spelled in `words`, or "" for the word `unset`.
 
         Case, hyphens, underscores and spaces don't count. Raises Problem (USAGE), which names `option`, for an unknown
-        word. But with `others`, such a word is returned in lower case with hyphens.
+        word. But with `accepts_unknown`, such a word is returned in lower case with hyphens.
         """
         word = self.spellings.get(_plain(text))
         if word is not None:
             return "" if word == self.unset else word
-        if self.others and text.strip():
+        if self.accepts_unknown and text.strip():
             return text.strip().lower().replace("_", "-")
         cause = Text("{option} does not accept {value}", option=option, value=shortened(text))
         if reason := self.missing.get(_plain(text)):

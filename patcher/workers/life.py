@@ -31,7 +31,7 @@ class Life(NamedTuple):
     number: int | None = None
 
     @property
-    def gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Tell whether the process has surely ended."""
         return self.alive is False
 

@@ -71,21 +71,21 @@ class RunProgress(NamedTuple):
 def collect(
     folder: StateFolder,
     now: float,
-    wanted: Callable[[Worker], bool] = lambda _worker: True,
+    is_watched: Callable[[Worker], bool] = lambda _worker: True,
     requested: FiledRequest | None = None,
 ) -> RunProgress:
-    """Return the progress, at ``now`` in seconds since 1970, of the workers in ``folder`` for which ``wanted`` is true.
+    """Return the progress of the workers in ``folder`` for which ``is_watched`` is true; ``now`` is since 1970.
 
     A gone or silent worker is only counted if a newer one has its place. A worker on demand progresses with
     ``requested``, or without that with the request in ``folder``. Raises OSError if the folder cannot be read.
     """
     states = folder.read()
-    living = [(worker, life.observe(worker, now)) for worker in states.workers if wanted(worker)]
+    living = [(worker, life.observe(worker, now)) for worker in states.workers if is_watched(worker)]
     newest = {worker.place: worker.at for worker, _ in sorted(living, key=lambda pair: pair[0].at)}
     rows = [
         _progress_of(folder, worker, state, states.requests.get(worker.stage), requested, now)
         for worker, state in living
-        if not (state.gone or state.silent) or worker.at >= newest[worker.place]  # else it is of an earlier run
+        if not (state.has_ended or state.silent) or worker.at >= newest[worker.place]  # else it is of an earlier run
     ]
     rows.sort(key=_ORDER)
     earlier = len(living) - len(rows)
@@ -128,7 +128,7 @@ def _outcome_untaken(worker: Worker, state: Life, filed: FiledRequest, now: floa
     since = worker.at > filed.written
     if worker.refused and since:  # it could not even read the id
         return LOST, worker.why
-    if state.gone:
+    if state.has_ended:
         return (LOST, _why_incomplete(worker)) if since else (IDLE, "")
     if worker.turn is not None and worker.turn > filed.at:
         why = Text("the recording request asks for {kind} {requested}, but the worker is already at {current}")
@@ -165,7 +165,7 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
             fitting = Text("{reason}; this window would fit: --{option} {window}")
             why = fitting.filled(reason=why, option=worker.unit, window=window)
         return LOST, why
-    return (LOST, _why_incomplete(worker)) if state.gone else (AT_WORK, "")
+    return (LOST, _why_incomplete(worker)) if state.has_ended else (AT_WORK, "")
 
 
 def _why_incomplete(worker: Worker) -> str:
@@ -195,7 +195,7 @@ def _missing_ranks(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
                 requested |= {rank for rank in listed if not worker.world or rank < worker.world}
         to_come = sorted(requested - {row.worker.rank for row in group})
         if to_come:
-            yield MissingRanks(target, stage, replica, tuple(to_come), all(row.life.gone for row in group))
+            yield MissingRanks(target, stage, replica, tuple(to_come), all(row.life.has_ended for row in group))
 
 
 _MOST_RANKS = 1_000_000

@@ -116,10 +116,10 @@ class Worker(WorkerState):
     @property
     def name(self) -> str:
         """Return the worker's name in messages."""
-        return named(self.host, self.replica, self.rank)
+        return worker_name(self.host, self.replica, self.rank)
 
 
-def named(host: str, replica: str, rank: int) -> Text:
+def worker_name(host: str, replica: str, rank: int) -> Text:
     """Return a worker's name in messages, such as "node1 replica 0 rank 2"; ``replica`` "" is left out."""
     if replica:
         return Text("{host} replica {replica} rank {rank}", host=host, replica=replica, rank=rank)

@@ -43,7 +43,7 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
     """
     recorder = recorders[0]
     summary = recorder.probe.summary
-    named = Recipe(
+    verl_recipe = Recipe(
         name=Text("replica number in verl"),
         stage=recorder.stage,
         class_name="",
@@ -72,7 +72,7 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
         needed_until=Text("the patch is no longer needed once verl tells SGLang's schedulers their replica number"),
         needs=tuple(recipe.name for recipe in recorders),
     )
-    configured = named._replace(
+    slime_recipe = verl_recipe._replace(
         name=NAME,
         method=LINE.method,
         probe=Probe(summary=summary),
@@ -88,6 +88,6 @@ def recipes(*recorders: Recipe) -> tuple[Recipe, ...]:
             release="slime 0.2.1",
         ),
         needed_until=Text("the patch is no longer needed once slime tells SGLang's schedulers their replica number"),
-        needs=(named.name,),
+        needs=(verl_recipe.name,),
     )
-    return named, configured
+    return verl_recipe, slime_recipe

@@ -131,7 +131,7 @@ def _fit_of(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
             source = target.read(PurePosixPath(file))
             _check_places(recipe, source, file)
         except Problem as problem:
-            reason = reason or problem.found or problem.cause
+            reason = reason or problem.actual or problem.cause
         else:
             return RecipeFit(recipe, structure, file, editing.fingerprint(source, recipe.class_name, recipe.method), "")
     return RecipeFit(recipe, structure, "", "", reason)

@@ -88,7 +88,7 @@ def drawn(draw: Any, recipe: Recipe) -> ProfileConfig[Stage]:
     settings = draw(st.fixed_dictionaries({}, optional=SETTINGS))
     if recipe.calls:
         named = tuple(name for name in SETTINGS if name in settings)
-        return ProfileConfig(stage=BuiltinStage(named=named), profiler=TorchNpuSettings(**settings))
+        return ProfileConfig(stage=BuiltinStage(changed_settings=named), profiler=TorchNpuSettings(**settings))
     if recipe.stage == "timeline":
         return ProfileConfig(
             stage=TimelineStage(max_timeline_mb=draw(COUNTS)),

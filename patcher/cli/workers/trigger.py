@@ -42,7 +42,7 @@ OWN = (
     OptionSpec("expires", Number(1), WHOSE, "Seconds after which the recording request expires.", None, "a day"),
 )
 TRIGGER = Group(
-    "wanted",
+    "trigger_options",
     _options,
     *WINDOWS,
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
@@ -61,7 +61,7 @@ WAIT = options.switch(WAITED, "Wait until the workers have saved the traces, as 
 
 @options.command("trigger", options.targets("[TARGET]", nargs=1), SAVE_PATH, WAIT, waiting.TIMEOUT, groups=(TRIGGER,))
 def command(
-    target: str | None, save_path: Path, wait: bool, timeout: float | None, wanted: TriggerOptions
+    target: str | None, save_path: Path, wait: bool, timeout: float | None, trigger_options: TriggerOptions
 ) -> CommandResult:
     """Ask running workers to record a window. They must have been patched with `--on-demand`.
 
@@ -77,4 +77,4 @@ def command(
     if timeout is not None and not wait:
         raise usage(Text("--timeout has no effect without --wait"), "--wait --timeout SECONDS")
     until = WatchOptions(timeout=timeout) if wait else None
-    return triggering.trigger(save_path, wanted._replace(target=target or ""), until, waiting.worker_display)
+    return triggering.trigger(save_path, trigger_options._replace(target=target or ""), until, waiting.worker_display)

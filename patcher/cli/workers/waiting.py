@@ -17,7 +17,7 @@ from patcher.messages import Text, tables
 from patcher.messages.language import translate
 from patcher.messages.notes import wrapped
 from patcher.options.headings import WAITED
-from patcher.workers.worker import named
+from patcher.workers.worker import worker_name
 
 TIMEOUT = Option(
     ["--timeout"],
@@ -109,7 +109,7 @@ def _change_printer(head: Sequence[str]) -> Callable[[WatchData], None]:
                 state = Text("{state}, process ended", state)
             if states.get(key) != state:
                 states[key] = state
-                worker = named(row.host, row.replica, row.rank)
+                worker = worker_name(row.host, row.replica, row.rank)
                 line = Text("{stage} {worker}: {state}", stage=row.stage, worker=worker, state=state)
                 if row.number is not None:
                     line = Text("{worker_state}, step {number}", worker_state=line, number=row.number)

@@ -41,7 +41,7 @@ def _stages(context: click.Context, parameter: click.Parameter, value: str | Non
 
 
 WATCH = Group(
-    "wanted",
+    "watch_options",
     lambda values: WatchOptions(**values),
     Option(
         ["--stage", "stages"],
@@ -82,7 +82,7 @@ THEN = Option(
 
 
 @options.command("watch", traces_folder(), THEN, groups=(WATCH,))
-def command(folder: Path, then: str | None, wanted: WatchOptions) -> CommandResult:
+def command(folder: Path, then: str | None, watch_options: WatchOptions) -> CommandResult:
     """Show the state of every worker until all of the workers that were asked to record have saved their traces.
 
     DIR is the folder of the traces; default: rlpatch_traces in the working directory. The exit code is 0 once every
@@ -98,15 +98,20 @@ def command(folder: Path, then: str | None, wanted: WatchOptions) -> CommandResu
       rlpatch watch --timeline
       rlpatch watch --then "rlpatch report -o report.html"
     """
-    if wanted.timeline:
+    if watch_options.timeline:
         if then:
             cause = Text("--then and --timeline cannot be combined: --then waits for traces, --timeline does not")
             raise usage(cause, Text("leave out one of these two options"))
         with waiting.line_display() as show:
             return timelines.follow(
-                folder, show, tables.room(), once=wanted.once, timeout=wanted.timeout, height=waiting.height()
+                folder,
+                show,
+                tables.room(),
+                once=watch_options.once,
+                timeout=watch_options.timeout,
+                height=waiting.height(),
             )
-    report = watching.watch(folder, wanted, waiting.worker_display)
+    report = watching.watch(folder, watch_options, waiting.worker_display)
     if then and report.data and report.data.ended == watching.SAVED:
         report.then = lambda _show: _code(subprocess.run(then, shell=True, check=False).returncode)  # noqa: S602
     return report

@@ -140,8 +140,8 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResul
         problems = [] if problem.kind in (Kind.NO_TARGET, Kind.VERSION) else [problem]
     else:
         version = version or target.version
-        shown = version or Text("(unknown version)")
-        head = Text("{target} {version} in {folder}", target=name, version=shown, folder=target.root)
+        version_text = version or Text("(unknown version)")
+        head = Text("{target} {version} in {folder}", target=name, version=version_text, folder=target.root)
         places, problems = _find_call_sites(upstream, recipes, target)
     release = plan.published(upstream, version or "")
     step = StepResult.noted((problem.note for problem in problems), "warning")

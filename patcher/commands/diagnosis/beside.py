@@ -16,7 +16,7 @@ class DiagnosisBeside:
     def __init__(self, follower: Follower, output: reading.Output, show: Show) -> None:
         self.follower, self.output, self.show = follower, output, show
         self.end: Callable[[], None] = following.start(follower)
-        self.shown = False
+        self.is_shown = False
 
     def interrupted(self) -> None:
         """Show the diagnosis so far, request no more windows, and let the command go on."""
@@ -31,11 +31,11 @@ class DiagnosisBeside:
     def finish(self) -> int:
         """Show the diagnosis unless Ctrl-C has shown it, and return the exit code."""
         self.end()
-        return 0 if self.shown else self._show()
+        return 0 if self.is_shown else self._show()
 
     def _show(self) -> int:
-        """Print the diagnosis of the run that this command has started, and return its exit code; sets `shown`."""
-        self.shown = True
+        """Print the diagnosis of the run that this command has started, and return its exit code; sets `is_shown`."""
+        self.is_shown = True
         again = CommandLine("diagnose", str(self.follower.folder), "--once", "-v")
         result = CommandResult("diagnose", aside=True, more=Text("for details, run {command}", again))
         try:

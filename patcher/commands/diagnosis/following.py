@@ -91,7 +91,7 @@ class Follower:
         A worker that still records `PATIENCE` rollouts after the request is not waited for.
         """
         rows = self._rollout_workers()
-        living = [row for row in rows if not row.life.gone]
+        living = [row for row in rows if not row.life.has_ended]
         if self.rollouts <= self.asked_in + PATIENCE and any(row.outcome == AT_WORK for row in living):
             return
         if self.asked is not None and any(row.outcome == DONE for row in rows):

@@ -134,8 +134,8 @@ def _load_cells(part: LoadPart) -> tuple[str, ...]:
 
 def _shares(stage: StageDiagnosis) -> Text:
     """Return the shares of the kinds of kernels of a stage with their intervals; those below 0.5 % are left out."""
-    named = (part for part in stage.classes if part.share >= LEAST_SHARE)
-    return joined(COMMA, (_share(part, with_interval=True) for part in named))
+    large_classes = (part for part in stage.classes if part.share >= LEAST_SHARE)
+    return joined(COMMA, (_share(part, with_interval=True) for part in large_classes))
 
 
 def _share(part: ClassShare, *, with_interval: bool) -> str:

@@ -72,7 +72,7 @@ class TrainingRequests:
         """
         asked = self.asked.setdefault(name, _Asked())
         rows = self._workers(name, asked.request)
-        living = [row for row in rows if not row.life.gone]
+        living = [row for row in rows if not row.life.has_ended]
         if asked.request is not None and any(row.outcome == AT_WORK for row in living):
             self.pending = True
             return

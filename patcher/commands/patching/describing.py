@@ -101,15 +101,15 @@ def describe_briefly(plans: Iterable[tuple[Upstream, Plan]], verb: str) -> StepR
 
     It has each warning and note once, without those on windows, which are for whoever chooses them.
     """
-    lines, named = list[str](), set[str]()
+    lines, headings = list[str](), set[str]()
     warnings, notes_left = dict[Note, None](), dict[Note, None]()
     for upstream, plan in plans:
         first, *details = _plan_lines(upstream, plan, verb)
-        if first in named:
+        if first in headings:
             details.insert(0, first)
         else:
             lines.append(first)
-            named.add(first)
+            headings.add(first)
         lines += map(Detail, details)
         unit = plan.config.stage.window.unit
         on_windows = {*plan.config.notes, *(note for place in plan.places for note in place.recipe.notes_of(unit))}

@@ -85,9 +85,9 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded_line(report, focus))
     # The focus of a verdict on a straggler is that rank; its finding is about the one that waits longest.
-    others = (profile for profile in report.captures if profile.source == leading.source)
-    shown = {profile.source: profile for profile in (focus, *others)}
-    for profile in filter(_has_all_kernels, shown.values()):
+    leading_profiles = (profile for profile in report.captures if profile.source == leading.source)
+    profiles_by_source = {profile.source: profile for profile in (focus, *leading_profiles)}
+    for profile in filter(_has_all_kernels, profiles_by_source.values()):
         name = profile.label if len(report.captures) > 1 else ""
         with_lead_in = bool(leading.saving_ns) and (leading.id == "lead-in" or profile.cut_ns > 0)
         line = _breakdown_line(profile, name, of_all_steps=leading.step is not None, with_lead_in=with_lead_in)
@@ -117,8 +117,10 @@ def _places_and_advice(report: model.TraceReport, focus: model.RankProfile, lead
     computing = leading.id == "compute"
     warning = _largest_warning_line(report, focus) if computing else ""
     idle_within = leading.id == exposed.PARTS[exposed.IDLE]
-    named = idle_within or late or at_one_place or leading.id == "outlier" or (computing and (kernel or warning))
-    idle = "" if named else _largest_idle_time_line(focus, of_all_steps=leading.step is not None)
+    is_place_named = (
+        idle_within or late or at_one_place or leading.id == "outlier" or (computing and (kernel or warning))
+    )
+    idle = "" if is_place_named else _largest_idle_time_line(focus, of_all_steps=leading.step is not None)
     yield from ("" if computing else kernel, late, idle, _to_do_line(leading, focus), warning)
 
 
@@ -152,11 +154,11 @@ def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
         if report.verdict.withdrawn and not (profile.on_host and check.id == "kernels")
     ]  # fmt: skip
     evidence = list(dict.fromkeys(failed))
-    shown = evidence[: 2 if _leading_finding(report).id else 3]
-    more = len(evidence) - len(shown)
-    for text in shown:
+    shown_evidence = evidence[: 2 if _leading_finding(report).id else 3]
+    more = len(evidence) - len(shown_evidence)
+    for text in shown_evidence:
         line = Text("warning: {failed_check}", text)
-        if more and text is shown[-1]:
+        if more and text is shown_evidence[-1]:
             line = Text("warning: {failed_check} (other failed checks: {count})", failed_check=text, count=more)
         yield from wrapped(line)
 
@@ -522,15 +524,15 @@ def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis) -> str
     count = len(profile.units)
     whole = profile.units[:-1] if profile.cut_ns else profile.units
     times = sorted(unit.device_ns or unit.host_ns for unit in whole)
-    one, several = _UNITS[unit_word(profile)]
+    singular, plural = _UNITS[unit_word(profile)]
     if count < _FEW:
-        units = Text("only {steps}", Text("1 {step}", one) if count == 1 else several.filled(count))
+        units = Text("only {steps}", Text("1 {step}", singular) if count == 1 else plural.filled(count))
     else:
         low, high = in_ms(times[0]), in_ms(times[-1])
         median = in_ms(profile.median_ns or profile.host_median_ns)
         units = Text(
             "{steps} take {low} to {high}, median {median}",
-            steps=several.filled(len(whole)),
+            steps=plural.filled(len(whole)),
             low=low,
             high=high,
             median=median,

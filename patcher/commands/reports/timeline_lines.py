@@ -16,7 +16,7 @@ from patcher.timeline.lengths import brief
 from patcher.timeline.tables import verdict
 from patcher.traces.words import percent
 
-SHOWN = 40
+MOST_STEPS = 40
 """Most steps in the table: the newest."""
 
 PLACES, MEMORY = 3, 12
@@ -29,14 +29,14 @@ PATH = 6
 """Most rows of the critical path in the terminal."""
 
 
-def report(timeline: model.RunTimeline, width: int | None, shown: int = SHOWN) -> list[str]:
+def report(timeline: model.RunTimeline, width: int | None, most_steps: int = MOST_STEPS) -> list[str]:
     """Return the lines on a run: processes, table of steps, critical path, trend, memory, causes, recording windows.
 
-    The table has the newest `shown` steps.
+    The table has the newest `most_steps` steps.
     """
     sections = (
         _head_lines(timeline),
-        _step_table(timeline, width, shown),
+        _step_table(timeline, width, most_steps),
         _critical_path_lines(timeline),
         _trend_lines(timeline),
         _memory_lines(timeline),
@@ -103,11 +103,11 @@ def _steps_phrase(timeline: model.RunTimeline) -> str:
     )
 
 
-def _step_table(timeline: model.RunTimeline, width: int | None, shown: int) -> Iterator[str]:
-    """Yield the table of the newest `shown` steps, its legend, and how stale trajectories are, if there are steps."""
+def _step_table(timeline: model.RunTimeline, width: int | None, most_steps: int) -> Iterator[str]:
+    """Yield the table of the newest `most_steps` steps, its legend, and how stale trajectories are."""
     if not timeline.steps:
         return
-    newest = timeline.steps[-shown:]
+    newest = timeline.steps[-most_steps:]
     columns = [*tables.steps(replace(timeline, steps=newest)).columns_in(Shown.TERMINAL)]
     cells = [
         [column.unit.missing if value is None else column.unit.text(value) for value in values]

@@ -163,7 +163,7 @@ def _lines_that_fit(joined_run: model.RunTimeline, width: int | None, height: in
     bare = dataclasses.replace(
         joined_run, path_seconds=(), causes=(), windows=(), recorded=(), memory=model.RunMemory()
     )
-    count = lines.SHOWN
+    count = lines.MOST_STEPS
     if height is not None:
         count = next((most for most in range(count, 1, -1) if len(report(bare, most)) < height), 1)
     return report(joined_run, count)

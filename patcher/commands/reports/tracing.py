@@ -129,10 +129,10 @@ class ParseOptions(Options):
         PARSED,
         "Formats to export.",
         default=(),
-        shown="the formats chosen for the recording",
+        default_text="the formats chosen for the recording",
     )
     jobs: int | None = option(
-        Number(1), PARSED, "How many traces to parse at a time.", default=None, shown="half the number of cores"
+        Number(1), PARSED, "How many traces to parse at a time.", default=None, default_text="half the number of cores"
     )
     patience: float = 600.0
 

@@ -164,7 +164,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
     [] if `options.at` is set and no worker is alive: workers that start later may serve the request. Raises Problem:
     NO_WORKER if no live worker accepts it, USAGE if workers of several stages do, or none of the target could.
     """
-    if options.at is not None and all(row.life.gone for row in collected.rows):
+    if options.at is not None and all(row.life.has_ended for row in collected.rows):
         return []
     if not collected.rows:
         words = (options.target, *options.words.split(), "--at", str(int(options.training)))
@@ -175,7 +175,7 @@ def _accepting_workers(folder: StateFolder, collected: RunProgress, options: Tri
         raise watching.no_worker_problem(folder, collected.skipped).replace(hint=hint)
     of_target = [row for row in collected.rows if _is_of_target(row.worker, options.target)]
     counting = [row for row in of_target if _counts(row.worker, options)]
-    living = [row for row in counting if row.worker.on_demand and not row.life.gone]
+    living = [row for row in counting if row.worker.on_demand and not row.life.has_ended]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living

@@ -43,7 +43,7 @@ class WatchOptions(NamedTuple):
     timeout: float | None = None
     timeline: bool = False
 
-    def wanted(self, worker: Worker) -> bool:
+    def includes(self, worker: Worker) -> bool:
         """Tell whether a worker has a watched stage and wrote its state after `since`."""
         return worker.at >= self.since and (not self.stages or worker.stage in self.stages)
 
@@ -103,7 +103,7 @@ def watch(save_path: Path, options: WatchOptions, open_display: OpenDisplay) -> 
 
     Ends, and raises, as `wait_for_workers` does.
     """
-    data, step = wait_for_workers(save_path, options, open_display, options.wanted)
+    data, step = wait_for_workers(save_path, options, open_display, options.includes)
     return CommandResult("watch", step, data=data)
 
 
@@ -111,16 +111,16 @@ def wait_for_workers(
     save_path: Path,
     options: WatchOptions,
     open_display: OpenDisplay,
-    wanted: Callable[[Worker], bool],
+    is_watched: Callable[[Worker], bool],
     requested: FiledRequest | None = None,
     head: Sequence[str] = (),
 ) -> tuple[WatchData, StepResult]:
-    """Wait until each of the `wanted` workers has saved its traces or never will; return their last state and a report.
+    """Wait until each worker has saved its traces or never will; return the last state of the workers and a report.
 
-    Each of `options.stages` needs a worker, too. With `requested`, wait only until it is served or never will be. The
-    wait also ends at the timeout, at Ctrl-C, and with `options.once` after the first look. `open_display` shows the
-    wait, below the lines `head`. A missing folder is waited for. Raises Problem (NO_TRACE) if the path is a file,
-    OSError if it cannot be read, and KeyboardInterrupt at a second Ctrl-C.
+    Only workers for which `is_watched` is true count. Each of `options.stages` needs one, too. With `requested`, wait
+    only until it is served or never will be. The wait also ends at the timeout, at Ctrl-C, and with `options.once`
+    after the first look. `open_display` shows the wait, below the lines `head`. A missing folder is waited for. Raises
+    Problem (NO_TRACE) if the path is a file, OSError if it cannot be read, and KeyboardInterrupt at a second Ctrl-C.
     """
     if save_path.exists() and not save_path.is_dir():
         hint = Text("type the folder of the traces: rlpatch watch DIR")
@@ -130,7 +130,7 @@ def wait_for_workers(
         line = Text("waiting for a worker to create {save_path}", save_path)
         head = (*head, line)
     with open_display(head) as show:
-        data = _poll(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
+        data = _poll(folder, options, show, lambda: progress.collect(folder, time.time(), is_watched, requested))
     return data, _result(folder, data, options)
 
 

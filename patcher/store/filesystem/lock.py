@@ -49,7 +49,7 @@ class Owner(NamedTuple):
     words: str
 
     @property
-    def shown(self) -> Text:
+    def description(self) -> Text:
         """Pid, host and command for messages, the last two cut to 80 characters.
 
         Unprintable characters become ?, because another process wrote the fields.
@@ -274,7 +274,7 @@ def _signature() -> str:
 def _holder_name(text: str | bytes) -> str:
     """Return the description of the owner that wrote ``text``; "another process" if the text is not valid."""
     owner = _owner_of(text)
-    return owner.shown if owner else _SOMEBODY
+    return owner.description if owner else _SOMEBODY
 
 
 def _owner_of(text: str | bytes) -> Owner | None:

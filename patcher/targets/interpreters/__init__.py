@@ -103,8 +103,8 @@ def executable(exe: str) -> str:
     program = Path(os.path.expanduser(exe))  # noqa: PTH111  (which keeps the name of a user that is not there)
     if program.is_dir():
         program = program / "bin" / "python"
-    if found := which(str(program.absolute()) if program.is_file() else exe):
-        return found
+    if interpreter := which(str(program.absolute()) if program.is_file() else exe):
+        return interpreter
     cause = Text("the interpreter {path} does not exist", program)
     if program.exists():
         cause = Text("{interpreter} cannot be executed", exe)

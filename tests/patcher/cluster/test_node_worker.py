@@ -26,7 +26,7 @@ def test_another_interpreter_is_asked_once_for_all_words_and_questions(tmp_path:
     python.chmod(0o755)
     worker = NodeWorker(SearchOptions(python=str(python)), ("--ray",))
     survey = worker.survey(["vllm-ascend", "verl"], "apply", {})
-    found = survey.found["vllm-ascend"].target
+    found = survey.targets_by_word["vllm-ascend"].target
     assert (found.root, found.found_by) == (site, f"the Python of Ray's workers, {python}")
     assert worker.status([], ENGINES).lines == ["no patch was found; looked in: --ray"]
     assert worker.check(["vllm-ascend"]).lines[0] == "vllm-ascend 0.11.0rc1"

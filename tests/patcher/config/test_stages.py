@@ -106,10 +106,10 @@ def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> N
         lambda: RolloutStage(name="rollout", window=Window("mini-batch", 0, 1)),
         lambda: TrainingStage(name="update-policy", window=Window(WHOLE, 0, 1)),
         lambda: ProfileConfig(
-            stage=BuiltinStage(named=("level",)), profiler=TorchNpuSettings(level="level1"), ranks=None
+            stage=BuiltinStage(changed_settings=("level",)), profiler=TorchNpuSettings(level="level1"), ranks=None
         ),
-        lambda: ProfileConfig(stage=BuiltinStage(named=("level",)), profiler=TorchNpuSettings(mstx=True)),
-        lambda: ProfileConfig(stage=BuiltinStage(named=("contents",)), profiler=TorchSettings()),
+        lambda: ProfileConfig(stage=BuiltinStage(changed_settings=("level",)), profiler=TorchNpuSettings(mstx=True)),
+        lambda: ProfileConfig(stage=BuiltinStage(changed_settings=("contents",)), profiler=TorchSettings()),
     ],
 )
 def test_impossible_values_are_refused(build: Callable[[], object]) -> None:

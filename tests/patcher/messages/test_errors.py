@@ -10,7 +10,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 
 PROBLEM = Problem(
-    Kind.STRUCTURE, "no loop", "/a.py:3", CommandLine("diff"), ("seen",), looked_for="C.run", found="0 loops", node="n1"
+    Kind.STRUCTURE, "no loop", "/a.py:3", CommandLine("diff"), ("seen",), expected="C.run", actual="0 loops", node="n1"
 )
 
 

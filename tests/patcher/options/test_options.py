@@ -17,9 +17,9 @@ BUILTIN: Any = BuiltinStage
 SEARCH = SearchOptions(path=(Path("site"),))
 
 
-@pytest.mark.parametrize("values", [{}, {"named": ("level",), "colour": "red"}])
+@pytest.mark.parametrize("values", [{}, {"changed_settings": ("level",), "colour": "red"}])
 def test_a_missing_value_and_an_unknown_one_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=r"named|colour"):
+    with pytest.raises(TypeError, match=r"changed_settings|colour"):
         BUILTIN(**values)
 
 

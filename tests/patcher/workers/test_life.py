@@ -43,7 +43,7 @@ def zombie() -> Iterator[int]:
 
 def test_a_process_of_this_host_tells_for_itself(tmp_path: Path) -> None:
     found = looked_at(tmp_path, **maker.here())
-    assert (found.here, found.alive, found.gone, found.silent, found.words) == (True, True, False, False, "alive")
+    assert (found.here, found.alive, found.has_ended, found.silent, found.words) == (True, True, False, False, "alive")
 
 
 def test_one_that_ended_is_gone(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_one_that_ended_is_gone(tmp_path: Path) -> None:
 
 def test_a_zombie_is_gone(tmp_path: Path) -> None:
     with zombie() as pid:
-        assert looked_at(tmp_path, **maker.here(pid=pid)).gone
+        assert looked_at(tmp_path, **maker.here(pid=pid)).has_ended
 
 
 def test_one_that_began_after_the_state_was_written_is_another_one(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_one_that_began_after_the_state_was_written_is_another_one(tmp_path: Pat
     with subprocess.Popen(["sleep", "60"]) as process:
         for at, alive in ((began - 60, False), (began + 1, True)):
             assert processes.alive(process.pid, at) is alive
-        assert looked_at(tmp_path, **maker.here(pid=process.pid, at=began - 60)).gone
+        assert looked_at(tmp_path, **maker.here(pid=process.pid, at=began - 60)).has_ended
         process.kill()
 
 
@@ -77,7 +77,7 @@ def test_one_that_began_after_the_state_was_written_is_another_one(tmp_path: Pat
 )
 def test_of_another_host_only_the_age_is_known(tmp_path: Path, age: float, silent: bool, words: str) -> None:
     found = looked_at(tmp_path, now=1e9, host="elsewhere", pid=os.getpid(), at=1e9 - age)
-    assert (found.here, found.alive, found.gone, found.silent, found.words) == (False, None, False, silent, words)
+    assert (found.here, found.alive, found.has_ended, found.silent, found.words) == (False, None, False, silent, words)
 
 
 def test_where_processes_are_not_to_be_seen_the_age_counts(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_workers_of_an_earlier_run(saved: Saved, first: dict[str, Any], second: 
     assert len(found.rows) == 2 - earlier
 
 
-def test_only_those_that_are_wanted(saved: Saved) -> None:
+def test_only_those_that_are_watched(saved: Saved) -> None:
     saved.state(rank=0)
     saved.state(rank=1, pid=7)
-    assert [row.worker.rank for row in surveyed(saved, wanted=lambda worker: worker.rank == 1).rows] == [1]
+    assert [row.worker.rank for row in surveyed(saved, is_watched=lambda worker: worker.rank == 1).rows] == [1]
