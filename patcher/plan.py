@@ -436,8 +436,11 @@ def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: P
         # The one that is there may have been written by another release of rlpatch, or for other settings.
         shared = PatchId(patch.target, SHARED, str(number) if number > 1 else "")
         rendered = render(place.recipe, config, release, patch, shared, about)
-        if not rendered.shared or shared not in blocks:
-            return [*([(shared, rendered.shared)] if rendered.shared else []), (patch, rendered.own)]
-        if blocks[shared].intact and markers.holds(blocks[shared], rendered.shared):
-            return [(patch, rendered.own)]
+        patch_block = (patch, rendered.patch_lines)
+        if not rendered.shared_lines:
+            return [patch_block]
+        if shared not in blocks:
+            return [(shared, rendered.shared_lines), patch_block]
+        if blocks[shared].intact and markers.holds(blocks[shared], rendered.shared_lines):
+            return [patch_block]
     raise AssertionError("count() has no end")

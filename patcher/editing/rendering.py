@@ -27,10 +27,10 @@ _SHORT = 14
 
 
 class Rendered(NamedTuple):
-    """Unindented lines to append to a class: `own` of the patch, `shared` with other patches of the class."""
+    """Unindented lines to append to a class: those of the patch, and those that it shares with others of the class."""
 
-    own: tuple[str, ...]
-    shared: tuple[str, ...] = ()
+    patch_lines: tuple[str, ...]
+    shared_lines: tuple[str, ...] = ()
 
 
 def render(
@@ -59,17 +59,17 @@ def render(
     calls = "\n".join([*lines, *members, *probe.callers])
     recorder = _Recorder(probe, config, release, calls, about)
     name, base = patch.rename("_RlpatchStage"), shared.rename("_RlpatchStage")
-    own_lines: list[str] = []
+    patch_lines: list[str] = []
     shared_lines: list[str] = []
     for number, layer in enumerate(recorder.layers):
         if layer.shared:
             shared_lines = [f"class {base}:", *recorder.body(number, _summary(probe.shared[0]))]
-        elif not own_lines:
+        elif not patch_lines:
             derived = f"({base})" if shared_lines else ""
-            own_lines = [f"class {name}{derived}:", *recorder.body(number, probe.summary(config))]
+            patch_lines = [f"class {name}{derived}:", *recorder.body(number, probe.summary(config))]
         else:  # it takes the name of the one from which it derives, so that nothing else knows of it
-            own_lines += ["", f"class {name}({name}):", *recorder.body(number, _summary(layer.classes[-1]))]
-    return Rendered(tuple(map(patch.rename, [*own_lines, "", *members])), tuple(map(shared.rename, shared_lines)))
+            patch_lines += ["", f"class {name}({name}):", *recorder.body(number, _summary(layer.classes[-1]))]
+    return Rendered(tuple(map(patch.rename, [*patch_lines, "", *members])), tuple(map(shared.rename, shared_lines)))
 
 
 # --- the sources ---

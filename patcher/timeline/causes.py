@@ -42,7 +42,7 @@ class Clear(NamedTuple):
 
     spreads: float
     share: float
-    others: int = 0
+    fewest_steps: int = 0
 
 
 CLEAR = (Clear(12, 0.3), Clear(100, 0.2), Clear(25, 0.2, 12), Clear(50, 0.12, 12))
@@ -231,20 +231,20 @@ def _steps_to_compare(count: int, step: int) -> list[int]:
     return near[1:] if near[:1] == [0] and len(near) > FEWEST else near
 
 
-def _usual_decode_steps(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> float | None:
+def _usual_decode_steps(step: StepTimes, other_steps: Sequence[tuple[int, StepTimes]]) -> float | None:
     """Return the expected number of decode steps in ``step`` if it has clearly more than that, else None."""
-    middle, spread = expected_and_spread([(at, other.amounts.decode_steps) for at, other in others])
+    middle, spread = expected_and_spread([(at, other.amounts.decode_steps) for at, other in other_steps])
     return middle if step.amounts.decode_steps - middle > SPREADS * spread else None
 
 
-def _with_waits_as_work(step: StepTimes, others: Sequence[tuple[int, StepTimes]]) -> StepTimes:
+def _with_waits_as_work(step: StepTimes, other_steps: Sequence[tuple[int, StepTimes]]) -> StepTimes:
     """Return ``step`` with some of its waits for a CPU as times of the activities that waited.
 
     These are the waits during validation, in which nothing is compared, and those that additional decode steps caused:
-    on a machine without a free CPU, twice as many of them wait twice as long. ``others`` are the steps to compare it
+    on a machine without a free CPU, twice as many of them wait twice as long. ``other_steps`` are the steps to compare
     with, as (distance in steps, step).
     """
-    usual = _usual_decode_steps(step, others)
+    usual = _usual_decode_steps(step, other_steps)
     additional = 0.0 if usual is None else 1 - usual / step.amounts.decode_steps
     us = dict(step.us)
     by_process = {activity: dict(shares) for activity, shares in step.by_process.items()}
@@ -264,10 +264,10 @@ def _is_decode(activity: Activity) -> bool:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A step, the ``others`` by their distance (negative before it), and ranks and replicas by process index."""
+    """A step, the ``other_steps`` by their distance (negative before it), and ranks and replicas by process index."""
 
     step: StepTimes
-    others: Sequence[tuple[int, StepTimes]]
+    other_steps: Sequence[tuple[int, StepTimes]]
     processes: Sequence[ProcessRank]
 
     @cached_property
@@ -277,8 +277,8 @@ class _Comparison:
         A phase, such as validation, is rare if fewer than half of the other steps have it.
         """
         phases = self.step.phases
-        steps = {phase: [other for other in self.others if phase in other[1].phases] for phase in phases}
-        return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.others)}
+        steps = {phase: [other for other in self.other_steps if phase in other[1].phases] for phase in phases}
+        return {phase: having for phase, having in steps.items() if 2 * len(having) < len(self.other_steps)}
 
     @cached_property
     def usual_times(self) -> Mapping[Activity, tuple[float, float]]:
@@ -287,14 +287,15 @@ class _Comparison:
         An activity in a rare phase is compared with steps that have it, waits for a CPU with the half of the steps that
         waited least: other programs may disturb many steps.
         """
-        least_waits = sorted(other.us.get(CPU_WAIT, 0) for _, other in self.others)[: (len(self.others) + 1) // 2]
+        waits = sorted(other.us.get(CPU_WAIT, 0) for _, other in self.other_steps)
+        least_waits = waits[: (len(waits) + 1) // 2]
         return {
             activity: middle_and_spread(least_waits)
             if activity == CPU_WAIT
             else expected_and_spread(
                 [
                     (at, other.us.get(activity, 0))
-                    for at, other in self.steps_with_rare_phase.get(activity.phase, self.others)
+                    for at, other in self.steps_with_rare_phase.get(activity.phase, self.other_steps)
                 ]
             )
             for activity in self.step.us
@@ -363,7 +364,7 @@ class _Comparison:
 
     def _judge(self, regular_us: Sequence[tuple[int, float]]) -> tuple[str, str, Sequence[Activity]]:
         """Return verdict, reason, and what limited the step, the costliest activity first; none unless ``limited``."""
-        if len(self.others) < FEWEST:
+        if len(self.other_steps) < FEWEST:
             return TYPICAL, Text("too few other steps for a comparison"), ()
         if not self.excesses:
             return TYPICAL, Text("nothing in this step took unusually long"), ()
@@ -425,7 +426,7 @@ class _Comparison:
         return self._is_delay_of_one_rank(activity, worked) or any(
             excess > max(clear.spreads * spread, clear.share * worked)
             for clear in CLEAR
-            if len(self.others) >= clear.others
+            if len(self.other_steps) >= clear.fewest_steps
         )
 
     def _is_delay_of_one_rank(self, activity: Activity, worked: float) -> bool:
@@ -435,9 +436,9 @@ class _Comparison:
         """
         late = self.step.late.get(activity, {})
         last = max(late, key=lambda process: late[process], default=None)
-        if activity.role != "trainer" or last is None or len(self.others) < FEWEST_FOR_DELAYS:
+        if activity.role != "trainer" or last is None or len(self.other_steps) < FEWEST_FOR_DELAYS:
             return False
-        usual = sorted(other.late.get(activity, {}).get(last, 0) for _, other in self.others)
+        usual = sorted(other.late.get(activity, {}).get(last, 0) for _, other in self.other_steps)
         return min(late[last], self.excesses[activity]) > max(
             LATE_SPREADS * usual[len(usual) * 9 // 10], LATE_SHARE * worked
         )
@@ -464,7 +465,7 @@ class _Comparison:
         The additional decode steps must explain half of the activity's excess. Unlike a time, their number does not
         depend on how busy the machine is.
         """
-        count, usual = self.step.amounts.decode_steps, _usual_decode_steps(self.step, self.others)
+        count, usual = self.step.amounts.decode_steps, _usual_decode_steps(self.step, self.other_steps)
         if not _is_decode(activity) or usual is None:
             return ""
         explained = (1 - usual / count) * self.step.us[activity]
@@ -522,7 +523,7 @@ class _Comparison:
 
     def _leads_unusually(self, excess: float, lead: Callable[[StepTimes], int]) -> bool:
         """Tell whether a ``lead`` exceeds its median in the other steps by half of an ``excess`` (both in µs)."""
-        usual = _median(lead(other) for _, other in self.others)
+        usual = _median(lead(other) for _, other in self.other_steps)
         return excess > 0 and lead(self.step) - usual >= MOSTLY * excess
 
     def _responsible_rank(self, activity: Activity, excess: float) -> int | None:

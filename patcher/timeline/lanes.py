@@ -102,11 +102,11 @@ class LaneBuilder:
         )
         runs = tuple(run._replace(start=seconds(run.start), end=seconds(run.end)) for run in self.runs)
         times = [time for part in (spans, runs) for start, end, *_ in part for time in (start, end) if time is not None]
-        seen = (min(times, default=0.0), max(times, default=0.0))
+        recorded_range = (min(times, default=0.0), max(times, default=0.0))
         head = self.process.head
         return Lane(
             self.role, number, self.process.replica, self.process.rank, head.host, head.pid, head.command,
-            spans, runs, self.left_out, seen, head.ended, self.dropped,
+            spans, runs, self.left_out, recorded_range, head.ended, self.dropped,
         )  # fmt: skip
 
 

@@ -282,9 +282,9 @@ class MemoryCollector:
         total, other = self.curves[place].total, max(used - sum(holder.bytes for holder in holders), 0)
         return MemoryPeak(place.of, place.name, number, seconds(at), phase, used, total, tuple(holders[:most]), other)
 
-    def _label(self, process: int) -> str:
-        named = self.processes[process]
-        return label(named.role, named.replica, named.rank)
+    def _label(self, index: int) -> str:
+        process = self.processes[index]
+        return label(process.role, process.replica, process.rank)
 
     def _add_freed_memory(
         self, process: int, spans: Sequence[KeptSpan], history: Sequence[MemoryNote], sleeps: Iterable[_Freed]
@@ -396,7 +396,7 @@ class MemoryCollector:
         device, host = self.devices.get(process), self.host_notes.get(self.hosts[process])
         newest = self.held[process].note
         on_device, series = newest.free if device else None, self.series[process]
-        for of, by_step, left in (
+        for of, by_step, free in (
             ("device", series.allocated, on_device),
             ("cached", series.unused, on_device),
             ("host", series.private, host.available if host else None),
@@ -407,7 +407,7 @@ class MemoryCollector:
                 (begin, first), (end, last) = values[0], values[-1]
                 yield MemoryGrowth(
                     of, self._label(process), self.lane_of[process], first, last, round(slope), end - begin + 1,
-                    None if left is None else int(left // slope),
+                    None if free is None else int(free // slope),
                 )  # fmt: skip
 
     def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> list[MemoryExcess]:

@@ -296,10 +296,11 @@ class _Walk:
         batches = [batch for batch in records.by_kind["batch"] if last <= end_of(batch) <= high]
         if batches:
             batch = max(batches, key=end_of)
-            own = (end_of(trajectory) for trajectory in trajectories if trajectory.process == batch.process)
+            trajectory_ends = (end_of(root) for root in trajectories if root.process == batch.process)
+            start = max(trajectory_ends, default=last)
             call = Text("call {method}", batch.name)
             return [
-                PathPiece(max(own, default=last), end_of(batch), "agent", batch.kind, what, self.phase, batch.process),
+                PathPiece(start, end_of(batch), "agent", batch.kind, what, self.phase, batch.process),
                 PathPiece(end_of(batch), high, "driver", "call", call, self.phase, span.process),
             ]
         if records.certainly_stood_still(span.process, last, high):
@@ -443,15 +444,15 @@ class _Walk:
         return self._wait_until_begun(span, receivers[-1], receivers[:-1], span.start, "engine") if receivers else []
 
     def _wait_until_begun(
-        self, sync: KeptSpan, last: KeptSpan, others: Iterable[KeptSpan], since: int, role: str
+        self, sync: KeptSpan, last: KeptSpan, other_spans: Iterable[KeptSpan], since: int, role: str
     ) -> list[PathPiece]:
         """Return the piece from ``since`` until ``last`` begins, the last of the spans that ``sync`` waits for.
 
-        Its delay is the time since the latest of ``others`` began, 0 without any. [] if the trainer stood still.
+        Its delay is the time since the latest of ``other_spans`` began, 0 without any. [] if the trainer stood still.
         """
         if since >= last.start or self.records.sender_stood_still(sync.process, last.process, since, last.start):
             return []
-        before = max((other.start for other in others), default=last.start)
+        before = max((other.start for other in other_spans), default=last.start)
         return [_wait_for_start(last, role, since, self.phase, max(last.start - before, 0))]
 
     def _receiver_stalls(self, span: KeptSpan) -> Iterator[PathPiece]:
@@ -481,8 +482,8 @@ class _Walk:
             return []
         received = (end_of(receiver) for receiver in records.within(span, records.receivers))
         since = max([sent, *(end for end in received if end <= last.start)])
-        others = (clear for clear in clears if clear.name == last.name and clear.process != last.process)
-        return [last, *self._wait_until_begun(span, last, others, since, "server")]
+        other_clears = (clear for clear in clears if clear.name == last.name and clear.process != last.process)
+        return [last, *self._wait_until_begun(span, last, other_clears, since, "server")]
 
     def _waits_after_gathering(self, span: KeptSpan, parts: Iterable[KeptSpan | PathPiece]) -> Iterator[PathPiece]:
         """Yield the pieces in which ``span``, a trainer's weight sync, has gathered its weights, and waits.

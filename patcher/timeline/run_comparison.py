@@ -187,13 +187,13 @@ def _describe_side(side: ChosenSteps) -> RunSide:
     lanes = Counter(lane.role for lane in side.run.lanes)
     steps = side.steps
     decode, prefill = ([getattr(step, name) for step in steps] for name in LOADS)
-    known = None not in (*decode, *prefill)
+    has_tokens = None not in (*decode, *prefill)
     seconds = sum(step.seconds for step in steps)
     return RunSide(
         side.source, side.run.run.packages, tuple(step.step for step in steps), dict(lanes),
         statistics.median(step.seconds for step in steps),
-        statistics.fmean(decode) if known else None, statistics.fmean(prefill) if known else None,
-        sum(decode) / seconds if known and seconds else None,
+        statistics.fmean(decode) if has_tokens else None, statistics.fmean(prefill) if has_tokens else None,
+        sum(decode) / seconds if has_tokens and seconds else None,
     )  # fmt: skip
 
 

@@ -252,8 +252,9 @@ def end_times(processes: Sequence[Process]) -> dict[int, int]:
 
 def _position(process: Process) -> tuple[object, ...]:
     """Return what only one process of a run has at a time; one without replica and rank has a position of its own."""
-    head, known = process.head, process.rank is not None or process.replica is not None
-    unique = () if known else (head.pid, head.started)
+    head = process.head
+    is_numbered = process.rank is not None or process.replica is not None
+    unique = () if is_numbered else (head.pid, head.started)
     return head.boot, head.host, process.roles, process.replica, process.rank, head.environ.get("WG_PREFIX"), unique
 
 

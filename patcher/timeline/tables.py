@@ -242,8 +242,8 @@ def imbalance(run: RunTimeline) -> Table:
     rows = []
     for of, median, longest in _in_steps(late):
         number, often = next(iter(last[of].most_common(1)), (None, 0))
-        shown = f"{number} ({often} / {len(late[of])})" if often else "?"
-        rows.append((_OVER.get(of, of), median, longest, shown, number, often))
+        most_often_last = f"{number} ({often} / {len(late[of])})" if often else "?"
+        rows.append((_OVER.get(of, of), median, longest, most_often_last, number, often))
     about = Text("Imbalance is how much longer the slowest replica or rank took than the mean.")
     return Table("imbalance", Text("Imbalance"), columns, rows, about)
 

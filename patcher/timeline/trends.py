@@ -80,7 +80,7 @@ def _lasting_change(steps: Sequence[TrainingStep], paths: Sequence[StepTimes]) -
         values = [path.us.get(key, 0) / 1e6 for path in paths]
         at = _change_point(values)
         changes.append((statistics.median(values[at:]) - statistics.median(values[:at]), at, values))
-    for change, at, values in sorted(changes, key=lambda found: -abs(found[0])):
+    for change, at, values in sorted(changes, key=lambda candidate: -abs(candidate[0])):
         before, after = statistics.median(lengths[:at]), statistics.median(lengths[at:])
         if abs(change) <= SHARE * before:
             return None

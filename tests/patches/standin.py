@@ -189,7 +189,7 @@ def rendered(
     )
     shared = PatchId("target", SHARED)
     text = render(recipe._replace(probe=probe), config, release, _Unnamed("target", "stage"), shared)
-    return (*text.shared, *text.own)
+    return (*text.shared_lines, *text.patch_lines)
 
 
 _COMPILED: dict[object, tuple[Recipe, CodeType]] = {}

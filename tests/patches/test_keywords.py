@@ -71,7 +71,7 @@ def inserted(recipe: Recipe, config: ProfileConfig[Any]) -> str:
     """The members that go into the target class, in a class of their own."""
     names = PatchId("vllm-ascend", "rollout"), PatchId("vllm-ascend", SHARED)
     text = render(recipe, config, "", *names)
-    return "\n    ".join(["class Worker:", *text.shared, *text.own])
+    return "\n    ".join(["class Worker:", *text.shared_lines, *text.patch_lines])
 
 
 def config(backend: str = "npu", **options: Any) -> ProfileConfig[Any]:

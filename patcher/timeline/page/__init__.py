@@ -109,5 +109,5 @@ def _body(timeline: RunTimeline, bars_across: int) -> Content:
         sections.table_sections(timeline),
         sections.windows(timeline),
         sections.recorded(timeline),
-        sections.rest(timeline),
+        sections.clocks_and_notes(timeline),
     )

@@ -186,8 +186,8 @@ def _join_names(nested: dict[_Key, list[Interval]], most: int) -> int:
         if len(keys) > most:
             keys.sort(key=lambda key: -sum(map(_length, nested[key])))
             intervals = [interval for key in keys[most:] for interval in nested.pop(key)]
-            others = _Key(level, "rest", OTHERS, odd=False)
-            nested[others] = list(at_least(1, intervals + nested.pop(others, [])))
+            merged_key = _Key(level, "rest", OTHERS, odd=False)
+            nested[merged_key] = list(at_least(1, intervals + nested.pop(merged_key, [])))
             joined += len(keys) - most
     return joined
 

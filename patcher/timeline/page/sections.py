@@ -201,7 +201,7 @@ def recorded(timeline: RunTimeline) -> Content:
     return timeline.recorded and section(RECORDED, map(window, timeline.recorded))
 
 
-def rest(timeline: RunTimeline) -> Iterator[Content]:
+def clocks_and_notes(timeline: RunTimeline) -> Iterator[Content]:
     """Yield the table of clocks, and the notes if there are any."""
     yield table_section(tables.clocks(timeline))
     if timeline.notes:

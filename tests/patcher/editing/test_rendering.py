@@ -43,7 +43,7 @@ def rendered(
     recipe: Any, config: ProfileConfig[Any] = CAPTURE, role: str = "", release: str = "", **constants: object
 ) -> str:
     text = render_for(recipe, config, role, release, **constants)
-    return "\n    ".join(["class Target:", *text.shared, *text.own])
+    return "\n    ".join(["class Target:", *text.shared_lines, *text.patch_lines])
 
 
 RANGES: dict[str, Any] = {"markers": True, "module_ranges": True, "module_pattern": "it's"}
@@ -140,7 +140,9 @@ def test_what_is_asked_for_beside_the_window_stands_on_top_of_the_rest(
     choice: dict[str, Any], layers: list[str]
 ) -> None:
     def classes(**choice: Any) -> list[str]:
-        own = "\n".join(render_for(ROLLOUT, recorded(("--decode", "30:60", *typed(**choice))), release="0.9.1").own)
+        own = "\n".join(
+            render_for(ROLLOUT, recorded(("--decode", "30:60", *typed(**choice))), release="0.9.1").patch_lines
+        )
         return re.split(r"^(?=class )", own.partition("\n\n_rlpatch")[0] + "\n", flags=re.MULTILINE)[1:]
 
     _, *above = classes(**choice)
@@ -186,8 +188,8 @@ def test_each_patch_has_names_of_its_own(stage: str, role: str, names: tuple[str
 @pytest.mark.parametrize(("words", "most"), [("--decode 30:60", 255), ("--decode 30:60 --no-facts", 208)])
 def test_a_decode_window_is_a_block_that_can_be_read_in_one_go(words: str, most: int) -> None:
     text = render_for(V1, recorded(words), release="0.11.0rc1")
-    assert len(text.own) <= most, "lines, the two marks and the note below the first of them left out"
-    assert not text.shared
+    assert len(text.patch_lines) <= most, "lines, the two marks and the note below the first of them left out"
+    assert not text.shared_lines
 
 
 CALLER = ["def open(self, at):", "    import os", "    n = os.getpid()", "    if n:", "        {}", "    return n"]
@@ -308,7 +310,7 @@ class Twice(V1.probe.recorder):  # type: ignore[name-defined]
 @pytest.mark.parametrize("recorder", [V1.probe.recorder, None])
 def test_functions_of_a_module_call_the_members_of_an_object_by_their_names(recorder: type | None) -> None:
     probe = V1.probe._replace(members=(Loops,), recorder=recorder)
-    text = "\n".join(render_for(V1._replace(class_name="", insertions=(), probe=probe)).own)
+    text = "\n".join(render_for(V1._replace(class_name="", insertions=(), probe=probe)).patch_lines)
     module: dict[str, Any] = {"_RlpatchRecorder": object}
     exec(text, module)
     assert module["_rlpatch_rollout_units"].__self__ is module["_rlpatch_rollout"].__self__

@@ -482,8 +482,8 @@ def lines(words: str) -> int:
     asked = config(f"{window} --tool npu {words}")
     about = {"format": 1, "rlpatch": "0.1.0", "target": "vllm-ascend", "release": "0.11.0rc1"}
     text = render(vllm_ascend.V1, asked, "0.11.0rc1", PatchId("t", "rollout"), PatchId("t", SHARED), about)
-    assert max(map(len, text.own)) <= 116, max(text.own, key=len)
-    return len(text.own) + 3
+    assert max(map(len, text.patch_lines)) <= 116, max(text.patch_lines, key=len)
+    return len(text.patch_lines) + 3
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ def test_what_was_not_asked_for_does_not_go_in(words: str, names: tuple[str, ...
     window = "" if "--decode" in words else "--decode 30:60"
     asked = config(f"{window} --tool npu {words}")
     text = render(vllm.WORKER, asked, "0.11.0", PatchId("target", "rollout"), PatchId("target", SHARED), {"format": 1})
-    code = "\n".join(text.own)
+    code = "\n".join(text.patch_lines)
     assert not [name for name in names if name in code]
 
 

@@ -275,7 +275,7 @@ def test_a_run_that_ends_before_the_sync_says_so(
 def test_what_goes_in_compiles_on_python_3_8(words: str) -> None:
     chosen = config(f"--stage weight-sync --sync 2 --repeat 3 --ranks all --tool {words}")
     patch = PatchId("verl", "weight-sync")
-    code = "\n".join(render(verl.RECIPES[0], chosen, "", patch, PatchId("verl", SHARED)).own)
+    code = "\n".join(render(verl.RECIPES[0], chosen, "", patch, PatchId("verl", SHARED)).patch_lines)
     tree = ast.parse(code, feature_version=(3, 8))
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
     assert '"""Records weight syncs 2 to 4 of each process on every rank."""' in code
