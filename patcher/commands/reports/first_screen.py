@@ -27,6 +27,7 @@ _KERNEL_ROOM, _KERNEL_ROOM_IN_HEADLINE = 48, 42  # characters of its name
 _OF_KERNELS = ("compute", "copies", "")  # verdicts of which the families of kernels tell more, or none
 _MOST = 5  # families that are named
 _FEW = 3  # units below which a spread tells nothing
+_MOST_FAILED_CHECKS, _MOST_FAILED_CHECKS_WITHOUT_FINDING = 2, 3  # warnings on failed checks
 
 _UNITS: Mapping[str, tuple[Text, Text]] = {
     "decode step": (Text("decode step"), Text("{count} decode steps")),
@@ -82,7 +83,7 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
     leading = _leading_finding(report)
     yield from _failed_check_warnings(report)
     yield from _unrelated_warning(report)
-    yield from wrapped(_add_saving(report, focus, leading, report.verdict.title), "", "  ")
+    yield from wrapped(_headline(report, focus, leading, report.verdict.title), "", "  ")
     yield from _indented(_recorded_line(report, focus))
     # The focus of a verdict on a straggler is that rank; its finding is about the one that waits longest.
     leading_profiles = (profile for profile in report.captures if profile.source == leading.source)
@@ -149,12 +150,15 @@ def _indented(*lines: str) -> Iterator[str]:
 
 def _failed_check_warnings(report: model.TraceReport) -> Iterator[str]:
     """Yield the lines of a warning on each failed check, with its evidence, if failed checks rule out a verdict."""
+    if not report.verdict.withdrawn:
+        return
     failed = [
         check.evidence for profile in report.captures for check in profile.failed
-        if report.verdict.withdrawn and not (profile.on_host and check.id == "kernels")
+        if not (profile.on_host and check.id == "kernels")
     ]  # fmt: skip
     evidence = list(dict.fromkeys(failed))
-    shown_evidence = evidence[: 2 if _leading_finding(report).id else 3]
+    has_finding = bool(_leading_finding(report).id)
+    shown_evidence = evidence[: _MOST_FAILED_CHECKS if has_finding else _MOST_FAILED_CHECKS_WITHOUT_FINDING]
     more = len(evidence) - len(shown_evidence)
     for text in shown_evidence:
         line = Text("warning: {failed_check}", text)
@@ -179,40 +183,48 @@ def _unrelated_warning(report: model.TraceReport) -> Iterator[str]:
         yield from wrapped(nothing_common)
 
 
-def _add_saving(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis, title: str) -> str:
-    """Return ``title`` with the upper bound of what a fix of ``finding`` saves per step, if that is known."""
-    whole = focus.median_ns
-    if not whole or finding.step is not None:
+def _headline(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis, title: str) -> str:
+    """Return ``title`` with the saving of ``finding``, or for "compute" with its share of a step and longest kernel."""
+    if not focus.median_ns or finding.step is not None:
         return title
-    of = next((profile for profile in report.captures if profile.source == finding.source), focus)
     if finding.saving_ns:
-        before = of.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else of.cut_ns  # no part of a step
-        mean = (of.total_ns + before) / len(of.units) or 1
-        share = percent(finding.saving_ns / mean, 0)
-        if finding.id == "outlier":  # the mean step saves nothing where one step is slow
-            return Text(
-                "{title}; a fix saves at most {saving} of {time} in all {steps} ({share})",
-                title=title,
-                saving=in_ms(finding.saving_ns * len(of.units)),
-                time=in_ms(mean * len(of.units)),
-                steps=_UNITS[unit_word(of)][1].filled(len(of.units)),
-                share=share,
-            )
-        return Text(
-            "{title}; a fix saves at most {saving} of {time} per {step} ({share})",
+        profile = next((profile for profile in report.captures if profile.source == finding.source), focus)
+        return _add_saving(title, finding, finding.saving_ns, profile)
+    if finding.id == "compute":
+        share_of_step = Text(
+            "{title}: {share} of {time} per {step}",
             title=title,
-            saving=in_ms(finding.saving_ns),
-            time=in_ms(mean),
-            step=unit_word(of),
+            share=percent(focus.share("compute_ns", "overlap_ns")),
+            time=in_ms(focus.median_ns),
+            step=unit_word(focus),
+        )
+        return joined(SEMICOLON, (share_of_step, _longest_kernel_line(focus, finding, in_headline=True)))
+    return title
+
+
+def _add_saving(title: str, finding: model.Diagnosis, saving_ns: int, profile: model.RankProfile) -> Text:
+    """Return ``title`` with what a fix of ``finding`` saves at most in each step of ``profile``."""
+    steps = len(profile.units)
+    before = profile.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else profile.cut_ns  # no part of a step
+    mean = (profile.total_ns + before) / steps or 1
+    share = percent(saving_ns / mean, 0)
+    if finding.id == "outlier":  # the mean step saves nothing where one step is slow
+        return Text(
+            "{title}; a fix saves at most {saving} of {time} in all {steps} ({share})",
+            title=title,
+            saving=in_ms(saving_ns * steps),
+            time=in_ms(mean * steps),
+            steps=_UNITS[unit_word(profile)][1].filled(steps),
             share=share,
         )
-    if finding.id == "compute":
-        share = percent(focus.share("compute_ns", "overlap_ns"))
-        title = Text(
-            "{title}: {share} of {time} per {step}", title=title, share=share, time=in_ms(whole), step=unit_word(focus)
-        )
-        return joined(SEMICOLON, (title, _longest_kernel_line(focus, finding, in_headline=True)))
-    return title
+    return Text(
+        "{title}; a fix saves at most {saving} of {time} per {step} ({share})",
+        title=title,
+        saving=in_ms(saving_ns),
+        time=in_ms(mean),
+        step=unit_word(profile),
+        share=share,
+    )
 
 
 def recorded_steps(profile: model.RankProfile) -> Text:
@@ -430,7 +442,7 @@ def _largest_warning_line(report: model.TraceReport, focus: model.RankProfile) -
     """Return a line on the largest warning that the verdict, computing, outweighs; "" without one."""
     warnings = (finding for finding in report.findings if finding.severity == "warning" and finding.id != "outlier")
     warning = next(warnings, None)
-    return Text("also: {finding}", _add_saving(report, focus, warning, warning.title)) if warning else ""
+    return Text("also: {finding}", _headline(report, focus, warning, warning.title)) if warning else ""
 
 
 def _is_large_on_host(finding: model.Diagnosis, leading: model.Diagnosis, focus: model.RankProfile) -> bool:

@@ -149,9 +149,13 @@ def _poll(
             collected = collect()
             data = _data(folder, collected)
             remaining = until - time.monotonic()
-            ended = stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
+            ended = stopped
             if collected.settled and not _absent(data, options):
                 ended = SAVED if collected.complete else UNSAVED
+            elif not stopped and options.once:
+                ended = NOW
+            elif not stopped and remaining <= 0:
+                ended = TIMEOUT
             show(data)
             if ended:
                 return replace(data, ended=ended)
@@ -317,16 +321,16 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
     counts = Counter((row.outcome, bool(row.traces) and row.outcome in (AT_WORK, LOST)) for row in data.workers)
     missing = sum(len(missing_ranks.ranks) for missing_ranks in data.missing)
     parts = [
-        (count := counts[DONE, False], Text("{workers} saved a trace", count)),
-        (count := counts[AT_WORK, False], Text("{workers} still recording", count)),
-        (count := counts[LOST, False], Text("{workers} saved no trace", count)),
-        (count := counts[IDLE, False], Text("{workers} not asked to record (ask with rlpatch trigger)", count)),
-        (count := counts[AT_WORK, True], Text("{workers} still recording (some traces already saved)", count)),
-        (count := counts[LOST, True], Text("{workers} with some traces missing", count)),
-        (missing, Text("{workers} without a status report yet", missing)),
+        (counts[DONE, False], Text("{workers} saved a trace")),
+        (counts[AT_WORK, False], Text("{workers} still recording")),
+        (counts[LOST, False], Text("{workers} saved no trace")),
+        (counts[IDLE, False], Text("{workers} not asked to record (ask with rlpatch trigger)")),
+        (counts[AT_WORK, True], Text("{workers} still recording (some traces already saved)")),
+        (counts[LOST, True], Text("{workers} with some traces missing")),
+        (missing, Text("{workers} without a status report yet")),
     ]
     absent = (Text("no worker of {stage} has reported its status yet", stage) for stage in _absent(data, options))
-    return joined(COMMA, (*(text for count, text in parts if count), *absent))
+    return joined(COMMA, (*(text.filled(count) for count, text in parts if count), *absent))
 
 
 def _absent(data: WatchData, options: WatchOptions) -> list[str]:
