@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from patcher.messages import COMMA, Text, joined
 from patcher.timeline.intervals import TimeRange, overlaps
@@ -17,6 +17,8 @@ from patcher.timeline.model import NOT_KNOWN, ROLES, SEVERAL, TYPICAL, Cause, Pa
 from patcher.timeline.path import PathPiece
 from patcher.timeline.shares import NOTHING, VALIDATING, Amounts, seconds
 from patcher.timeline.step_records import GENERATING
+
+T = TypeVar("T")
 
 NEIGHBOURS = 40
 """Steps before and behind a step that it is compared with: answers become longer while a model learns."""
@@ -209,20 +211,15 @@ def verdicts(steps: Sequence[StepTimes], processes: Sequence[ProcessRank]) -> li
 
     The first step, a warm-up, is not compared with if two others remain.
     """
-    neighbours = [_steps_to_compare(len(steps), at) for at in range(len(steps))]
-    steps = [
-        _with_waits_as_work(step, [(other - at, steps[other]) for other in neighbours[at]])
-        for at, step in enumerate(steps)
-    ]
-    comparisons = [
-        _Comparison(step, [(other - at, steps[other]) for other in neighbours[at]], processes)
-        for at, step in enumerate(steps)
-    ]
+    steps = [_with_waits_as_work(step, _near(steps, at)) for at, step in enumerate(steps)]
+    comparisons = [_Comparison(step, _near(steps, at), processes) for at, step in enumerate(steps)]
     regular_us = [comparison.regular_us() for comparison in comparisons]
-    return [
-        comparison.verdict([(other - at, regular_us[other]) for other in neighbours[at]])
-        for at, comparison in enumerate(comparisons)
-    ]
+    return [comparison.verdict(_near(regular_us, at)) for at, comparison in enumerate(comparisons)]
+
+
+def _near(values: Sequence[T], step: int) -> list[tuple[int, T]]:
+    """Return (distance in steps, value) of each step to compare ``step`` with; ``values`` has one for every step."""
+    return [(other - step, values[other]) for other in _steps_to_compare(len(values), step)]
 
 
 def _steps_to_compare(count: int, step: int) -> list[int]:
@@ -346,9 +343,9 @@ class _Comparison:
     def _incomparable_parts(self) -> Iterator[Part]:
         """Yield the phases without a comparison that take over 5 % of the step."""
         for phase in sorted(self.incomparable):
-            us = sum(us for activity, us in self.step.us.items() if activity.phase == phase)
-            if phase and us > SHARE * self.step.total:
-                yield Part(phase, seconds(us))
+            of_phase = sum(us for activity, us in self.step.us.items() if activity.phase == phase)
+            if phase and of_phase > SHARE * self.step.total:
+                yield Part(phase, seconds(of_phase))
 
     def _us_over_typical(self, typical: float) -> float:
         """Return by how many microseconds the step is longer than a typical step with the same rare phases would be.
@@ -369,7 +366,8 @@ class _Comparison:
         if not self.excesses:
             return TYPICAL, Text("nothing in this step took unusually long"), ()
         typical, spread = expected_and_spread(regular_us)
-        longer, least = self._us_over_typical(typical), STEP_SPREADS * spread
+        longer = self._us_over_typical(typical)
+        least = STEP_SPREADS * spread
         ordered = sorted(self.excesses, key=self.excesses.__getitem__, reverse=True)
         standing = [
             activity
@@ -378,32 +376,46 @@ class _Comparison:
         ]
         if not standing or longer < LEAST * self.excesses[standing[0]]:
             return TYPICAL, Text("the step took no longer than the others"), ()
-        activity, excess = standing[0], self.excesses[standing[0]]
+        activity = standing[0]
+        if several := self._why_several(activity, longer):
+            return SEVERAL, several, ()
+        if unknown := self._why_unknown(activity):
+            return NOT_KNOWN, unknown, ()
+        why = self._why_hidden(activity, longer, least) or self._explain_by_decode_steps(activity)
+        also = [other for other in standing[1:] if other.role != "unrecorded"]
+        return "limited", why, [activity, *also]
+
+    def _why_several(self, activity: Activity, longer: float) -> str:
+        """Return why ``activity`` is no single cause of a step ``longer`` by so many microseconds; "" if it is."""
+        excess = self.excesses[activity]
         if excess < SINGLE * (longer - self._additional_wait(activity)):
-            why = Text(
+            return Text(
                 "no single cause: {activity} accounts for only {seconds:.2f} s of the {excess:.2f} s by which this step"
                 " took longer than expected",
                 activity=activity.what,
                 seconds=seconds(excess),
                 excess=seconds(longer),
             )
-            return SEVERAL, why, ()
         if roles := self._slower_together(activity):
-            why = Text(
+            return Text(
                 "no single cause: {roles} slowed down at the same time, as happens on an overloaded machine",
                 joined(COMMA, roles),
             )
-            return SEVERAL, why, ()
-        if unknown := self._why_unknown(activity):
-            return NOT_KNOWN, unknown, ()
-        hidden = Text(
+        return ""
+
+    def _why_hidden(self, activity: Activity, longer: float, least: float) -> str:
+        """Return a text if ``longer``, that of the step, is less than half of the activity's excess, else "".
+
+        The two must also differ by more than ``least``. All times are in microseconds.
+        """
+        excess = self.excesses[activity]
+        if longer >= MOSTLY * excess or excess - longer <= least:
+            return ""
+        return Text(
             "the step as a whole took only {seconds:.2f} s longer; for the rest of this delay it would have waited"
             " anyway, for example for the next poll",
             seconds(longer),
         )
-        also = [other for other in standing[1:] if other.role != "unrecorded"]
-        is_hidden = longer < MOSTLY * excess and excess - longer > least
-        return "limited", hidden if is_hidden else self._explain_by_decode_steps(activity), [activity, *also]
 
     def _additional_wait(self, activity: Activity) -> float:
         """Return by how many microseconds the step waited longer for a CPU than usual, 0 if ``activity`` is that wait.

@@ -393,22 +393,26 @@ class MemoryCollector:
 
     def _growth(self, process: int) -> Iterator[MemoryGrowth]:
         """Yield how a process's memory on device and host grows per step; nothing for memory that does not grow."""
-        device, host = self.devices.get(process), self.host_notes.get(self.hosts[process])
+        series = self.series[process]
         newest = self.held[process].note
-        on_device, series = newest.free if device else None, self.series[process]
-        for of, by_step, free in (
-            ("device", series.allocated, on_device),
-            ("cached", series.unused, on_device),
-            ("host", series.private, host.available if host else None),
-        ):
-            values = [(number, value) for number, value in by_step.items() if number is not None][1:]
-            slope = _growth_rate(values)
-            if slope is not None:
-                (begin, first), (end, last) = values[0], values[-1]
-                yield MemoryGrowth(
-                    of, self._label(process), self.lane_of[process], first, last, round(slope), end - begin + 1,
-                    None if free is None else int(free // slope),
-                )  # fmt: skip
+        free_on_device = newest.free if self.devices.get(process) else None
+        host = self.host_notes.get(self.hosts[process])
+        yield from self._growth_of("device", process, series.allocated, free_on_device)
+        yield from self._growth_of("cached", process, series.unused, free_on_device)
+        yield from self._growth_of("host", process, series.private, host.available if host else None)
+
+    def _growth_of(
+        self, of: str, process: int, by_step: Mapping[int | None, int], free: int | None
+    ) -> Iterator[MemoryGrowth]:
+        """Yield how the memory ``of`` a process grows, with ``free`` bytes left (None: unknown), if it grows."""
+        values = [(number, value) for number, value in by_step.items() if number is not None][1:]
+        slope = _growth_rate(values)
+        if slope is not None:
+            (begin, first), (end, last) = values[0], values[-1]
+            yield MemoryGrowth(
+                of, self._label(process), self.lane_of[process], first, last, round(slope), end - begin + 1,
+                None if free is None else int(free // slope),
+            )  # fmt: skip
 
     def _excesses(self, process: int, grown: Mapping[tuple[int, str], int]) -> list[MemoryExcess]:
         """Return the steps in which a process had more private host memory than usual; the first step does not count.

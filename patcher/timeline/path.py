@@ -280,12 +280,11 @@ class _Walk:
                 yield PathPiece(begin, first.start, "agent", first.kind, what, self.phase, process)
 
     def _wait_for_trajectories(self, span: KeptSpan, low: int, high: int) -> list[PathPiece]:
-        """Return pieces of the path from the end of the last trajectory until ``high``, if it ended after ``low``.
+        """Return the pieces of the path from the end of the last trajectory until ``high``; [] for up to 20 ms.
 
-        In ``span`` the driver generates, without spans of its own from ``low`` to ``high``. Until the driver has all
-        trajectories, agent loops pad and send them, and the driver unpacks them. The first part is the agent loop's
-        whose batch ends last, the second the driver's. Without batches, neither is recorded. [] for up to 20 ms, and if
-        the driver certainly stood still then.
+        They are the padding and sending by the agent loop whose batch ends last, and the unpacking by the driver. Only
+        trajectories that end between ``low`` and ``high`` count, in which the driver generates in ``span`` without
+        spans of its own. Without batches it is one unrecorded piece; [] if the driver certainly stood still then.
         """
         records = self.records
         trajectories = [root for root in records.roots if root.kind == "trajectory" and low < end_of(root) <= high]
