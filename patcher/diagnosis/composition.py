@@ -50,14 +50,14 @@ class RecordedIterations:
 
     features: Floats
     class_seconds: Floats
-    window: NDArray[np.int64]
+    window_numbers: NDArray[np.int64]
     stretched: NDArray[np.bool_]
 
     def chosen(self, selection: NDArray[np.bool_]) -> RecordedIterations:
         """Return the iterations where ``selection`` is True."""
         return replace(
             self, features=self.features[selection], class_seconds=self.class_seconds[selection],
-            window=self.window[selection],
+            window_numbers=self.window_numbers[selection],
         )  # fmt: skip
 
 
@@ -146,9 +146,9 @@ def predict_from_other_windows(recorded: RecordedIterations) -> Floats:
     single window is predicted from itself.
     """
     predicted = recorded.features @ fit(recorded)
-    windows = np.unique(recorded.window)
+    windows = np.unique(recorded.window_numbers)
     for window in windows if len(windows) > 1 else ():
-        in_window = recorded.window == window
+        in_window = recorded.window_numbers == window
         predicted[in_window] = recorded.features[in_window] @ fit(recorded.chosen(~in_window))
     return predicted
 
@@ -231,10 +231,10 @@ def _half_widths(recorded: RecordedIterations, coefficients: Floats, features: F
         drawn = residuals[generator.integers(0, len(residuals), len(residuals))]
         resampled.append(shares_by(replace(recorded, class_seconds=np.maximum(fitted + drawn * totals, 0))))
     variance = np.var(resampled, axis=0)
-    windows = np.unique(recorded.window)
+    windows = np.unique(recorded.window_numbers)
     if len(windows) == 1:
         return np.asarray(np.maximum(2 * np.sqrt(variance), ONE_WINDOW_HALF_WIDTH))
-    without_one = np.stack([shares_by(recorded.chosen(recorded.window != window)) for window in windows])
+    without_one = np.stack([shares_by(recorded.chosen(recorded.window_numbers != window)) for window in windows])
     deviations = without_one - without_one.mean(axis=0)
     variance = variance + (len(windows) - 1) / len(windows) * (deviations**2).sum(axis=0)
     return np.asarray(np.maximum(2 * np.sqrt(variance), LEAST_HALF_WIDTH))

@@ -160,10 +160,11 @@ def _busy_errors(
         of_load = np.zeros(len(counted), dtype=bool)
         of_load[np.flatnonzero(counted)[mask]] = True
         recorded_of_load = of_load[places]
-        errors[load] = float(np.maximum(busy - working.seconds, 0.0)[mask].sum())
         if recorded_of_load.any():
             ratio = predicted[recorded_of_load].sum() / max(measured[recorded_of_load].sum(), 1e-12)
             errors[load] = float(busy[mask].sum() * (ratio - 1))
+        else:
+            errors[load] = float(np.maximum(busy - working.seconds, 0.0)[mask].sum())
     return errors
 
 
@@ -175,19 +176,21 @@ def _recorded_iterations(
     ``all_iterations`` are those of all engines, one engine after the other. ``joined`` has the recorded iterations of
     each engine. Their windows are numbered consecutively over all engines.
     """
-    features, before, windows = all_iterations.features, 0, 0
-    parts, places = list[RecordedIterations](), list[NDArray[np.int64]]()
+    features = all_iterations.features
+    parts: list[RecordedIterations] = []
+    places: list[NDArray[np.int64]] = []
+    before, windows = 0, 0
     for engine, part in zip(engines, joined, strict=True):
         recorded = part.recorded(features[before : before + len(engine.iterations)])
-        parts.append(replace(recorded, window=recorded.window + windows))
+        parts.append(replace(recorded, window_numbers=recorded.window_numbers + windows))
         places.append(part.places + before)
         before += len(engine.iterations)
-        windows += int(recorded.window.max(initial=-1)) + 1
+        windows += int(recorded.window_numbers.max(initial=-1)) + 1
     return (
         RecordedIterations(
             np.concatenate([part.features for part in parts]),
             np.concatenate([part.class_seconds for part in parts]),
-            np.concatenate([part.window for part in parts]),
+            np.concatenate([part.window_numbers for part in parts]),
             np.all([part.stretched for part in parts], axis=0),
         ),
         np.concatenate(places),

@@ -204,23 +204,7 @@ class _CostModel:
         heavy = decoding.requests >= np.quantile(decoding.requests, 0.9) if len(decoding) else slice(0)
         each = decoding.seconds[heavy] / np.maximum(decoding.requests[heavy], 1)
         self.each = float(np.median(each)) if len(each) else 0.0
-        self.loads, self.ratios = np.zeros(1), np.ones(1)  # until they are known, `_predict_seconds` goes without
-        self.loads, self.ratios = self._correction_by_load(decoding)
-
-    def _correction_by_load(self, decoding: Iterations) -> tuple[Floats, Floats]:
-        """Return numbers of requests (log2), and for each the factor by which to correct fitted seconds there.
-
-        A factor is the median of measured over fitted seconds in a group of at least five iterations of ``decoding``
-        with similar numbers of requests. Without such a group, the factor is 1.
-        """
-        rows = np.stack([decoding.requests, decoding.tokens, decoding.context], axis=1)
-        ratios = decoding.seconds / np.maximum(self._predict_seconds(rows), 1e-9)
-        logarithms = np.log2(np.maximum(decoding.requests, 1))
-        bins = np.round(BINS * logarithms)
-        usual = [group for group in (bins == number for number in np.unique(bins)) if group.sum() >= FEWEST_IN_BIN]
-        if not usual:
-            return self.loads, self.ratios
-        return np.array([logarithms[of].mean() for of in usual]), np.array([np.median(ratios[of]) for of in usual])
+        self.loads, self.ratios = _correction_by_load(decoding, decoding.features @ self.cost)
 
     def _predict_seconds(self, rows: Floats) -> Floats:
         """Return the predicted seconds of each iteration; each row of ``rows`` has its requests, tokens and context."""
@@ -253,6 +237,22 @@ class _CostModel:
         beyond = rows[:, 0] > self.most_requests
         seconds = self._predict_seconds(rows)
         return float(np.where(beyond, np.maximum(seconds, rows[:, 0] * self.each), seconds).sum())
+
+
+def _correction_by_load(decoding: Iterations, fitted_seconds: Floats) -> tuple[Floats, Floats]:
+    """Return numbers of requests (log2), and for each the factor by which to correct fitted seconds there.
+
+    A factor is the median of measured over fitted seconds in a group of at least five iterations of ``decoding`` with
+    similar numbers of requests. Without such a group, the factor is 1.
+    """
+    ratios = decoding.seconds / np.maximum(fitted_seconds, 1e-9)
+    logarithms = np.log2(np.maximum(decoding.requests, 1))
+    bins = np.round(BINS * logarithms)
+    groups = [group for group in (bins == number for number in np.unique(bins)) if group.sum() >= FEWEST_IN_BIN]
+    if not groups:
+        return np.zeros(1), np.ones(1)
+    loads = [logarithms[group].mean() for group in groups]
+    return np.array(loads), np.array([np.median(ratios[group]) for group in groups])
 
 
 def what_ifs_of_steps(steps: Sequence[TrainingStep]) -> Iterator[WhatIf]:

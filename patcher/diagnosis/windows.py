@@ -38,19 +38,19 @@ LONGEST_WINDOW = 25
 class Joined:
     """Recorded iterations or micro-batches of one process: their places in its timeline, class seconds, and windows.
 
-    ``class_seconds`` has the shape (iterations, classes) with the classes of `NAMES`. ``on_device`` tells whether these
-    are seconds of a device.
+    ``class_seconds`` has the shape (iterations, classes) with the classes of `NAMES`. ``window_numbers`` has the number
+    of each one's window. ``on_device`` tells whether these are seconds of a device.
     """
 
     places: NDArray[np.int64]
     class_seconds: NDArray[np.float64]
-    window: NDArray[np.int64]
+    window_numbers: NDArray[np.int64]
     windows: tuple[DiagnosedWindow, ...]
     on_device: bool
 
     def recorded(self, features: NDArray[np.float64]) -> RecordedIterations:
         """Return the recorded iterations with their ``features``, those of all iterations of the engine."""
-        return RecordedIterations(features[self.places], self.class_seconds, self.window, self.stretched)
+        return RecordedIterations(features[self.places], self.class_seconds, self.window_numbers, self.stretched)
 
     @property
     def stretched(self) -> NDArray[np.bool_]:
@@ -111,10 +111,14 @@ def join_units(
     count as several windows.
     """
     profiles = tuple(profiles)
-    places, class_seconds, window, windows = list[int](), list[list[float]](), list[int](), list[DiagnosedWindow]()
+    places: list[int] = []
+    class_seconds: list[list[float]] = []
+    window_numbers: list[int] = []
+    windows: list[DiagnosedWindow] = []
     number = 0
     for profile in profiles:
-        cold, entries = set(profile.cold), unit_entries(profile)
+        cold = set(profile.cold)
+        entries = unit_entries(profile)
         count = 0
         for unit in profile.units:
             place = place_of(unit, entries.get(unit.number, {}))
@@ -122,14 +126,14 @@ def join_units(
                 continue
             places.append(place)
             class_seconds.append([unit.classes.get(name, 0) / 1e9 for name in NAMES])
-            window.append(number + count // longest)
+            window_numbers.append(number + count // longest)
             count += 1
         number += 1 + count // longest
         windows.append(diagnosed_window(profile, count))
     return Joined(
         np.array(places, dtype=np.int64),
         np.array(class_seconds, dtype=np.float64).reshape(len(places), len(NAMES)),
-        np.array(window, dtype=np.int64),
+        np.array(window_numbers, dtype=np.int64),
         tuple(windows),
         on_device=any(profile.kernels for profile in profiles),
     )

@@ -359,6 +359,6 @@ def test_the_windows_of_all_engines_are_numbered_consecutively() -> None:
         for places, windows in (([1, 2, 3], [0, 0, 1]), ([0, 4], [0, 1]))
     ]
     recorded, places = _recorded_iterations(both, joined, concatenated(parts))
-    assert (places.tolist(), recorded.window.tolist()) == ([1, 2, 3, 4, 8], [0, 0, 1, 2, 3])
+    assert (places.tolist(), recorded.window_numbers.tolist()) == ([1, 2, 3, 4, 8], [0, 0, 1, 2, 3])
     assert recorded.features[:, 1].tolist() == [8, 8, 8, 9, 9]
     assert recorded.stretched.all()

@@ -142,7 +142,7 @@ def test_units_of_a_long_window_count_as_several_windows() -> None:
     profiles = [profile(6), profile(1), profile(3, idle, kernels=("matmul",))]
     units = join_units(profiles, lambda unit, entry: None if unit.number == 4 else 10 + unit.number, 2)
     assert units.places.tolist() == [11, 12, 13, 15, 11, 12]
-    assert units.window.tolist() == [0, 0, 1, 1, 4, 4]
+    assert units.window_numbers.tolist() == [0, 0, 1, 1, 4, 4]
     assert [window.joined for window in units.windows] == [4, 0, 2]
     assert units.class_seconds.tolist() == [[float(name == "gemm") for name in NAMES]] * 6
     assert units.on_device
