@@ -189,10 +189,12 @@ def _merge_repeated(words: Words) -> Words:
     for option, value in pairwise(words):
         if option in _LISTS:
             values.setdefault(option, []).append(value)
-    meant, seen = list[str](), set[str]()
+    meant: list[str] = []
+    seen: set[str] = set()
     for before, word in pairwise(("", *words)):
         if before in values:
-            meant += [] if before in seen else [",".join(values[before])]
+            if before not in seen:
+                meant.append(",".join(values[before]))
             seen.add(before)
         elif word not in seen:
             meant.append(word)

@@ -58,7 +58,7 @@ def switch(heading: str, about: str, *names: str) -> Option:
 class Group(Generic[T]):
     """Options that several commands share and receive as a single value, the parameter `name`.
 
-    `made` builds that value from the options' values, by name. `check` may raise Problem for the typed words.
+    `build` makes that value from the options' values, by name. `check` may raise Problem for the typed words.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Group(Generic[T]):
     ) -> None:
         self.name, self.build, self.options, self.check = name, build, options, check
 
-    def taken(self, params: dict[str, Any]) -> T:
+    def pop_value(self, params: dict[str, Any]) -> T:
         """Remove this group's options from `params`, and return the value made of them."""
         return self.build({str(option.name): params.pop(str(option.name)) for option in self.options})
 
@@ -142,9 +142,9 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run the command, print its report or its error, and exit; with `--verbose` re-raise an unexpected error."""
-        output = OUTPUT_OPTIONS.taken(ctx.params)
+        output = OUTPUT_OPTIONS.pop_value(ctx.params)
         try:
-            ctx.params |= {group.name: group.taken(ctx.params) for group in self.groups}
+            ctx.params |= {group.name: group.pop_value(ctx.params) for group in self.groups}
             report = super().invoke(ctx)
         except (Exception, KeyboardInterrupt) as error:
             problem = problem_of(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
@@ -44,14 +44,24 @@ class Start:
 
     ``texts`` are its words behind leading assignments; ``command_words`` those from the program on, behind wrappers
     such as nohup. ``name`` is that of the program, with its path if it is a local one; ``program`` is "" unless it is
-    Python or a launcher of Python, here, and gets the environment. ``shape`` has the words of the program, with OUTSIDE
-    for each that may set any key. ``variables`` are set for it, or for what follows (None: unset).
+    Python or a launcher of Python, here, and gets the environment. ``is_emptied`` tells that ``env`` or ``exec`` with
+    an option is before it, which may empty the environment. ``variables`` are set for it, or if the command
+    ``is_export`` for what follows (None: unset). ``shape`` has the words of the program, with OUTSIDE for each that may
+    set any key.
     """
 
     where: str
     words: tuple[str, ...]
     sure: bool = False
     folders: tuple[Path, ...] = ()
+    texts: list[str] = field(init=False)
+    command_words: list[str] = field(init=False)
+    name: str = field(init=False)
+    program: str = field(init=False)
+    is_emptied: bool = field(init=False)
+    is_export: bool = field(init=False)
+    variables: dict[str, str | None] = field(init=False)
+    shape: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.texts = [*dropwhile(assigns, self.words)]
@@ -62,8 +72,7 @@ class Start:
         self.is_emptied = bool(re.search(r"(^|[\s/])(env|exec) -", " ".join(before)))
         self.program = self.name if re.fullmatch(programs.PYTHON, self.name) and not self.is_emptied else ""
         self.is_export = bool(re.fullmatch(rf"(?s){programs.EXPORTS}", " ".join(self.command_words)))
-        pairs = (
-            word.partition("=") for word in (self.command_words[1:] if self.is_export else filter(assigns, before))
-        )
+        assignments = self.command_words[1:] if self.is_export else filter(assigns, before)
+        pairs = (word.partition("=") for word in assignments)
         self.variables = {name: value if equals else None for name, equals, value in pairs}
         self.shape = " ".join(OUTSIDE if is_hidden(word) else word for word in (self.name, *self.command_words[1:]))

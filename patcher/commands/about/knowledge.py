@@ -187,7 +187,8 @@ def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Targ
             for file, text in _call_sites(upstream, target, stage, unit):
                 places.setdefault((stage, file), {}).setdefault(text, []).append(unit)
         except Problem as problem:
-            unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
+            if problem.kind is not Kind.NO_RECIPE:
+                unlike.append(problem)
     for recipe in (recipe for recipe in recipes if recipe.calls):
         structure = recipe.structure(plan.published(upstream, target.version))
         for file in dict.fromkeys(structure.file for structure in recipe.structures):
@@ -196,7 +197,8 @@ def _find_call_sites(upstream: Upstream, recipes: Sequence[Recipe], target: Targ
                 places[recipe.stage, file] = {text: [WHOLE] for text in arguments}
             except Problem as problem:
                 # Else it is another recipe's file: any recipe is tried where the release is not a known one.
-                unlike += [problem] if structure and structure.file == file else []
+                if structure and structure.file == file:
+                    unlike.append(problem)
     return places, unlike
 
 
