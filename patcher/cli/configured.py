@@ -240,7 +240,7 @@ def add_configuration(
         configuration = read(source)
     except Problem as problem:
         if preset is None and may_ignore(source, name, typed):
-            notes.append(_going_on(problem, Text("rlpatch ignores this configuration file and goes on")))
+            notes.append(_warning(problem, Text("rlpatch ignores this configuration file and goes on")))
             return args
         raise
     options, targets = configuration.additions(name, typed, preset)
@@ -250,18 +250,18 @@ def add_configuration(
         except Problem as problem:
             if name not in LOOKING:
                 raise
-            notes.append(_going_on(problem, Text("rlpatch ignores this interpreter and goes on")))
+            notes.append(_warning(problem, Text("rlpatch ignores this interpreter and goes on")))
             options = {option: words for option, words in options.items() if option != PYTHON}
     ctx.meta["presets"] = True
     added = [word for option in options.values() for word in option]
     if added or targets:
-        said = shlex.join((*targets, *added))
-        text = Text("options from {file}: {words}", file=source.file.name, words=said)
+        added_words = shlex.join((*targets, *added))
+        text = Text("options from {file}: {words}", file=source.file.name, words=added_words)
         notes.append(Message("note", text, str(source.file)))
     return [*added, *targets, *args]
 
 
-def _going_on(problem: Problem, said: str) -> Warned:
-    """Return a warning with the problem's cause; its detail is `said`, then the rest of the problem."""
+def _warning(problem: Problem, consequence: str) -> Warned:
+    """Return a warning with the problem's cause; its detail is `consequence`, then the rest of the problem."""
     _, *detail = problem.lines
-    return Warned("warning", problem.cause, joined("\n", (said, *detail)))
+    return Warned("warning", problem.cause, joined("\n", (consequence, *detail)))

@@ -75,7 +75,7 @@ class Rule(NamedTuple):
     commands: tuple[str, ...] = ()
 
 
-def _each(rewrite: Callable[[str, str], Words], *commands: str, certain: bool = False) -> Rule:
+def _word_rule(rewrite: Callable[[str, str], Words], *commands: str, certain: bool = False) -> Rule:
     """Return the rule that puts `rewrite(the word before, word)` in place of each word."""
 
     def rewritten(words: Words) -> Words:
@@ -90,12 +90,12 @@ def correct(report: CommandResult, typed: Words) -> None:
     A rule applies if a problem mentions a word that it replaces, or if it is `certain`.
     """
     problems = [problem for problem in report.problems if problem.kind in _KINDS]
-    said = " ".join(problem.cause for problem in problems)
+    causes = " ".join(problem.cause for problem in problems)
     typed = [part for word in typed for part in (word.split("=", 1) if word.startswith("--") else [word])]
     at = typed.index("--") if "--" in typed else len(typed)
     parts = {False: [*typed[:at]], True: [*typed[at + 1 :]]}
     for rule in RULES if problems else ():
-        parts[rule.behind] = _rewritten(parts[rule.behind], rule, said)
+        parts[rule.behind] = _rewritten(parts[rule.behind], rule, causes)
     again = [*parts[False], *typed[at : at + 1], *parts[True]]
     if again != typed:
         hint = CommandLine(*again)
@@ -104,13 +104,13 @@ def correct(report: CommandResult, typed: Words) -> None:
         ]
 
 
-def _rewritten(words: list[str], rule: Rule, said: str) -> list[str]:
-    """Return the words as `rule` rewrites them, unchanged if it does not apply; `said` has the problems' causes."""
+def _rewritten(words: list[str], rule: Rule, causes: str) -> list[str]:
+    """Return the words as `rule` rewrites them, unchanged if it does not apply; `causes` are those of the problems."""
     if rule.commands and words[:1] and words[0] not in rule.commands:
         return words
-    meant = [*rule.rewrite(words)]
-    replaced = [word for word, new in zip_longest(words, meant) if word and word != new]
-    return meant if replaced and (rule.certain or any(word in said for word in replaced)) else words
+    rewritten = [*rule.rewrite(words)]
+    replaced = [word for word, new in zip_longest(words, rewritten) if word and word != new]
+    return rewritten if replaced and (rule.certain or any(word in causes for word in replaced)) else words
 
 
 def _is_target(word: str) -> bool:
@@ -166,9 +166,9 @@ def _correct_target(before: str, word: str) -> Words:
     names = projects.names()
     name, equals, version = word.partition("==")
     typed = versions.normalise(name)
-    meant = difflib.get_close_matches(typed, names, 1, cutoff=0.8)
+    near = difflib.get_close_matches(typed, names, 1, cutoff=0.8)
     is_name = before and not before.startswith("--") and not word.startswith("-") and word not in COMMANDS
-    return (f"{meant[0]}{equals}{version}" if is_name and meant and typed not in names else word,)
+    return (f"{near[0]}{equals}{version}" if is_name and near and typed not in names else word,)
 
 
 def _translate_name(before: str, word: str) -> Words:
@@ -189,16 +189,15 @@ def _merge_repeated(words: Words) -> Words:
     for option, value in pairwise(words):
         if option in _LISTS:
             values.setdefault(option, []).append(value)
-    meant: list[str] = []
-    seen: set[str] = set()
+    merged, seen = list[str](), set[str]()
     for before, word in pairwise(("", *words)):
         if before in values:
             if before not in seen:
-                meant.append(",".join(values[before]))
+                merged.append(",".join(values[before]))
             seen.add(before)
         elif word not in seen:
-            meant.append(word)
-    return meant
+            merged.append(word)
+    return merged
 
 
 def _drop_window(before: str, word: str) -> Words:
@@ -270,20 +269,20 @@ def _interpreter(words: Words) -> Words:
 
 
 RULES = (
-    _each(_replace_dashes, certain=True),
+    _word_rule(_replace_dashes, certain=True),
     Rule(_help),
     Rule(_options_first),
-    _each(_split_targets),
+    _word_rule(_split_targets),
     Rule(_join_versions),
-    _each(_add_stage_option),
-    _each(_correct_target),
-    _each(_translate_name, "apply", "run", "diff", "bundle"),
-    _each(_add_path_option, "status", "diff", "revert", "recover", "check"),
+    _word_rule(_add_stage_option),
+    _word_rule(_correct_target),
+    _word_rule(_translate_name, "apply", "run", "diff", "bundle"),
+    _word_rule(_add_path_option, "status", "diff", "revert", "recover", "check"),
     Rule(_merge_repeated),
-    _each(_drop_window, "revert", "status", "recover"),
-    _each(_convert_unit),
-    _each(_rewrite_range),
-    _each(_correct_all),
+    _word_rule(_drop_window, "revert", "status", "recover"),
+    _word_rule(_convert_unit),
+    _word_rule(_rewrite_range),
+    _word_rule(_correct_all),
     Rule(_swap_rollout_option),
     Rule(_interpreter, behind=True),
 )

@@ -103,7 +103,9 @@ def load(file: Path) -> ConfigurationFile:
     If it is anything but a regular file, above `MOST_BYTES`, or others could have written it, `refused` has the
     Problem.
     """
-    refused, change, foreign, content = "", "", False, b""
+    refused = change = ""
+    foreign = False
+    content = b""
     try:
         with opened.opened(file.parent) as folder:
             link = folder.status(file.name)

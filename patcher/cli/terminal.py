@@ -28,15 +28,15 @@ def redraws() -> bool:
 
 
 @contextlib.contextmanager
-def reading(what: str, total: int) -> Iterator[Progress]:
-    """Show a progress bar of `total` bytes, labelled `what`, once `DELAY_S` seconds have passed; yield its function."""
+def reading(action: str, total: int) -> Iterator[Progress]:
+    """Show a progress bar of `total` bytes, labelled `action`, after `DELAY_S` seconds; yield its function."""
     if "--json" in options.typed_words() or not redraws():
         yield ignore
         return
     from rich.progress import DownloadColumn, TimeElapsedColumn
 
     bar = _bar(DownloadColumn(), TimeElapsedColumn())
-    task = bar.add_task(translate(what), total=total + 1)  # it stands still where it is complete
+    task = bar.add_task(translate(action), total=total + 1)  # it stands still where it is complete
 
     def read(count: int) -> None:
         bar.advance(task, count)
@@ -55,15 +55,15 @@ def reading(what: str, total: int) -> Iterator[Progress]:
 
 
 @contextlib.contextmanager
-def working(what: str, total: int) -> Iterator[WorkDisplay]:
-    """Show a bar of `total` items, labelled `what`, or print a line for each finished item unless `-q` is typed."""
+def working(action: str, total: int) -> Iterator[WorkDisplay]:
+    """Show a bar of `total` items, labelled `action`, or print a line for each finished item unless `-q` is typed."""
     from rich.markup import escape
     from rich.progress import MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     bar = _bar(MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[names]}"))
     drawn = redraws()
     silent = drawn or options.quiet()
-    task = bar.add_task(translate(what), total=total, names="")
+    task = bar.add_task(translate(action), total=total, names="")
 
     def at_work(names: Sequence[str]) -> None:
         """Show the first of `names` beside the bar, and how many more are in progress."""
@@ -77,8 +77,8 @@ def working(what: str, total: int) -> Iterator[WorkDisplay]:
         bar.advance(task)
         if not silent:
             text = Text("{action} {number:.0f} of {total}: {item}")
-            said = text.filled(action=what, number=bar.tasks[0].completed, total=total, item=line)
-            click.echo(translate(said), err=True)
+            progress_line = text.filled(action=action, number=bar.tasks[0].completed, total=total, item=line)
+            click.echo(translate(progress_line), err=True)
 
     with bar if drawn else contextlib.nullcontext():
         yield WorkDisplay(at_work, done)

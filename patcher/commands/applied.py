@@ -170,11 +170,11 @@ class Removal(NamedTuple):
                 remains = Text("lines of another patch stay in the file")
             yield Text("  {verb} {file}: {remainder}", verb=verb, file=file, remainder=remains)
         for file, lost in self.restored.items():
-            what = Text("the backup lacks these edits of the file:") if lost else Text("no edits are lost")
+            consequence = Text("the backup lacks these edits of the file:") if lost else Text("no edits are lost")
             restored = Text("would restore {file} from its backup", file)
             if not dry_run:
                 restored = Text("restored {file} from its backup", file)
-            yield Text("  {action}; {consequence}", action=restored, consequence=what)
+            yield Text("  {action}; {consequence}", action=restored, consequence=consequence)
             yield from (Verbatim(f"    {line}") for line in lost.decode("utf-8", "replace").splitlines())
 
     def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:

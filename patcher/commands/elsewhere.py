@@ -48,7 +48,8 @@ def remembered() -> Remembered:
                 except (OSError, ValueError):
                     unreadable.append(path / name)
                 else:
-                    roots += [root] if root else []
+                    if root is not None:
+                        roots.append(root)
     except OSError:
         if os.path.lexists(path):
             unreadable.append(path)

@@ -119,11 +119,11 @@ def named_projects(names: Sequence[str], search: Search) -> set[str]:
 
 def nothing_found(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool) -> Note:
     """Return a note that no patch of `names` (none: of any) was found, or none here if one `is_elsewhere`."""
-    what = Text("no patch was found here") if is_elsewhere else Text("no patch was found")
+    text = Text("no patch was found here") if is_elsewhere else Text("no patch was found")
     if names:
-        what = Text("no patch of {targets} was found here") if is_elsewhere else Text("no patch of {targets} was found")
-        what = what.filled(", ".join(names))
-    return Note(what, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
+        text = Text("no patch of {targets} was found here") if is_elsewhere else Text("no patch of {targets} was found")
+        text = text.filled(", ".join(names))
+    return Note(text, Text("looked in: {places}", joined(SEMICOLON, discovery.searched)))
 
 
 def report_nothing(names: Sequence[str], discovery: Discovery, *, is_elsewhere: bool = False) -> StepResult:

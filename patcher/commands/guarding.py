@@ -47,7 +47,8 @@ def check(words: Sequence[str], search: SearchOptions, launch: Launch) -> Comman
     step, data = StepResult(), dict[str, TargetCheck]()
     absent: dict[str, Problem] = {}
     for word in words or [project.name for project in projects.projects()]:
-        (upstream, version), target = parse_target(word), None
+        upstream, version = parse_target(word)
+        target = None
         name = upstream.project.name
         try:
             target = search.find(word, "check")[1]
@@ -210,13 +211,13 @@ def _group_warning(results: Sequence[GuardResult]) -> Note:
     ]
     if first.state is State.UNKNOWN:
         names = {result.profiler for result in results}
-        who = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
+        profilers = first.profiler if len(names) == 1 else Text("{count} profilers", len(names))
         reason = first.reason or first.where
-        text = Text("{profiler} might be on: {reason}", profiler=who, reason=reason)
+        text = Text("{profiler} might be on: {reason}", profiler=profilers, reason=reason)
         return Note(text, joined("\n", [*details, _AGAIN]))
     text = Text("{profiler} is {state} ({place})", profiler=first.profiler, state=first.state.value, place=first.where)
-    typed = joined(SEMICOLON, (text, first.off))
-    return Note(typed if len(f"warning: {typed}") <= WIDEST else text, joined("\n", details))
+    with_remedy = joined(SEMICOLON, (text, first.off))
+    return Note(with_remedy if len(f"warning: {with_remedy}") <= WIDEST else text, joined("\n", details))
 
 
 def _group_lines(results: Sequence[GuardResult], recorder: str) -> Iterator[str]:

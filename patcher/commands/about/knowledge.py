@@ -217,8 +217,8 @@ def _profiler_arguments(upstream: Upstream, recipe: Recipe, file: str, target: T
     """Return "LINE KEYWORD=VALUE" for each profiler argument in the installed `file` that the recipe can change."""
     from patcher import editing
 
-    every = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
-    within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
+    defaults = {name: spec.default for name, spec in options_of(BuiltinStage.PROFILER).items()}
+    within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **defaults}), upstream, target))
     now = editing.present_settings(target.read(PurePosixPath(file)), recipe, where=str(target.root / file))
     settings = (setting for setting in now if (setting.function, setting.keyword) in within)
     return [f"{setting.line} {setting.keyword}={setting.before}" for setting in settings]

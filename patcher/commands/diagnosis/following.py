@@ -52,10 +52,12 @@ class Follower:
     def __init__(
         self, folder: Path, rounds: int, say: Callable[[str], None], started: float = 0.0, steps: int | None = None
     ) -> None:
-        self.folder, self.rounds, self.say, self.started, self.steps = folder, rounds, say, started, steps
+        self.folder = folder
+        self.rounds, self.say = rounds, say
+        self.started, self.steps = started, steps
         self.states = StateFolder(folder)
-        self.asked: FiledRequest | None = None
-        self.asked_in = self.rollouts = 0
+        self.last_request: FiledRequest | None = None
+        self.last_requested_in = self.rollouts = 0
         self.requests = 0
         self.finished = self.rollouts_finished = self.reached = False
         self.trouble = ""
@@ -92,9 +94,9 @@ class Follower:
         """
         rows = self._rollout_workers()
         living = [row for row in rows if not row.life.has_ended]
-        if self.rollouts <= self.asked_in + PATIENCE and any(row.outcome == AT_WORK for row in living):
+        if self.rollouts <= self.last_requested_in + PATIENCE and any(row.outcome == AT_WORK for row in living):
             return
-        if self.asked is not None and any(row.outcome == DONE for row in rows):
+        if self.last_request is not None and any(row.outcome == DONE for row in rows):
             self._read_windows(processes)
         self.rollouts_finished = self._supported or self.requests >= self.rounds
         if living and not self.rollouts_finished:
@@ -128,13 +130,13 @@ class Follower:
             rows = self._rollout_workers()
         if not rows:
             yield Text("no worker that records rollouts on demand has started")
-        elif self.asked is None:
+        elif self.last_request is None:
             text = Text(
                 "no recording window was requested: rlpatch requests windows from the third rollout on, but the run has"
                 " had only {count} so far"
             )
             yield text.filled(self.rollouts)
-        for row in rows if self.asked is not None else ():
+        for row in rows if self.last_request is not None else ():
             worker = {"host": row.worker.host, "pid": row.worker.pid, "rank": row.worker.rank}
             if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
                 yield Text("{host}, process {pid}, rank {rank} recorded nothing: {reason}", **worker, reason=row.why)
@@ -142,7 +144,7 @@ class Follower:
                 yield Text("{host}, process {pid}, rank {rank} has not answered the request to record yet", **worker)
 
     def _rollout_workers(self) -> list[WorkerProgress]:
-        collected = progress.collect(self.states, time.time(), requested=self.asked).rows
+        collected = progress.collect(self.states, time.time(), requested=self.last_request).rows
         return [row for row in collected if takes_requests(row)]
 
     @property
@@ -169,8 +171,8 @@ class Follower:
         request = TriggerRequest(
             window=planned.option, ranks="0", at=max(turns) + 1, load=planned.load, tail=planned.tail
         )
-        self.asked = self.states.write(STAGE, request)
-        self.asked_in = self.rollouts
+        self.last_request = self.states.write(STAGE, request)
+        self.last_requested_in = self.rollouts
         self.requests += 1
         unit = "iterations" if "iterations" in units else "decode"
         window = " ".join((planned.option, *planned.conditions))

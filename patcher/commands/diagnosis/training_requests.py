@@ -21,12 +21,12 @@ STUDIED = 2
 
 
 @dataclass
-class _Asked:
+class _StageRequests:
     """Requests for one stage so far: the last one, how many, and whether its windows have been read."""
 
-    request: FiledRequest | None = None
+    last: FiledRequest | None = None
     count: int = 0
-    read: bool = False
+    windows_read: bool = False
 
 
 class TrainingRequests:
@@ -37,7 +37,7 @@ class TrainingRequests:
 
     def __init__(self, states: StateFolder, rounds: int, say: Callable[[str], None]) -> None:
         self.states, self.rounds, self.say = states, rounds, say
-        self.asked: dict[str, _Asked] = {}
+        self.requests: dict[str, _StageRequests] = {}
         self.pending = False
         self.has_new_windows = False
 
@@ -56,8 +56,8 @@ class TrainingRequests:
 
     def notes(self) -> Iterator[str]:
         """Yield a sentence on each worker that was asked for a window and recorded nothing. Raises OSError."""
-        for name, asked in self.asked.items():
-            for row in self._workers(name, asked.request) if asked.request is not None else ():
+        for name, requests in self.requests.items():
+            for row in self._workers(name, requests.last) if requests.last is not None else ():
                 if row.outcome == LOST and row.worker.state != FAILED:  # `failure_notes` has those
                     worker = {"host": row.worker.host, "pid": row.worker.pid, "rank": row.worker.rank}
                     text = Text("{stage}: {host}, process {pid}, rank {rank} recorded nothing: {reason}")
@@ -70,15 +70,15 @@ class TrainingRequests:
         after `rounds` requests, nor without a live worker. Sets `pending` if the stage may still be recorded, and
         `has_new_windows` if windows were saved that the diagnosis has not read.
         """
-        asked = self.asked.setdefault(name, _Asked())
-        rows = self._workers(name, asked.request)
+        requests = self.requests.setdefault(name, _StageRequests())
+        rows = self._workers(name, requests.last)
         living = [row for row in rows if not row.life.has_ended]
-        if asked.request is not None and any(row.outcome == AT_WORK for row in living):
+        if requests.last is not None and any(row.outcome == AT_WORK for row in living):
             self.pending = True
             return
-        if not asked.read and any(row.outcome == DONE for row in rows):
-            asked.read = self.has_new_windows = True
-        if living and missing and asked.count < self.rounds:
+        if not requests.windows_read and any(row.outcome == DONE for row in rows):
+            requests.windows_read = self.has_new_windows = True
+        if living and missing and requests.count < self.rounds:
             self.pending = True
             if not self.has_new_windows:  # else the diagnosis says first whether that was enough
                 roles = {stage.role for stage in missing}
@@ -101,17 +101,19 @@ class TrainingRequests:
         ``role`` is the only role to record, "" for all. Nothing is requested if the rank has ended too few calls to
         choose from, or if no worker has counted a step.
         """
+        requests = self.requests[name]
         rank = slowest_rank(stages)
         of_rank = [stage for stage in stages if stage.rank == rank and len(stage.call_seconds) >= STUDIED]
-        windows = next_micro_batches(of_rank[0], again=self.asked[name].read) if of_rank else []
+        windows = next_micro_batches(of_rank[0], again=requests.windows_read) if of_rank else []
         turns = [row.worker.turn for row in living if row.worker.turn is not None]
         if not windows or not turns:
             return
         window = PlannedWindows(tuple(windows)).option
         request = TriggerRequest(window=window, ranks=str(rank or 0), at=max(turns) + 1, role=role)
         micro_batches = f"--micro-batch {window}"
-        asked = self.asked[name]
-        asked.request, asked.read, asked.count = self.states.write(name, request), False, asked.count + 1
+        requests.last = self.states.write(name, request)
+        requests.windows_read = False
+        requests.count += 1
         text = Text("asked trainer rank {rank} to record stage {stage} of training step {step} with {window}")
         chosen = f"--role {role} {micro_batches}" if role else micro_batches
         self.say(text.filled(rank=request.ranks, stage=name, step=request.at, window=chosen))

@@ -56,22 +56,22 @@ def apply(
     candidates = [find_candidates(words, search, request, "apply") for search in places]
     if not dry_run and not where.nodes:
         step += _end_interrupted(candidates, where)
-    if not any(tried.problems for tried in candidates):  # which the reader mends first
-        of_all = [candidate for tried in candidates for candidate in tried.values]
-        step += check_profilers(of_all, launch, force=force, nodes=where.nodes)
+    if not any(attempt.problems for attempt in candidates):  # which the reader mends first
+        all_candidates = [candidate for attempt in candidates for candidate in attempt.values]
+        step += check_profilers(all_candidates, launch, force=force, nodes=where.nodes)
     if not step.problems:
-        planned = [plan(tried) for tried in candidates]
-        step = sum((planning_failures(tried, words, request) for tried in planned), step)
+        planned = [plan(attempt) for attempt in candidates]
+        step = sum((planning_failures(attempt, words, request) for attempt in planned), step)
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))
-    plans = [target_plan for tried in planned for target_plan in tried.values]
+    plans = [target_plan for attempt in planned for target_plan in attempt.values]
     committed = carry_out(where, edits_by_root(plans), Text("patched"), dry_run=dry_run)
     return _final_report(step + committed.step, plans, committed, where, dry_run=dry_run)
 
 
 def _end_interrupted(candidates: Sequence[Attempted[Candidate]], where: Where) -> StepResult:
     """End all interrupted commands in the search, if a candidate's root has one; report the outcome."""
-    targets = [candidate.target for tried in candidates for candidate in tried.values]
+    targets = [candidate.target for attempt in candidates for candidate in attempt.values]
     if not any(StoreFolder(target.folder).unfinished() for target in targets):
         return StepResult()
     return applied.end_interrupted(where.search.discover(), where.on_wait)

@@ -48,17 +48,17 @@ class Attempted(Generic[T]):
         A value for which `work` raises Problem or PermissionError has no result. Its problem is added; a Problem with a
         place or notes gets the names of the search's cluster nodes, too.
         """
-        done: list[U] = []
+        results: list[U] = []
         problems = [*self.problems]
         for value in self.values:
             try:
-                done.append(work(value))
+                results.append(work(value))
             except Problem as problem:
                 nodes = self.search.nodes if problem.where or problem.notes else ()
                 problems.append(problem.replace(node=", ".join(nodes)))
             except PermissionError as error:
                 problems.append(permission_problem(error))
-        return Attempted(self.search, done, tuple(problems))
+        return Attempted(self.search, results, tuple(problems))
 
 
 class Candidate(NamedTuple):
@@ -232,8 +232,8 @@ def _checked_config(request: ProfileRequest, upstream: Upstream, target: Target)
     for inside in (folder, *folder.parents):
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:
-            what = Text("the package {package}", inside.name) if package else Text("rlpatch's store (.rlpatch)")
-            cause = Text("the folder for the traces must not be inside {place}: {folder}", place=what, folder=folder)
+            place = Text("the package {package}", inside.name) if package else Text("rlpatch's store (.rlpatch)")
+            cause = Text("the folder for the traces must not be inside {place}: {folder}", place=place, folder=folder)
             hint = Text("add --save-path /tmp/rlpatch_traces, or run the command from a folder outside of {inside}")
             raise usage(cause, hint.filled(inside), str(inside))
         with suppress(PermissionError):  # what this user may not see, that of the engine may

@@ -79,11 +79,11 @@ def _partners(requests: Sequence[ProfileRequest], upstreams: Iterable[Upstream])
 
 def _cause(requests: Sequence[ProfileRequest], names: str, partners: Sequence[str]) -> str:
     """Return a sentence that the targets `names` cannot record `requests`, and which `partners` run that part."""
-    what = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))
+    options = joined(AND, (request.window_flags or f"--stage {request.stage}" for request in requests))
     if not partners:
-        return Text("{option} is not available for {targets}", option=what, targets=names)
+        return Text("{option} is not available for {targets}", option=options, targets=names)
     (unit,) = [window.unit for window in requests[0].windows] or [""]
-    values = {"option": what, "targets": names}
+    values = {"option": options, "targets": names}
     if kind_of(unit) is TrainingStage or requests[0].stage in TrainingStage.NAMES:
         text = Text("{option} is not available for {targets}: the training runs in {trainers}")
         return text.filled(**values, trainers=joined(OR, partners))

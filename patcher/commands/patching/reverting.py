@@ -29,14 +29,14 @@ def revert(
     applied, but none has this stage and role; others if the removal itself fails.
     """
     patched, nothing, step = _patched_roots(words, where, dry_run=dry_run)
-    roots = [root for attempted in patched for root in attempted.values]
+    roots = [root for attempt in patched for root in attempt.values]
     patches = _selected_patches(roots, stage, role)
-    tried = [attempted.then(lambda root: _planned_removal(root, patches, restore=restore)) for attempted in patched]
+    planned = [attempt.then(lambda root: _planned_removal(root, patches, restore=restore)) for attempt in patched]
     broken = [problem for root in roots for problem in root.broken]
-    step += StepResult(problems=(*broken, *(problem for attempted in tried for problem in attempted.problems)))
+    step += StepResult(problems=(*broken, *(problem for attempt in planned for problem in attempt.problems)))
     if step.problems:
         return CommandResult("revert", step, data=Reverted(dry_run))
-    removals = [(attempted.search, removed) for attempted in tried for removed in attempted.values if removed]
+    removals = [(attempt.search, removed) for attempt in planned for removed in attempt.values if removed]
     work = [(search, removal.edit) for search, removal in removals]
     committed = carry_out(where, work, Text("reverted"), dry_run=dry_run)
     step += committed.step
@@ -102,7 +102,8 @@ def _patched_roots(words: Sequence[str], where: Where, *, dry_run: bool) -> _Pat
             step += end_interrupted(discovery, where.on_wait)
             roots, discovery = patched_roots(words, search)
         patched.append(Attempted(search, roots))
-        elsewhere += [] if search.words else patched_elsewhere(words, search, discovery)
+        if not search.words:
+            elsewhere += patched_elsewhere(words, search, discovery)
         nothing = report_nothing(words, discovery, is_elsewhere=bool(elsewhere))
     if elsewhere and any(attempted.values for attempted in patched):
         command = CommandLine("status", *words, "--everywhere")

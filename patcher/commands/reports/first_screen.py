@@ -185,20 +185,18 @@ def _unrelated_warning(report: model.TraceReport) -> Iterator[str]:
 
 def _headline(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis, title: str) -> str:
     """Return ``title`` with the saving of ``finding``, or for "compute" with its share of a step and longest kernel."""
-    if not focus.median_ns or finding.step is not None:
+    whole = focus.median_ns
+    if not whole or finding.step is not None:
         return title
     if finding.saving_ns:
         profile = next((profile for profile in report.captures if profile.source == finding.source), focus)
         return _add_saving(title, finding, finding.saving_ns, profile)
     if finding.id == "compute":
-        share_of_step = Text(
-            "{title}: {share} of {time} per {step}",
-            title=title,
-            share=percent(focus.share("compute_ns", "overlap_ns")),
-            time=in_ms(focus.median_ns),
-            step=unit_word(focus),
+        share = percent(focus.share("compute_ns", "overlap_ns"))
+        title = Text(
+            "{title}: {share} of {time} per {step}", title=title, share=share, time=in_ms(whole), step=unit_word(focus)
         )
-        return joined(SEMICOLON, (share_of_step, _longest_kernel_line(focus, finding, in_headline=True)))
+        return joined(SEMICOLON, (title, _longest_kernel_line(focus, finding, in_headline=True)))
     return title
 
 

@@ -109,8 +109,8 @@ def compare(
     """
     result = CommandResult("compare")
     sides = [
-        analysis.labelled(read_profiles(result, paths, options, partial(display, what)))
-        for what, paths in (
+        analysis.labelled(read_profiles(result, paths, options, partial(display, action)))
+        for action, paths in (
             (Text("reading the traces of side “before”"), before),
             (Text("reading the traces of side “after”"), after),
         )
@@ -192,8 +192,8 @@ def read_profiles(
     `display` takes the number of bytes to read, and shows the progress. Traces of graph captures are read first:
     kernels of graph replays in other traces get their names from them.
     """
-    every = dict.fromkeys(itertools.chain(*read_each(result, paths, folders.traces_to_read)))
-    paths = sorted(every, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before their replays
+    traces = dict.fromkeys(itertools.chain(*read_each(result, paths, folders.traces_to_read)))
+    paths = sorted(traces, key=lambda path: not any(CAPTURE in part for part in path.parts[-2:]))  # before replays
     graphs: Graphs = {}
     sizes = {path: path.stat().st_size if path.is_file() else 0 for path in paths}
 

@@ -122,8 +122,8 @@ def _refuse_trace_options(
     if len(before) > 1 or len(after) > 1:
         hint = CommandLine("compare", str(before[0]), str(after[0]))
         raise Problem(Kind.USAGE, Text("to compare timelines, give one run per side"), hint=str(hint))
-    given = {"--units": options.units, "--marks": options.marks, "--fail-above": fail_above}
-    for option, value in given.items():
+    trace_options = {"--units": options.units, "--marks": options.marks, "--fail-above": fail_above}
+    for option, value in trace_options.items():
         if value is not None:
             why = Text("{option} is only for traces, but timelines are compared here", option)
             again = Text(

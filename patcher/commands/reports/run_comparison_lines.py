@@ -70,7 +70,7 @@ def sentences(comparison: RunComparison) -> list[str]:
 
 def _side_sentence(name: str, side: RunSide) -> Text:
     """Return a sentence on one side: folder, packages, steps, median step in s, and tokens per step if known."""
-    first, *_, last = (*side.steps, side.steps[-1])
+    first, last = side.steps[0], side.steps[-1]
     steps = Text("step {step}", first) if first == last else Text("steps {first} to {last}", first=first, last=last)
     packages = ", ".join(side.packages) or Text("unknown packages")
     median = brief(side.median_seconds)

@@ -125,7 +125,9 @@ def follow(
     Problems as `timeline` does.
     """
     end = time.monotonic() + (math.inf if timeout is None else timeout)
-    result, steps_told, run, is_waiting = CommandResult("timeline"), 0, ("", 0.0), False
+    result = CommandResult("timeline")
+    run, steps_told = ("", 0.0), 0
+    is_waiting = False
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             try:

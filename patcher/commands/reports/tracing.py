@@ -156,13 +156,13 @@ def analyse(folder: Path, options: ParseOptions, open_display: OpenDisplay, disp
     ENVIRONMENT before any parsing, INTERRUPTED after Ctrl-C.
     """
     report = CommandResult("analyse")
-    every = [trace for group in _trace_groups(folder, display) for trace in group.traces]
-    todo = [trace for trace in every if _needs_parsing(report, trace, options.export)]
+    all_traces = [trace for group in _trace_groups(folder, display) for trace in group.traces]
+    todo = [trace for trace in all_traces if _needs_parsing(report, trace, options.export)]
     program = _parsing_interpreter(options.python, todo)
     parsed = _parse(report, todo, program, options, open_display) if todo else []
-    current = (folders.inspect(trace.path) for trace in every if trace.form == "npu")
+    current = (folders.inspect(trace.path) for trace in all_traces if trace.form == "npu")
     ready = [trace for trace in current if trace.exports]
-    ready += [trace for trace in every if trace.form == "torch"]
+    ready += [trace for trace in all_traces if trace.form == "torch"]
     opened = tuple(viewers(ready))
     for viewer in opened:
         report.lines += _viewer_lines(viewer)
@@ -192,8 +192,8 @@ def _report_contents(report: CommandResult, trace: RecordedTrace) -> dict[str, A
         )
     if uncounted:
         report.lines.append(Text("  {line}", uncounted_phrase(uncounted)))
-    asked = {"path": trace.path, "asked": trace.requested}
-    return {**asked, **contents, "uncounted": uncounted, "doubts": trace.doubts}
+    path_and_window = {"path": trace.path, "asked": trace.requested}
+    return {**path_and_window, **contents, "uncounted": uncounted, "doubts": trace.doubts}
 
 
 def _needs_parsing(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
@@ -295,12 +295,11 @@ def _parse(
 
 
 def _parsed(parsed: ParseResult) -> Text:
-    what = parsed.why or ", ".join(parsed.exports)
     return Text(
         "{outcome}  {trace}: {details} ({seconds:.0f} s)",
         outcome=parsed.ended,
         trace=parsed.path.name,
-        details=what,
+        details=parsed.why or ", ".join(parsed.exports),
         seconds=parsed.seconds,
     )
 

@@ -327,18 +327,18 @@ def _request_lines(rows: Sequence[WorkerProgress], request: TriggerRequest, opti
         names = _worker_names(rows)
         whose = Text("  the recording request goes to {workers} of {target}", workers=names, target=target)
     values = {"window": options.words, "turn": options.turns, "number": request.at}
-    asked = Text("requested a recording of {window} in {turn} {number}", **values)
+    head = Text("requested a recording of {window} in {turn} {number}", **values)
     if options.dry_run:
-        asked = Text("would request a recording of {window} in {turn} {number}", **values)
+        head = Text("would request a recording of {window} in {turn} {number}", **values)
     if options.at is None:
-        asked = Text("{request}, the first {turn} that no worker has reached yet", request=asked, turn=options.turns)
+        head = Text("{request}, the first {turn} that no worker has reached yet", request=head, turn=options.turns)
     expiry = Text(
         "  recording request {id} expires in {duration}; workers look for such requests when a {turn} begins",
         id=request.id,
         duration=life.duration(options.expires),
         turn=options.turns,
     )
-    return asked, whose, expiry
+    return head, whose, expiry
 
 
 def _worker_names(rows: Sequence[WorkerProgress]) -> str:
