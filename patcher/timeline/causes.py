@@ -332,13 +332,9 @@ class _Comparison:
         mostly = max(us, key=us.__getitem__) if us else None
         causes = [*map(self._cause_of, limits)]
         return StepVerdict(
-            verdict,
-            why,
-            causes[0] if causes else None,
-            self._cause_of(mostly) if mostly else None,
-            tuple(causes[1:]),
+            verdict, why, causes[0] if causes else None, self._cause_of(mostly) if mostly else None, tuple(causes[1:]),
             tuple(self._incomparable_parts()),
-        )
+        )  # fmt: skip
 
     def _incomparable_parts(self) -> Iterator[Part]:
         """Yield the phases without a comparison that take over 5 % of the step."""
@@ -498,16 +494,9 @@ class _Comparison:
         replica, rank = self._responsible_process(activity, excess)
         saves = seconds(min(excess, self._slack(activity, replica)))
         return Cause(
-            activity.role,
-            replica,
-            rank,
-            activity.what,
-            activity.phase,
-            seconds(us),
-            seconds(excess),
-            activity.kind,
+            activity.role, replica, rank, activity.what, activity.phase, seconds(us), seconds(excess), activity.kind,
             saves,
-        )
+        )  # fmt: skip
 
     def _slack(self, activity: Activity, replica: int | None) -> float:
         """Return by how much ``activity`` can shrink (µs) before the step waits for something else; inf if unknown."""

@@ -317,8 +317,10 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
     Stop at damage, or if the file unpacks to more than rlpatch ever packs; note both in ``losses``. Also note lines
     that are too long there; of each, only the end is yielded, after a NUL byte. Raises OSError.
     """
-    stream, partial = zlib.decompressobj(31), b""
-    unpacked, count, allowed, most_lines = 0, 0, _LEAST_BYTES, _LEAST_LINES
+    stream = zlib.decompressobj(31)
+    partial = b""
+    unpacked = count = 0
+    allowed, most_lines = _LEAST_BYTES, _LEAST_LINES
     with reading(path) as file:
         while chunk := file.read(_CHUNK):
             progress(len(chunk))
@@ -334,12 +336,14 @@ def lines(path: Path, losses: Losses, progress: Progress = ignore) -> Iterator[b
                     piece, chunk = _unpack_until_damage(before, chunk), b""
                 unpacked, count = unpacked + len(piece), count + piece.count(b"\n")
                 if unpacked > allowed or count > most_lines:
-                    losses.cut, losses.too_large = True, path.name
+                    losses.cut = True
+                    losses.too_large = path.name
                     return
                 *whole, partial = (partial + piece).split(b"\n")
                 yield from whole
                 if len(partial) > _LONGEST_LINE:
-                    losses.lines, partial = losses.lines + 1, b"\0"  # no JSON: what follows of it is lost with it
+                    losses.lines += 1
+                    partial = b"\0"  # no JSON: what follows of it is lost with it
             if stream.eof or losses.cut:
                 return
 
@@ -422,8 +426,8 @@ def survey(path: Path, progress: Progress = ignore) -> ProcessFile | None:
         last = line if b'"at"' in line else last
         records.update(_ROW.findall(line))
         iterates = iterates or b'"iterations":' in line
-        who = (_decode_block(line) or Block()).who if b'"who"' in line else None
-        rank = rank if who is None or who.rank is None else who.rank
+        identity = (_decode_block(line) or Block()).who if b'"who"' in line else None
+        rank = rank if identity is None or identity.rank is None else identity.rank
     kinds = {kind.decode() for kind in records} & {*KINDS} | ({"iterations"} if iterates else set())
     begin, end = _decode_block(first) or Block(), _decode_block(last) or Block()
     name = NAME.fullmatch(path.name)
@@ -627,9 +631,9 @@ class Reader:
 
     def take_notes(self, until: int) -> list[Note]:
         """Remove the notes of memory, host and KV cache up to ``until`` (microseconds), and return them."""
-        taken = [note for note in self.notes if note.at <= until]
+        due = [note for note in self.notes if note.at <= until]
         self.notes = [note for note in self.notes if note.at > until]
-        return taken
+        return due
 
     def forget(self, before: int) -> list[KeptSpan]:
         """Drop spans, stalls, CPU waits and iterations that ended by ``before`` (microseconds); return the spans."""

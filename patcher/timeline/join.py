@@ -371,13 +371,13 @@ class _Join:
     def _steps_with_verdicts(self) -> tuple[TrainingStep, ...]:
         """Return all steps with verdicts and critical paths, without a bound for an overlap that the run has."""
         trainers = self.roles.get("trainer", ())
-        who = [
+        process_ranks = [
             causes.ProcessRank(
                 process.replica if process.role != "trainer" else None, process.rank if at in trainers else None
             )
             for at, process in enumerate(self.processes)
         ]
-        verdicts = causes.verdicts(self.spent, who)
+        verdicts = causes.verdicts(self.spent, process_ranks)
         for at, verdict in enumerate(verdicts):
             if verdict.limited_by and verdict.limited_by.kind == causes.CPU_WAIT.kind:
                 waits = self._longest_cpu_waits([self.spent[at]])
@@ -481,18 +481,18 @@ class _Join:
             if count := reader.losses.lines:
                 yield Text("{file}: {count:,} unreadable records were skipped", file=name, count=count)
             if lost := self._count_lost(at):
-                who = label(process.role, process.replica, process.rank)
-                who = Text("{process} (pid {pid})", process=who, pid=process.head.pid)
+                process_label = label(process.role, process.replica, process.rank)
+                process_label = Text("{process} (pid {pid})", process=process_label, pid=process.head.pid)
                 yield Text(
                     "{count:,} records of {process} are missing: they were dropped, or their file was replaced",
                     count=lost,
-                    process=who,
+                    process=process_label,
                 )
         unbounded = [host for clock in self.aligned.clocks if clock.error_seconds is None for host in clock.hosts]
         if unbounded:
-            some = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
+            hosts = ", ".join(unbounded[:8]) + (" …" if len(unbounded) > 8 else "")
             yield Text(
-                "the times of {hosts} could be aligned only by wall clock, so their error has no upper bound", some
+                "the times of {hosts} could be aligned only by wall clock, so their error has no upper bound", hosts
             )
         for clock in self.aligned.clocks:
             if clock.contradicts:

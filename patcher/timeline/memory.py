@@ -198,8 +198,8 @@ class MemoryCollector:
         places = {place.identity: place for place in self.curves}
         if device.identity in places:
             return places[device.identity]
-        taken = any(place.name == device.name and place.of == "device" for place in self.curves)
-        return device._replace(name=f"{device.name} {device.identity[:12]}") if taken else device
+        is_name_taken = any(place.name == device.name and place.of == "device" for place in self.curves)
+        return device._replace(name=f"{device.name} {device.identity[:12]}") if is_name_taken else device
 
     def _keep_peaks(
         self, number: int | None, notes: Mapping[int, Sequence[Note]], sleeps: Mapping[int, Mapping[int, _Freed]],
@@ -489,11 +489,11 @@ def _growth_rate(values: Sequence[tuple[int, int]]) -> float | None:
     """
     if len(values) < FEWEST:
         return None
-    every = -(-len(values) // _COMPARED)
-    merged = [values[at : at + every] for at in range(0, len(values), every)]
+    group_size = -(-len(values) // _COMPARED)
+    groups = [values[at : at + group_size] for at in range(0, len(values), group_size)]
     points = [
-        (statistics.mean(at for at, _ in some) - values[0][0], statistics.median(value for _, value in some))
-        for some in merged
+        (statistics.mean(at for at, _ in group) - values[0][0], statistics.median(value for _, value in group))
+        for group in groups
     ]
     pairs = [(b - a) / (j - i) for (i, a), (j, b) in combinations(points, 2)]
     slope = statistics.median(pairs)

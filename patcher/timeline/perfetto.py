@@ -63,8 +63,10 @@ def _run_events(timeline: RunTimeline) -> Iterator[Event]:
     for step in timeline.steps:
         by = step.limited_by
         facts: dict[str, object] = {"verdict": step.verdict, "tail seconds": step.tail_seconds}
-        facts |= {"limited by": by.label, "excess seconds": by.excess_seconds} if by else {}
-        facts |= {"why": step.why} if step.why else {}
+        if by:
+            facts |= {"limited by": by.label, "excess seconds": by.excess_seconds}
+        if step.why:
+            facts["why"] = step.why
         yield _slice_event(RUN, STEPS, f"step {step.step}", "step", step.start, step.end, **facts)
         for segment in step.critical_path:
             name = f"{label(segment.role, segment.replica, segment.rank)}: {segment.what}"
@@ -99,7 +101,8 @@ def _lane_events(lane: Lane, process: int) -> Iterator[Event]:
     for run in lane.iterations:
         facts = {"iterations": run.iterations, "only decode": run.decodes, "most requests": run.requests}
         slices.append(_slice_event(process, ITERATIONS, "iterations", "iteration", run.start, run.end, **facts))
-    threads |= {ITERATIONS: "iterations"} if lane.iterations else {}
+    if lane.iterations:
+        threads[ITERATIONS] = "iterations"
     yield from _name_events(process, f"{lane.label} ({lane.host}, {lane.pid})", process, threads)
     yield from slices
 

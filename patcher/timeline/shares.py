@@ -277,10 +277,10 @@ def imbalances(
     return tuple(_imbalance_between(of, times) for of, times in (("replicas", ends), ("ranks", done)) if len(times) > 1)
 
 
-def _imbalance_between(of: str, done: Mapping[int, int]) -> Imbalance:
+def _imbalance_between(of: str, times: Mapping[int, int]) -> Imbalance:
     """Return by how much the last of the replicas or ranks (``of``) finished after their mean, from times in µs."""
-    us = max(done.values()) - sum(done.values()) / len(done)
-    return Imbalance(of, tuple((number, seconds(us_done)) for number, us_done in sorted(done.items())), seconds(us))
+    us = max(times.values()) - sum(times.values()) / len(times)
+    return Imbalance(of, tuple((number, seconds(time)) for number, time in sorted(times.items())), seconds(us))
 
 
 # ---------------------------------------------------------------- weight sync, and what if

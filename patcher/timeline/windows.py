@@ -301,8 +301,8 @@ class Collector:
 
     def _tail_window(self, step: TrainingStep, rollouts: Sequence[Rollout]) -> Iterator[ProposedWindow]:
         """Yield a window of the tail of ``step``, the time when few requests ran, on the replica that finished last."""
-        done = next((dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"), {})
-        last = max(done, key=lambda replica: done[replica], default=None)
+        finish_seconds = next((dict(imbalance.done) for imbalance in step.imbalance if imbalance.of == "replicas"), {})
+        last = max(finish_seconds, key=lambda replica: finish_seconds[replica], default=None)
         of_step = [rollout for rollout in rollouts if rollout.step == step.step and last in (None, rollout.replica)]
         tail = step.tail
         if of_step and tail:
@@ -317,7 +317,7 @@ class Collector:
             few = str(max(of_step[0].requests // 10, 1))
             yield self._decode_window(Text("tail"), of_step[0], window, why, "--at-tail", few)
 
-    def _decode_window(self, what: str, rollout: Rollout, decodes: Decodes, why: str, *options: str) -> ProposedWindow:
+    def _decode_window(self, name: str, rollout: Rollout, decodes: Decodes, why: str, *options: str) -> ProposedWindow:
         """Return a proposed window of ``decodes`` in a rollout, with the commands for the next and the present run.
 
         If the step has several rollouts, the reason warns that its number may differ in the next run.
@@ -335,7 +335,7 @@ class Collector:
                 why,
             )
         return ProposedWindow(
-            what, str(CommandLine("apply", self._engine, *window, "--rollout", str(rollout.rollout), *replicas)),
+            name, str(CommandLine("apply", self._engine, *window, "--rollout", str(rollout.rollout), *replicas)),
             str(CommandLine("trigger", *window)), why, rollout.step, rollout.replica, None,
             seconds(decodes.start), seconds(decodes.until),
         )  # fmt: skip

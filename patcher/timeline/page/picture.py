@@ -291,10 +291,10 @@ def _line_positions(segment: PathSegment, placed: Sequence[Placed]) -> list[int]
 
 def _step_heads(timeline: RunTimeline, frame: Frame, height: int) -> Iterator[Markup]:
     """Yield for each step its boundary over ``height`` pixels, its number, and a bar coloured by the verdict."""
-    every = math.ceil(len(timeline.steps) / 16)
+    steps_per_number = math.ceil(len(timeline.steps) / 16)
     for at, step in enumerate(timeline.steps):
         words = len(timeline.steps) <= _NAMED
-        head = step_head(step) if words else "" if at % every else step.step
+        head = step_head(step) if words else "" if at % steps_per_number else step.step
         wide = frame.ticks(step.end) - frame.ticks(step.start)
         yield tag(
             "svg",
@@ -447,5 +447,5 @@ def _script_data(timeline: RunTimeline, frame: Frame) -> object:
 
 
 def _segment_text(segment: PathSegment) -> str:
-    who = label(segment.role, segment.replica, segment.rank)
-    return doing(who, segment.what or segment.kind, segment.phase)
+    process = label(segment.role, segment.replica, segment.rank)
+    return doing(process, segment.what or segment.kind, segment.phase)
