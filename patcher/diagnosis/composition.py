@@ -121,8 +121,8 @@ def fit_to_timeline(recorded: RecordedIterations, coefficients: Floats, features
     """
     if not recorded.stretched.all():
         return coefficients
-    some = slice(None, None, max(1, len(features) // MOST_ITERATIONS))
-    features, seconds = features[some], seconds[some]
+    evenly_spaced = slice(None, None, max(1, len(features) // MOST_ITERATIONS))
+    features, seconds = features[evenly_spaced], seconds[evenly_spaced]
     predicted = features @ coefficients.sum(axis=1)
     usable = predicted > 0
     if not usable.any():

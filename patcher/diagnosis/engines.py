@@ -76,6 +76,6 @@ def read_engine(process: Process) -> Engine:
     head = process.head
     package = head.package.partition(" ")[0]  # that of the trainer where both share a process
     package = package if package in ENGINES else "vllm"
-    every = iterations(start / 1e6, (end - start) / 1e6, requests, tokens, context, rollout, identity)
-    between = np.maximum(every.seconds - (end - start) / 1e6, 0.0)
-    return Engine(head.host, head.pid, process.replica, package, every, between)
+    all_iterations = iterations(start / 1e6, (end - start) / 1e6, requests, tokens, context, rollout, identity)
+    between = np.maximum(all_iterations.seconds - (end - start) / 1e6, 0.0)
+    return Engine(head.host, head.pid, process.replica, package, all_iterations, between)

@@ -33,7 +33,7 @@ def expected_seconds(
     usual = np.full(len(seconds), float(np.median(seconds[among])))
     by_size = _by_size(seconds, sizes, among) if np.isfinite(sizes).all() else None
     by_number = _by_number(seconds, numbers, among, usual)
-    errors = [_error(seconds[among], each[among]) for each in (by_number, usual if by_size is None else by_size)]
+    errors = [_error(seconds[among], model[among]) for model in (by_number, usual if by_size is None else by_size)]
     return by_number if errors[0] < BETTER * errors[1] else by_size
 
 

@@ -169,8 +169,8 @@ def _guess_ended(rebuilt: _Reconstruction, context: float, requests: int, tokens
         their context is from the known one.
         """
         remaining_requests = len(rebuilt.running) - len(chosen)
-        each = (tokens - remaining_requests) / max(requests - remaining_requests, 1)
-        unusual = abs(math.log2(max(each, 1) / max(usual, 1)))
+        mean_prompt = (tokens - remaining_requests) / max(requests - remaining_requests, 1)
+        unusual = abs(math.log2(max(mean_prompt, 1) / max(usual, 1)))
         missing = abs(_missing(chosen, context))
         return len(chosen) + unusual + missing / max(sum(request.error for request in chosen), 1)
 

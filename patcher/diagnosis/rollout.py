@@ -177,8 +177,7 @@ def _recorded_iterations(
     each engine. Their windows are numbered consecutively over all engines.
     """
     features = all_iterations.features
-    parts: list[RecordedIterations] = []
-    places: list[NDArray[np.int64]] = []
+    parts, places = list[RecordedIterations](), list[NDArray[np.int64]]()
     before, windows = 0, 0
     for engine, part in zip(engines, joined, strict=True):
         recorded = part.recorded(features[before : before + len(engine.iterations)])

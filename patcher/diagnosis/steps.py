@@ -45,7 +45,7 @@ class _StageTime:
     @property
     def limited_by(self) -> str:
         """Text with the process and activity that have most of the seconds, and their share in percent."""
-        most = max(self.waits_for, key=lambda what: self.waits_for[what])
+        most = max(self.waits_for, key=lambda activity: self.waits_for[activity])
         return Text(
             "{activity} ({share:.0f} %)", activity=most, share=100 * self.waits_for[most] / max(self.seconds, 1e-12)
         )
@@ -186,8 +186,8 @@ def _merge_small_stages(
         if name in keep or (name != OTHER and stage_time.seconds >= least):
             merged[name] = stage_time
         else:
-            for what, seconds in stage_time.waits_for.items():
-                other.waits_for[what] += seconds
+            for activity, seconds in stage_time.waits_for.items():
+                other.waits_for[activity] += seconds
     return {**merged, OTHER: other} if other.waits_for else merged
 
 

@@ -202,8 +202,8 @@ class _CostModel:
         self.most_requests, self.most_context = float(iterations.requests.max()), float(iterations.context.max())
         decoding = iterations.chosen(iterations.prefill == 0)
         heavy = decoding.requests >= np.quantile(decoding.requests, 0.9) if len(decoding) else slice(0)
-        each = decoding.seconds[heavy] / np.maximum(decoding.requests[heavy], 1)
-        self.each = float(np.median(each)) if len(each) else 0.0
+        per_request = decoding.seconds[heavy] / np.maximum(decoding.requests[heavy], 1)
+        self.seconds_per_request = float(np.median(per_request)) if len(per_request) else 0.0
         self.loads, self.ratios = _correction_by_load(decoding, decoding.features @ self.cost)
 
     def _predict_seconds(self, rows: Floats) -> Floats:
@@ -236,7 +236,7 @@ class _CostModel:
         """
         beyond = rows[:, 0] > self.most_requests
         seconds = self._predict_seconds(rows)
-        return float(np.where(beyond, np.maximum(seconds, rows[:, 0] * self.each), seconds).sum())
+        return float(np.where(beyond, np.maximum(seconds, rows[:, 0] * self.seconds_per_request), seconds).sum())
 
 
 def _correction_by_load(decoding: Iterations, fitted_seconds: Floats) -> tuple[Floats, Floats]:

@@ -117,8 +117,7 @@ def join_units(
     windows: list[DiagnosedWindow] = []
     number = 0
     for profile in profiles:
-        cold = set(profile.cold)
-        entries = unit_entries(profile)
+        cold, entries = set(profile.cold), unit_entries(profile)
         count = 0
         for unit in profile.units:
             place = place_of(unit, entries.get(unit.number, {}))

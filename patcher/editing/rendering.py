@@ -52,7 +52,8 @@ def render(
     members = _members(probe.members)
     if members and not recipe.class_name:
         members = _for_functions(members, recorded=probe.recorder is not None)
-    members += [probe.beside] if probe.beside else []
+    if probe.beside:
+        members.append(probe.beside)
     if probe.recorder is None:
         return Rendered(tuple(map(patch.rename, members)))
     lines = (line for insertion in recipe.insertions for line in insertion.lines)
@@ -186,7 +187,7 @@ def _layers(probe: Probe, config: ProfileConfig[Stage], release: str) -> tuple[t
     groups = [shared, flat - shared] if shared else [flat]
     for kind in above:  # with the classes from which it derives, and that are not below it yet
         groups.append({*kind.__mro__}.difference(*groups))
-    return composed, [_Layer(tuple(filter(some.__contains__, linear)), some is shared) for some in groups]
+    return composed, [_Layer(tuple(filter(group.__contains__, linear)), group is shared) for group in groups]
 
 
 class _Definition(NamedTuple):

@@ -70,9 +70,8 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     `where` names the file in messages. Raises Problem (STRUCTURE) if the file does not fit the recipe, or if an
     argument's lines cannot become comments.
     """
-    file = sources.read(source, where)._replace(
-        tree=ast.parse(source)
-    )  # its own tree, which becomes that of the patched file
+    file = sources.read(source, where)
+    file = file._replace(tree=ast.parse(source))  # its own tree, which becomes that of the patched file
     search = AnchorSearch(recipe, file)
     calls = _calls(search)
     text, edits, before = _Text(file), list[_Edit](), {}
@@ -143,8 +142,8 @@ def _assign(node: ast.Call, old: ast.expr | None, keyword: str, code: str) -> No
         at = node.keywords.index(first) if first else len(node.keywords)
         node.keywords.insert(at, ast.keyword(keyword, value))
     node.args = [value if arg is old else arg for arg in node.args]
-    for given in node.keywords:
-        given.value = value if given.value is old else given.value
+    for argument in node.keywords:
+        argument.value = value if argument.value is old else argument.value
 
 
 def _first(node: ast.Call) -> ast.keyword | None:

@@ -52,11 +52,13 @@ class SourceFile(NamedTuple):
         of the class. In a class, they go below the blocks of earlier patches. Line ends and encoding stay those of the
         file.
         """
-        at, steps, step = len(self.lines), 0, b"    "
+        at = len(self.lines)
+        level, outer = b"    ", b""
         if isinstance(target, ast.ClassDef):
-            at, steps, inner = self._after_blocks(target), 1, self.lines[target.body[0].lineno - 1]
-            step = inner[: len(inner) - len(inner.lstrip())]
-        block_lines = [_indented(line, step, steps) + self.line_end(at - 1) for line in block]
+            at = self._after_blocks(target)
+            inner = self.lines[target.body[0].lineno - 1]
+            level = outer = inner[: len(inner) - len(inner.lstrip())]
+        block_lines = [_indented(line, level, outer) + self.line_end(at - 1) for line in block]
         after: list[bytes] = []
         start = 0
         for first, end, text in sorted([*pieces, Piece(at, at, block_lines)], key=lambda piece: piece[:2]):
@@ -80,9 +82,10 @@ class SourceFile(NamedTuple):
         return at
 
 
-def _indented(line: str, step: bytes, steps: int) -> bytes:
+def _indented(line: str, level: bytes, outer: bytes) -> bytes:
+    """Return a line behind the indentation `outer`, with `level` in place of each four spaces; b"" for an empty one."""
     bare = line.lstrip(" ")
-    return step * (steps + (len(line) - len(bare)) // 4) + bare.encode() if bare else b""
+    return outer + level * ((len(line) - len(bare)) // 4) + bare.encode() if bare else b""
 
 
 def read(source: bytes, where: str) -> SourceFile:

@@ -117,11 +117,12 @@ def _find_runs(application: Application, root: Path | None, config: Path | None,
             continue
         words = start.words[at:]
         option = rf"(?m)^{application.option}()[=\n](.*)$" if application.option else _OPTION
-        typed = dict(re.findall(option, "\n".join(words)))
-        file = config or _find_configuration(application, root, program, start, typed)
-        overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in typed.values()]
+        option_values = dict(re.findall(option, "\n".join(words)))
+        file = config or _find_configuration(application, root, program, start, option_values)
+        overrides = [word for word in words if not re.match(r"-|.*\.py$", word) and word not in option_values.values()]
         reasons = [_ANY] if any(map(is_hidden, words)) else []
-        reasons += [_NO_CONFIG] if not file or file.name in reading.written else []
+        if not file or file.name in reading.written:
+            reasons.append(_NO_CONFIG)
         reading.hidden.extend(LaunchText(start.where, "", reason=reason) for reason in reasons)
         if file and _NO_CONFIG not in reasons:
             _read_configuration(file, application, root, reading)
@@ -161,25 +162,26 @@ def _find_program(application: Application, root: Path | None, start: Start) -> 
 
 
 def _find_configuration(
-    application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
+    application: Application, root: Path | None, program: Path | None, start: Start, option_values: dict[str, str]
 ) -> Path | None:
     """Return the configuration file with which ``program`` is started.
 
     None if hidden text or a directory (d) chooses it, or if it is neither found nor packaged by the project. A packaged
-    file of a project that is not installed (no ``root``) is a relative path that does not exist. ``typed`` maps options
-    to their values: Hydra's p (path), n (name) and d (directory), "" for the application's own. Raises Problem (USAGE)
-    if ``program`` cannot be read.
+    file of a project that is not installed (no ``root``) is a relative path that does not exist. The options of
+    ``option_values`` are Hydra's p (path), n (name) and d (directory), "" for the application's own. Raises Problem
+    (USAGE) if ``program`` cannot be read.
     """
-    if "d" in typed or not is_known("".join(typed.values())):
+    if "d" in option_values or not is_known("".join(option_values.values())):
         return None
     if application.option:
-        return find(typed.get("", ""), start.folders)
+        return find(option_values.get("", ""), start.folders)
     main = re.search(application.main, text_of(program)) if program else None  # the program names one in its code
-    options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
+    options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **option_values}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
     is_packaged, names = path in ("", "config"), [name] if name else application.defaults
     folders = [program.parent / path] if program else []
-    folders += [root / application.folder] if root and is_packaged else []
+    if root and is_packaged:
+        folders.append(root / application.folder)
     folders += [folder / path for folder in start.folders]
     packaged = (
         Path(application.folder, f"{names[0]}.yaml") if is_packaged and names[0] in application.defaults else None
@@ -254,10 +256,10 @@ def _find_place(key: str, run: _Run, reading: Reading) -> str:
 
     If none sets it, return the place of the command that starts the run.
     """
-    typed = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
-    alike = (name for name in typed if name.rpartition(".")[2] == key.rpartition(".")[2])
-    name = key if key in typed else next(alike, key)
-    lines = [text for text in reading.texts if ".yaml:" in text.where and name not in typed]
+    override_keys = [word.lstrip("+~").partition("=")[0] for word in run.overrides]
+    alike = (name for name in override_keys if name.rpartition(".")[2] == key.rpartition(".")[2])
+    name = key if key in override_keys else next(alike, key)
+    lines = [text for text in reading.texts if ".yaml:" in text.where and name not in override_keys]
     for part in name.split("."):
         sets_part = re.compile(rf"(^|[\s{{,]){re.escape(part)}\s*:")
         lines = lines[next((at for at, text in enumerate(lines) if sets_part.search(text.text)), len(lines)) :]

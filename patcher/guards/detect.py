@@ -177,7 +177,9 @@ def _judge_option(switch: Switch, reading: Reading) -> Iterator[GuardResult]:
     """
     takes_no_value = f"{switch.flags}|{switch.files}|(?!-|serve$).*|.*=.*"
     for start in reading.starts:
-        values, words, may_have_it = dict[str, str](), list[str](), False
+        values: dict[str, str] = {}
+        words: list[str] = []
+        may_have_it = False
         for before, word, following in zip(("", *start.words), start.words, (*start.words[1:], OUTSIDE), strict=False):
             head, equals, value = word.partition("=")
             option, _, key = head.partition(".")

@@ -75,11 +75,11 @@ def read(launch: Launch, is_upstream: Callable[[Path], bool] = lambda _: False) 
     Raises Problem (USAGE) if the script or one of the files cannot be read.
     """
     result = Reading(launch.environ, is_upstream)
-    typed = [launch.command] if launch.command else []
+    commands = [launch.command] if launch.command else []
     if launch.script is not None:
         is_python = launch.script.suffix == ".py" or re.match("#!.*python", text_of(launch.script))
-        typed.insert(0, ("python" if is_python else "bash", str(launch.script)))
-    for words in typed:
+        commands.insert(0, ("python" if is_python else "bash", str(launch.script)))
+    for words in commands:
         reader = _Reader(result)
         try:
             reader.read_shell(join(words), 1)

@@ -170,8 +170,8 @@ def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
 
 def _why_incomplete(worker: Worker) -> str:
     """Return why a worker that has ended saved none, or not all, of its traces."""
-    some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
-    if some:
+    saved_some = worker.state == SAVED or (worker.state == SAVING and worker.traces)
+    if saved_some:
         return Text("process {pid} ended before everything was recorded", worker.pid)
     return Text("process {pid} ended; its last state was {state}", pid=worker.pid, state=worker.state)
 

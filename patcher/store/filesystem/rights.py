@@ -311,9 +311,9 @@ def numbering() -> str:
     return f"{_ranges('user')} {_ranges('group')}"
 
 
-def _ranges(what: str) -> list[tuple[int, ...]]:
+def _ranges(kind: str) -> list[tuple[int, ...]]:
     """Return rows of first id, first id outside, and count of the id mapping; [] if the kernel does not tell."""
-    return [tuple(map(int, line.split())) for line in kernel_text(f"/proc/self/{what[0]}id_map").splitlines()]
+    return [tuple(map(int, line.split())) for line in kernel_text(f"/proc/self/{kind[0]}id_map").splitlines()]
 
 
 def shared(root: os.stat_result) -> bool:
