@@ -33,7 +33,7 @@ def program(interpreter: str) -> Path | None:
     return None
 
 
-def trusted(source: ConfigurationFile, interpreter: str) -> bool:
+def is_trusted(source: ConfigurationFile, interpreter: str) -> bool:
     """Tell whether this user has trusted ``interpreter`` in this configuration, and neither has changed since then."""
     try:
         with opened.opened(_folder()) as folder:
@@ -48,7 +48,7 @@ def trusted(source: ConfigurationFile, interpreter: str) -> bool:
 
 def require(source: ConfigurationFile, interpreter: str) -> None:
     """Raise Problem (USAGE) if this user has not trusted the interpreter in this configuration."""
-    if not trusted(source, interpreter):
+    if not is_trusted(source, interpreter):
         cause = Text("{file} names an interpreter that you have not trusted yet", source.file.name)
         where = place(source.file, line_of(source.text, "python"))
         hint = CommandLine("trust", str(source.file))

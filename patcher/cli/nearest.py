@@ -109,7 +109,7 @@ def load(file: Path) -> ConfigurationFile:
     try:
         with opened.opened(file.parent) as folder:
             link = folder.status(file.name)
-            foreign = not (_trusted(link) and _trusted(folder.status()))
+            foreign = not (_is_trusted(link) and _is_trusted(folder.status()))
             if stat.S_ISLNK(link.st_mode):
                 refused = Text("the file is a link")
                 change = Text("replace the link with a copy of the file that it points to")
@@ -152,7 +152,7 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
         ),
     ):
         status = os.fstat(number)
-        if not _trusted(status):
+        if not _is_trusted(status):
             return foreign, ""
         if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status, number)):
             shared = status.st_mode & stat.S_ISVTX  # such as /tmp, which is to stay so
@@ -162,7 +162,7 @@ def _refusal(file: Path, descriptor: int, folder: int) -> tuple[str, str]:
     return "", ""
 
 
-def _trusted(status: os.stat_result) -> bool:
+def _is_trusted(status: os.stat_result) -> bool:
     """Tell whether root or this user owns a file."""
     return status.st_uid in (0, os.geteuid())
 

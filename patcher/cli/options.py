@@ -116,7 +116,7 @@ class Command(click.Command):
             for group in self.groups:
                 group.check(self, ctx.meta.get("typed", ()))
             self._refuse_repeated(ctx, args)
-            return super().parse_args(ctx, self._configured(ctx, args))
+            return super().parse_args(ctx, self._with_configuration(ctx, args))
 
     def _refuse_repeated(self, ctx: click.Context, args: Sequence[str]) -> None:
         """Raise Problem (USAGE) for an option whose second value would silently replace the first."""
@@ -127,7 +127,7 @@ class Command(click.Command):
                 hint = Text("type {option} only once; separate several values with commas", name)
                 raise usage(Text("{option} is given {count} times", option=name, count=order.count(param)), hint)
 
-    def _configured(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def _with_configuration(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Return `args` with the words of the folder's configuration in front, if the command searches for targets."""
         searches = {"--path", "--python"} <= {name for param in self.params for name in param.opts}
         if not (searches and candidates()):

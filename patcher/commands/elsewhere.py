@@ -28,7 +28,7 @@ class Remembered(NamedTuple):
     unreadable: tuple[Path, ...] = ()
 
 
-def remembered() -> Remembered:
+def remembered_roots() -> Remembered:
     """Return the roots that this user has patched and that still hold a store, and the entries that cannot be read.
 
     An entry whose root has no store any more is deleted: at once if the root exists, else after 30 days.

@@ -180,7 +180,7 @@ def _recorded_iterations(
     parts, places = list[RecordedIterations](), list[NDArray[np.int64]]()
     before, windows = 0, 0
     for engine, part in zip(engines, joined, strict=True):
-        recorded = part.recorded(features[before : before + len(engine.iterations)])
+        recorded = part.recorded_iterations(features[before : before + len(engine.iterations)])
         parts.append(replace(recorded, window_numbers=recorded.window_numbers + windows))
         places.append(part.places + before)
         before += len(engine.iterations)

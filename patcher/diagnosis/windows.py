@@ -48,7 +48,7 @@ class Joined:
     windows: tuple[DiagnosedWindow, ...]
     on_device: bool
 
-    def recorded(self, features: NDArray[np.float64]) -> RecordedIterations:
+    def recorded_iterations(self, features: NDArray[np.float64]) -> RecordedIterations:
         """Return the recorded iterations with their ``features``, those of all iterations of the engine."""
         return RecordedIterations(features[self.places], self.class_seconds, self.window_numbers, self.stretched)
 
@@ -85,10 +85,10 @@ def stage_of(profile: RankProfile) -> str:
 def join(engine: Engine, profiles: Iterable[RankProfile]) -> Joined:
     """Find the recorded iterations of ``profiles`` among those of an engine in the timeline.
 
-    Metadata name an iteration by its id in the timeline. Those of an older rlpatch do not. There it is the iteration
-    with the same requests, tokens and context that began nearest by the host's clock, within 0.5 s. Profiles of other
-    processes, iterations without metadata, and those that include the profiler's start are left out. So is the last
-    iteration of a rollout, since its window may last until the next rollout begins.
+    The id in the metadata tells which iteration it is. Without an id (older rlpatch), it is the iteration with the same
+    requests, tokens and context that began nearest by the host's clock, within 0.5 s. Profiles of other processes,
+    iterations without metadata, and those that include the profiler's start are left out. So is the last iteration of a
+    rollout, since its window may last until the next rollout begins.
     """
     engine_profiles = [profile for profile in profiles if recorded_by(profile, engine.pid, engine.host)]
     last_of_rollouts = set(np.flatnonzero(np.diff(engine.iterations.rollout, append=-1)).tolist())

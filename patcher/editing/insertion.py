@@ -33,7 +33,7 @@ def insert(
     """
     search = AnchorSearch(recipe, sources.read(source, where))
     target, patch = search.only_owner(), blocks[-1][0]
-    new_names = {name for _, text in blocks for name in _defined(text)}
+    new_names = {name for _, text in blocks for name in _defined_names(text)}
     if clash := sorted(new_names.intersection(sources.defined_names(target))):
         present = ", ".join(clash)
         if recipe.class_name:
@@ -94,7 +94,7 @@ def _parameters(node: Function) -> set[str]:
     return {argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
 
 
-def _defined(lines: Sequence[str]) -> Iterator[str]:
+def _defined_names(lines: Sequence[str]) -> Iterator[str]:
     """Yield the names that unindented `lines` define in a class."""
     matches = (re.match(r"(?:class|def) (\w+)|(\w+) = ", line) for line in lines)
     return (match[1] or match[2] for match in matches if match)

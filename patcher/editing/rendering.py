@@ -233,14 +233,14 @@ class _Recorder:
         if "ABOUT" in self.settings:
             self.settings["ABOUT"] = {**about, **cast(Mapping[str, object], self.settings["ABOUT"])}
         self.keywords, self.used = probe.arguments(config), set[tuple[str, str]]()
-        self.defined = self._defined()
+        self.defined = self._definitions()
         self.specialisers = {
             kind: Specialiser(source_of(kind).text, self.constants, self.keywords, self.used, self.hooks)
             for layer in self.layers
             for kind in layer.classes
         }
         self.text: dict[tuple[int, str], list[str]] = {}
-        self.order = self._needed(["__init__", *_referred(calls)])
+        self.order = self._needed_methods(["__init__", *_names_in(calls)])
         if missing := {*self.keywords} - self.used:
             raise ValueError(f"the probe has no {sorted(missing)}")
         for number, name in [*self.text]:
@@ -253,12 +253,12 @@ class _Recorder:
         or for which `_inline` is not safe. Do nothing, either, if the layer is shared or another layer has the method.
         """
         method = self.text[number, name]
-        if self.layers[number].shared or name in _referred(calls):
+        if self.layers[number].shared or name in _names_in(calls):
             return
         callers = {
             key: lines
             for key, lines in self.text.items()
-            if key != (number, name) and name in _referred("\n".join(lines))
+            if key != (number, name) and name in _names_in("\n".join(lines))
         }
         if not callers or len(self.defined[name]) > 1 or any(layer != number for layer, _ in callers):
             return
@@ -268,7 +268,7 @@ class _Recorder:
             self.text.update(merged)
             del self.text[number, name]
 
-    def _defined(self) -> dict[str, dict[int, list[_Definition]]]:
+    def _definitions(self) -> dict[str, dict[int, list[_Definition]]]:
         """Return the definitions of methods and nested classes, by name and layer number.
 
         The first in a list overrides the others, which are reached by `super()`. Other overridden definitions and empty
@@ -291,7 +291,7 @@ class _Recorder:
         self.hooks = {name for name, layers in defined.items() if not layers}
         return {name: layers for name, layers in defined.items() if layers}
 
-    def _needed(self, roots: Sequence[str]) -> list[str]:
+    def _needed_methods(self, roots: Sequence[str]) -> list[str]:
         """Return the names of the methods that the generated code needs, in the order in which they are reached.
 
         First come `roots` and all methods that they call, directly or indirectly. Then come the methods of shared
@@ -303,7 +303,7 @@ class _Recorder:
             while wave := [name for name in dict.fromkeys(wave) if name in self.defined and name not in order]:
                 order.update(dict.fromkeys(wave))
                 wave = [
-                    other for name in wave for at in self.defined[name] for other in _referred(self._lines(at, name))
+                    other for name in wave for at in self.defined[name] for other in _names_in(self._lines(at, name))
                 ]
         return list(order)
 
@@ -313,7 +313,7 @@ class _Recorder:
         They are generated even if this patch does not call them, because another patch may.
         """
         shared = {
-            name: {other for definition in definitions for other in _referred(definition.text)} - {name}
+            name: {other for definition in definitions for other in _names_in(definition.text)} - {name}
             for name, layers in self.defined.items()
             for number, definitions in layers.items()
             if self.layers[number].shared
@@ -406,7 +406,7 @@ def _inline(lines: list[str], called: list[str], name: str) -> list[str]:
         return []
     merged = [lines[0]]
     for line in lines[1:]:
-        if name not in line or name not in _referred(line):
+        if name not in line or name not in _names_in(line):
             merged.append(line)
             continue
         call = _CALL.fullmatch(line)
@@ -467,7 +467,7 @@ def _names(method: str, context: type[ast.expr_context]) -> frozenset[str]:
 
 
 @cache
-def _referred(text: str) -> tuple[str, ...]:
+def _names_in(text: str) -> tuple[str, ...]:
     """Return the names that a text mentions as attributes or in double quotes, in order and without duplicates."""
     return tuple(dict.fromkeys(name for pair in re.findall(r'\.(\w+)|"(\w+)"', text) for name in pair if name))
 

@@ -81,7 +81,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
             old = there.get(keyword)
             before[call.name, keyword] = stands = ast.unparse(old) if old else call.defaults.get(keyword, "")
             if stands != ast.unparse(_value(code)):
-                edits.append(text.value(old, code) if old else text.added(node, keyword, code))
+                edits.append(text.value(old, code) if old else text.addition(node, keyword, code))
                 _assign(node, old, keyword, code)
     after = source
     if edits:
@@ -201,7 +201,7 @@ class _Text:
         """Return the edit that replaces the expression `old` by `code`."""
         return _Edit(self._start(old), self._end(old), code.encode())
 
-    def added(self, node: ast.Call, keyword: str, code: str) -> _Edit:
+    def addition(self, node: ast.Call, keyword: str, code: str) -> _Edit:
         """Return the edit that adds the argument `keyword` with the value `code` to a call.
 
         It goes before the first argument given by name, on a line of its own if that one begins a line. Without such an
@@ -268,9 +268,9 @@ class _Text:
         spans: list[tuple[int, int]] = []
         for edit in inline:
             first, last = self._line(edit.start), self._line(max(edit.start, edit.end - 1))
-            while first and self._joined(first - 1):
+            while first and self._is_continued(first - 1):
                 first -= 1
-            while self._joined(last):
+            while self._is_continued(last):
                 last += 1
             if spans and first < spans[-1][1]:
                 first, _ = spans.pop()
@@ -282,7 +282,7 @@ class _Text:
             text += self.text[at : self.starts[end]]
             yield Piece(first, end, lines.split(_JOINED.sub(b" ", text)))
 
-    def _joined(self, index: int) -> bool:
+    def _is_continued(self, index: int) -> bool:
         """Tell whether a backslash joins a line to the next one."""
         return self.lines[index].rstrip(b"\r\n").endswith(b"\\")
 

@@ -61,7 +61,7 @@ class HookGap(NamedTuple):
     sure: bool
 
 
-def submitted(variable: str) -> str:
+def submit_words(variable: str) -> str:
     """Return shell words by which `ray job submit` gets the hook's package in ``variable``; none outside of a run."""
     return f'${{{variable}:+--runtime-env-json "{{\\"py_modules\\": [\\"${variable}\\"]}}"}}'
 
@@ -81,7 +81,7 @@ def hook_gaps(launch: Launch, variable: str) -> tuple[HookGap, ...]:
         for pattern, (why, instead) in _LOST.items():
             if re.fullmatch(pattern, text, re.DOTALL):
                 words = with_ellipses(" ".join(start.words))[:200]
-                advice = instead or Text("add {option}", submitted(variable))
+                advice = instead or Text("add {option}", submit_words(variable))
                 is_sure = start.sure and not re.match("sudo" if is_seen else "sudo|unset", text)
                 gaps.setdefault(start.where, HookGap(start.where, words, why, advice, is_sure))
         value = start.variables.get("PYTHONPATH")

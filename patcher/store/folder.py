@@ -145,7 +145,7 @@ class StoreFolder:
         # Another may make it first, or sweep it away empty: the lock's loop looks again.
         with contextlib.suppress(FileExistsError, FileNotFoundError), opened(self.root) as root:
             status = root.status()
-            shared = rights.shared(status)
+            shared = rights.is_shared(status)
             # Not the umask's business: whoever can write here can have any text put into the target.
             mode = 0o700 | status.st_mode & 0o055 | (0o2020 if shared else 0)
             os.mkdir(STORE, mode & 0o755, dir_fd=root.descriptor)

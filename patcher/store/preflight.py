@@ -134,7 +134,7 @@ def _require_replaceable(store: StoreFolder, path: Path, state: PathState, file:
             " into your own environment"
         )
         raise Problem(Kind.ENVIRONMENT, lost, str(path), hint)
-    if source := mounts.over(resolved(path)):
+    if source := mounts.mounted_source(resolved(path)):
         cause = Text("the file is mounted from {source}, so rlpatch cannot replace it", source)
         hint = Text(
             "patch the package at the mount's source (--path), mount the folder instead of the file, or use `rlpatch"

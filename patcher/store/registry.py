@@ -19,7 +19,7 @@ from patcher.changes.change import PatchId, Record
 from patcher.messages import Text
 from patcher.store import STORE
 from patcher.store.filesystem.files import FolderState
-from patcher.store.filesystem.rights import Attributes, PathState, recorded
+from patcher.store.filesystem.rights import Attributes, PathState, restorable
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")
@@ -208,7 +208,7 @@ def _attributes(pairs: Any) -> Attributes:
 
     Raises ValueError or TypeError if invalid.
     """
-    attributes = recorded(tuple((name, value) for name, value in map(_strings, pairs)))
+    attributes = restorable(tuple((name, value) for name, value in map(_strings, pairs)))
     for _name, value in attributes:
         binascii.a2b_base64(value)
     return attributes

@@ -71,7 +71,7 @@ def join(
     Recorded windows are looked for in ``folder`` (None: nowhere). ``detailed`` are the numbers of the steps whose
     engine iterations are kept one by one.
     """
-    return _Join(run, processes, progress, detailed).joined(folder)
+    return _Join(run, processes, progress, detailed).build_timeline(folder)
 
 
 @dataclass
@@ -118,7 +118,7 @@ class _Join:
         self.counterparts = missing.Counterparts()
         self.lacking = runs.missing_ranks(self.processes)
 
-    def joined(self, folder: Path | None) -> RunTimeline:
+    def build_timeline(self, folder: Path | None) -> RunTimeline:
         """Read all files and explain all steps, and return the timeline; call it once.
 
         Without a driver there are no steps.

@@ -59,14 +59,14 @@ def tables(run: RunTimeline) -> Iterator[Table]:
     yield growth(run)
 
 
-def when(step: int | None) -> Text:
+def step_text(step: int | None) -> Text:
     """Return the number of a step as a text; after the last step that ended for None."""
     return Text("after the last step") if step is None else Text("step {step}", step)
 
 
 def moment(step: int | None, doing: str) -> Text:
     """Return a step and what was going on in it."""
-    return Text("{step}, {phase}", step=when(step), phase=doing) if doing else when(step)
+    return Text("{step}, {phase}", step=step_text(step), phase=doing) if doing else step_text(step)
 
 
 def holder(held: MemoryHolder) -> Text:
@@ -153,7 +153,7 @@ def cache_line(cache: CacheUse) -> Text:
     return Text(
         "{engine}, {step}: peak KV cache use {share} ({used:,} of {total:,} blocks)",
         engine=cache.who,
-        step=when(cache.step),
+        step=step_text(cache.step),
         share=share(cache.used / max(cache.total, 1)),
         used=cache.used,
         total=cache.total,

@@ -464,8 +464,8 @@ class _Walk:
         for receiver in records.within(span, records.receivers):
             loads = min(records.inner_syncs(receiver), key=by_start)
             low, high = receiver.start, loads.start
-            stalled = records.stalled(receiver.process, low, high)
-            if stalled > records.stalled(span.process, low, high) and stalled * 2 > high - low - UNWRITTEN_US:
+            stalled = records.stalled_us(receiver.process, low, high)
+            if stalled > records.stalled_us(span.process, low, high) and stalled * 2 > high - low - UNWRITTEN_US:
                 yield _wait_for_start(loads, "engine", low, self.phase, high - low)
 
     def _wait_for_clearing(self, span: KeptSpan) -> list[KeptSpan | PathPiece]:
@@ -485,13 +485,11 @@ class _Walk:
         return [last, *self._wait_until_begun(span, last, other_clears, since, "server")]
 
     def _waits_after_gathering(self, span: KeptSpan, parts: Iterable[KeptSpan | PathPiece]) -> Iterator[PathPiece]:
-        """Yield the pieces in which ``span``, a trainer's weight sync, has gathered its weights, and waits.
+        """Yield unrecorded pieces for the waits of ``span``, a trainer's weight sync, after it has gathered weights.
 
-        ``parts`` are what engines and servers do in it. The trainer then hands weights over, frees its buffers, and
-        waits until servers have reset their caches. Times that nobody recorded are of nobody, and so is the time until
-        its engine has opened the buffer that it made before. Gaps of up to 20 ms stay with the trainer, and so do those
-        in which it certainly stood still, and the time from the end of receiving until it has freed its buffers, if
-        that is recorded.
+        They are the gaps of more than 20 ms between ``parts``, which are what engines and servers do in it, also while
+        the trainer waits until its engine has opened a buffer. Not among them are gaps in which the trainer certainly
+        stood still, and the time from the end of receiving until it has freed its buffers, if that is recorded.
         """
         records = self.records
         receivers = records.within(span, records.receivers)

@@ -96,7 +96,7 @@ class StepRecords:
         ``high`` (microseconds). A process stands still if it certainly ran nothing in most of that time, or started and
         ended no span in most of it. False if both stood still about as long.
         """
-        certain = [self.stalled(process, low, high) for process in (sender, receiver)]
+        certain = [self.stalled_us(process, low, high) for process in (sender, receiver)]
         if max(certain) * 2 > high - low:
             return certain[0] > certain[1]
         of_sender, of_receiver = (self._longest_silence(process, low, high) for process in (sender, receiver))
@@ -120,7 +120,7 @@ class StepRecords:
     def _overlap(ranges: Iterable[TimeRange], low: int, high: int) -> int:
         return length(covered(ranges, low, high))
 
-    def paused(self, process: int, start: int, end: int) -> int:
+    def paused_us(self, process: int, start: int, end: int) -> int:
         """Return for how many microseconds of ``start`` to ``end`` rlpatch held a process back."""
         return self._overlap(self.pauses.get(process, ()), start, end)
 
@@ -410,9 +410,9 @@ class StepRecords:
 
     def certainly_stood_still(self, process: int, low: int, high: int) -> bool:
         """Tell whether a process certainly ran nothing in most of the time from ``low`` to ``high`` (microseconds)."""
-        return self.stalled(process, low, high) * 2 > high - low
+        return self.stalled_us(process, low, high) * 2 > high - low
 
-    def stalled(self, process: int, low: int, high: int) -> int:
+    def stalled_us(self, process: int, low: int, high: int) -> int:
         """Return for how long a process certainly ran nothing between ``low`` and ``high``; all in microseconds."""
         return self._overlap(self.stalls.get(process, ()), low, high)
 

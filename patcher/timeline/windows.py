@@ -177,7 +177,7 @@ class Collector:
             engine.decoded += 1
             if start >= since:
                 decodes[max(engine.rollout, 0)].append(
-                    Decodes(engine.decoded, engine.decoded + 1, start, end - records.paused(process, start, end))
+                    Decodes(engine.decoded, engine.decoded + 1, start, end - records.paused_us(process, start, end))
                 )
                 most = max(most, requests)
         single = single and len(decodes) == 1
@@ -201,7 +201,7 @@ class Collector:
                 ended = all(unit.end is not None for unit in units)
                 call, first = self._count_micro_batches(work, len(units))
                 if len(units) > 1 and ended and work.start >= since:
-                    paused = [records.paused(unit.process, unit.start, end_of(unit)) for unit in units]
+                    paused = [records.paused_us(unit.process, unit.start, end_of(unit)) for unit in units]
                     units = [unit._replace(end=end_of(unit) - us) for unit, us in zip(units, paused, strict=True)]
                     by_call[work.name, call, first].append((work.process, units))
         for (method, call, first), units_of in by_call.items():

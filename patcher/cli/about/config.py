@@ -40,7 +40,7 @@ def command() -> CommandResult:
     configuration = configured.read(source)
     for words in (configuration.options, *configuration.presets.values()):
         _check_values(words, configuration.file)
-    untrusted = [interpreter for interpreter in configuration.interpreters if not consent.trusted(source, interpreter)]
+    untrusted = [python for python in configuration.interpreters if not consent.is_trusted(source, python)]
     rows = [
         str(configuration.file),
         *(f"  {word}" for word in configuration.targets),

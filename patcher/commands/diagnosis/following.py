@@ -111,10 +111,10 @@ class Follower:
             self.look()
             self.trouble = ""
         except OSError as error:  # a file that is being replaced, or a full disk
-            self.trouble = described(error)
+            self.trouble = error_line(error)
         except Exception as error:
             self.finished, self.steps = True, None
-            self.trouble = Text("the run goes on, but the diagnosis no longer follows it: {error}", described(error))
+            self.trouble = Text("the run goes on, but the diagnosis no longer follows it: {error}", error_line(error))
             self.say(self.trouble)
 
     def notes(self) -> Iterator[str]:
@@ -211,7 +211,7 @@ def problem_with_place(error: BaseException) -> Problem:
     )
 
 
-def described(error: BaseException) -> Text:
+def error_line(error: BaseException) -> Text:
     """Return place and cause of an error in a line."""
     problem = problem_with_place(error)
     return Text("{place}: {cause}", place=problem.where, cause=problem.cause)

@@ -18,7 +18,7 @@ from patcher.changes import markers
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import Planned, plan_targets, unrecorded
+from patcher.commands.patching.planning import Planned, plan_targets, unrecorded_problems
 from patcher.messages import COMMA, Kind, Note, Problem, Text, joined, usage
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.plan import Plan
@@ -105,7 +105,7 @@ def _plan_everywhere(
 
 def _bundle_problems(plans: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
     """Return a problem for each reason why a bundle of these plans would be useless; [] if there is none."""
-    problems = [*unrecorded(request, plans)]
+    problems = [*unrecorded_problems(request, plans)]
     if len(request.parts()) > 1:
         cause = Text("a bundle can have only one patch per target: a recording window or a timeline")
         problems.append(usage(cause, Text("make two bundles: put --timeline into a bundle of its own")))

@@ -75,7 +75,7 @@ def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
             place.structure.name if place.structure else None,
             place.settings,
         )
-        for change, place in _placed(plan)
+        for change, place in _changes_with_places(plan)
     ]  # fmt: skip
     files += [FilePayload(str(change.path), True, None, None) for change in plan.cleared]
     return PlanPayload(
@@ -126,7 +126,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     yield head.filled(target=name, version=version, installation=target.installed_as, folder=target.root)
     source = target.version_from or Text("an unknown source")
     yield Text("  found through {found_by}; version from {source}", found_by=target.found_by, source=source)
-    for change, place in _placed(plan):
+    for change, place in _changes_with_places(plan):
         yield from _file_lines(change, place, plan, verb)
     for change in plan.cleared:
         yield Text("  {verb} {path}: the lines of the previous patch are removed", verb=verb, path=change.path)
@@ -164,7 +164,7 @@ def _plan_lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
     yield Text("    set RLPATCH_SAVE_PATH to use another folder for one run")
 
 
-def _placed(plan: Plan) -> list[tuple[Change, Place]]:
+def _changes_with_places(plan: Plan) -> list[tuple[Change, Place]]:
     """Return the changes of a plan with their places; changes that only remove lines have none."""
     return list(zip(plan.edit.changes, plan.places, strict=False))
 

@@ -187,13 +187,13 @@ def plan_targets(
 
 def planning_failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
     """Return the problems of planning, or else a problem for each stage and window that no plan records."""
-    step = StepResult(problems=planned.problems or unrecorded(request, planned.values))
+    step = StepResult(problems=planned.problems or unrecorded_problems(request, planned.values))
     if step.problems and len(words) > 1:
         step += StepResult.noted([Note(Text("nothing was written, because some targets cannot be patched"))])
     return step
 
 
-def unrecorded(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
+def unrecorded_problems(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
     """Return a problem for each requested stage or window that none of the plans would record."""
     stages = [(planned.upstream, planned.plan.config.stage) for planned in plans]
     problems = []

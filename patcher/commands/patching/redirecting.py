@@ -25,7 +25,7 @@ def redirect_problem(words: Sequence[str], search: Search, request: ProfileReque
     is wrong, or if no single engine or trainer can record the rest.
     """
     part = request.parts()[0]
-    upstreams = dict(_named(words))
+    upstreams = dict(_projects_by_word(words))
     if part.stage in (BUILTIN, TIMELINE) or len(upstreams) < len(set(words)):
         return None
     requests = [ProfileRequest((window,)) for window in part.windows] or [part]
@@ -59,7 +59,7 @@ def _supporting(requests: Sequence[ProfileRequest], upstreams: Mapping[str, Upst
     return [word for word in upstreams if any(supports_any(request, upstreams[word]) for request in requests)]
 
 
-def _named(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
+def _projects_by_word(words: Sequence[str]) -> Iterator[tuple[str, Upstream]]:
     """Yield each word that names a project, with the project."""
     for word in words:
         with suppress(Problem):  # the search for targets reports it

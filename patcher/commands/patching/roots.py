@@ -113,7 +113,7 @@ def _root_status(search: Search, root: PatchedRoot) -> tuple[StepResult, tuple[P
 def patched_elsewhere(names: Sequence[str], search: Search, discovery: Discovery) -> list[PatchedRoot]:
     """Return the roots outside of `discovery` in which this user applied patches of `names` (none: of any target)."""
     roots: list[PatchedRoot] = []
-    for root in elsewhere.remembered().roots:
+    for root in elsewhere.remembered_roots().roots:
         if root not in discovery.stores:
             with suppress(Problem):  # whoever looks there sees it
                 roots += patched(Discovery((), (root,), (), ()), named_projects(names, search))

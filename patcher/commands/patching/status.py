@@ -32,7 +32,7 @@ def status(names: Sequence[str], search: SearchOptions, *, everywhere: bool = Fa
     """
     named_projects(names, search)
     discovery = search.discover()
-    remembered = elsewhere.remembered() if everywhere or not search.words else elsewhere.Remembered()
+    remembered = elsewhere.remembered_roots() if everywhere or not search.words else elsewhere.Remembered()
     if discovery.may_be_patched or not set(remembered.roots).issubset(discovery.stores):
         from patcher.commands.patching import roots  # noqa: PLC0415  (it loads the store, and mostly nothing is patched)
 

@@ -276,8 +276,8 @@ def _parse(
         def done(parsed: ParseResult) -> None:
             nonlocal count
             count += 1
-            report.lines.append(_parsed(parsed))
-            display.done(_parsed(parsed))
+            report.lines.append(_result_line(parsed))
+            display.done(_result_line(parsed))
 
         try:
             ended = parsing.parse(
@@ -294,7 +294,7 @@ def _parse(
     return ended
 
 
-def _parsed(parsed: ParseResult) -> Text:
+def _result_line(parsed: ParseResult) -> Text:
     return Text(
         "{outcome}  {trace}: {details} ({seconds:.0f} s)",
         outcome=parsed.ended,

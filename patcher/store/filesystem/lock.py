@@ -267,7 +267,7 @@ def _signature() -> str:
     """Return a unique JSON text that identifies this process as an `Owner`."""
     pid = os.getpid()
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
-    owner = Owner(os.uname().nodename, _boot(), pid, _pid_namespace(), _started(pid), words[:120])
+    owner = Owner(os.uname().nodename, _boot(), pid, _pid_namespace(), _start_ticks(pid), words[:120])
     return json.dumps({**owner._asdict(), "once": os.urandom(4).hex()})
 
 
@@ -301,7 +301,7 @@ def _is_dead(text: str) -> bool:
         return True
     except PermissionError:
         pass
-    started = _started(owner.pid)
+    started = _start_ticks(owner.pid)
     return bool(owner.started and started and owner.started != started)  # else the number belongs to a later process
 
 
@@ -318,7 +318,7 @@ def _pid_namespace() -> str:
         return ""
 
 
-def _started(pid: int) -> str:
+def _start_ticks(pid: int) -> str:
     """Return when a process started, in ticks since boot; "" if it has ended."""
     fields = mounts.kernel_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if fields else ""

@@ -16,7 +16,7 @@ def kind(descriptor: int) -> str:
     return next((kind for number, _source, _point, kind in _mounts() if match and number == match[1]), "")
 
 
-def over(path: Path) -> str:
+def mounted_source(path: Path) -> str:
     """Return the path within its own file system that is mounted at exactly ``path`` (resolved); "" for none."""
     return next((source for _number, source, point, _kind in _mounts() if point == str(path)), "")
 

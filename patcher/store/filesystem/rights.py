@@ -54,13 +54,13 @@ def attributes(file: int | Path) -> Attributes:
     Return () if the system has none. Raises OSError.
     """
     pairs = []
-    for name in _listed(file):
+    for name in _attribute_names(file):
         with contextlib.suppress(OSError):  # removed this moment, or known by name only
             pairs.append((name, binascii.b2a_base64(os.getxattr(file, name), newline=False).decode()))
     return tuple(pairs)
 
 
-def _listed(file: int | Path) -> list[str]:
+def _attribute_names(file: int | Path) -> list[str]:
     """Return the sorted names of a file's extended attributes; empty if the system has none. Raises OSError."""
     if not hasattr(os, "listxattr"):
         return []
@@ -83,7 +83,7 @@ def give(descriptor: int, state: PathState) -> None:
     owner = (-1 if state.uid == status.st_uid else state.uid, -1 if state.gid == status.st_gid else state.gid)
     if owner != (-1, -1):
         try:
-            _own(descriptor, *owner)
+            _change_owner(descriptor, *owner)
         except OSError as error:  # EINVAL: a container without this group
             narrowed = error.errno in (errno.EPERM, errno.EINVAL) and owner[0] == -1
             if not narrowed or _has_list(state):
@@ -96,7 +96,7 @@ def give(descriptor: int, state: PathState) -> None:
         _set_attribute(descriptor, name, value if name not in _NEVER else "")
 
 
-def _own(descriptor: int, uid: int, gid: int) -> None:
+def _change_owner(descriptor: int, uid: int, gid: int) -> None:
     """Change the owner of an open file (-1: keep). Raises OSError, also for an id unknown in this container."""
     if (uid != -1 and not is_mapped("user", uid)) or (gid != -1 and not is_mapped("group", gid)):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -137,7 +137,7 @@ def try_rights(path: Path, state: PathState) -> PathState | None:
 
 def forget(descriptor: int, *names: str) -> None:
     """Remove those of the attributes ``names`` that a new file or folder inherited from its parent."""
-    for name in {*names}.intersection(_listed(descriptor)):
+    for name in {*names}.intersection(_attribute_names(descriptor)):
         os.removexattr(descriptor, name)
 
 
@@ -204,7 +204,7 @@ def reachable_mode(path: Path, root: Path, file: PathState) -> int:
             break
         status = os.stat(folder)
         same, group, for_others = status.st_gid == file.gid, status.st_mode & 0o010, status.st_mode & 0o001
-        listed = ACL in _listed(folder)
+        listed = ACL in _attribute_names(folder)
         if listed or not group or not (same or for_others):
             mode &= ~0o070
         if listed or not for_others or not (same or group):
@@ -316,7 +316,7 @@ def _ranges(kind: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, line.split())) for line in kernel_text(f"/proc/self/{kind[0]}id_map").splitlines()]
 
 
-def shared(root: os.stat_result) -> bool:
+def is_shared(root: os.stat_result) -> bool:
     """Tell whether only the owner and one group can write in a folder, and others cannot."""
     return root.st_mode & 0o1022 == 0o020
 
@@ -326,7 +326,7 @@ def distrust_reason(store: os.stat_result, root: os.stat_result) -> str:
 
     Trusted are this user, the superuser, the owner of ``root``, and the members of a group that may write to it.
     """
-    of_shared_group = shared(root) and store.st_gid == root.st_gid
+    of_shared_group = is_shared(root) and store.st_gid == root.st_gid
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not of_shared_group):
         return Text("other users can write to this folder")
     if not of_shared_group and store.st_uid not in (0, os.geteuid(), root.st_uid):
@@ -337,7 +337,7 @@ def distrust_reason(store: os.stat_result, root: os.stat_result) -> str:
     return ""
 
 
-def recorded(pairs: Attributes) -> Attributes:
+def restorable(pairs: Attributes) -> Attributes:
     """Return the attributes that a record may restore: those that every user may set on their own files."""
     return tuple((name, value) for name, value in pairs if name.startswith("user.") or name == ACL)
 
@@ -366,6 +366,6 @@ def differences(expected: PathState, present: PathState) -> str:
                 expected_gid=expected.gid,
             )
         )
-    if recorded(expected.attributes) != recorded(present.attributes):
+    if restorable(expected.attributes) != restorable(present.attributes):
         changed.append(Text("the file's extended attributes have changed"))
     return joined(COMMA, changed)

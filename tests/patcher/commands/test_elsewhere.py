@@ -80,11 +80,11 @@ def test_entries_that_lead_nowhere_are_dropped(tmp_path: Path, state: Path) -> N
     reverted.mkdir()
     where.remember([patched, reverted, gone, patched])
     (state / "damaged").write_bytes(b"")
-    assert elsewhere.remembered().roots == (patched,)
+    assert elsewhere.remembered_roots().roots == (patched,)
     assert {entry.read_text() for entry in state.iterdir()} == {str(patched), str(gone)}, "its disk may come back"
     for entry in state.iterdir():
         os.utime(entry, (0, time.time() - elsewhere.GONE_S - 1))
-    assert elsewhere.remembered().roots == (patched,)
+    assert elsewhere.remembered_roots().roots == (patched,)
     assert len(list(state.iterdir())) == 1
 
 
@@ -162,4 +162,4 @@ def test_of_many_entries_the_first_are_read(state: Path) -> None:
     state.mkdir(parents=True)
     for number in range(elsewhere.MOST + 5):
         (state / f"{number:05}").write_bytes(b"/nowhere")
-    assert len(elsewhere.remembered().unreadable) == 5
+    assert len(elsewhere.remembered_roots().unreadable) == 5

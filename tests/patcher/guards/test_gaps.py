@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from patcher.guards.gaps import HookGap, hook_gaps, submitted
+from patcher.guards.gaps import HookGap, hook_gaps, submit_words
 from patcher.guards.result import Launch
 from patcher.hook.folder import VARIABLE
 from patcher.messages.errors import Problem
 
-SUBMITTED = submitted(VARIABLE)
+SUBMITTED = submit_words(VARIABLE)
 
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "plain": ("python -m x", ()),

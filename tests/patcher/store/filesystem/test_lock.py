@@ -355,7 +355,7 @@ def test_an_owner_is_printed_without_control_characters() -> None:
 
 
 def test_without_proc_the_process_number_alone_decides(folder: Path, monkeypatch) -> None:
-    monkeypatch.setattr(lock, "_started", lambda _pid: "")
+    monkeypatch.setattr(lock, "_start_ticks", lambda _pid: "")
     monkeypatch.setattr(os, "readlink", lambda _path: (_ for _ in ()).throw(FileNotFoundError()))
     assert lock._pid_namespace() == ""
     ours = json.loads(lock._signature())
@@ -364,7 +364,7 @@ def test_without_proc_the_process_number_alone_decides(folder: Path, monkeypatch
 
 
 def test_a_process_that_is_not_there_has_no_start() -> None:
-    assert lock._started(2**22 + 1) == ""
+    assert lock._start_ticks(2**22 + 1) == ""
 
 
 COMMIT = """

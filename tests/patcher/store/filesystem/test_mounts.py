@@ -41,12 +41,12 @@ def test_the_kind_is_the_one_of_the_open_file(tmp_path: Path) -> None:
 )
 def test_what_is_mounted_over_a_path(table: Path, line: bytes, path: str, source: str) -> None:
     table.write_bytes(b"22 28 0:21 / /sys rw shared:2 - sysfs sysfs rw\n" + line)
-    assert mounts.over(Path(path)) == source
+    assert mounts.mounted_source(Path(path)) == source
 
 
 def test_where_the_kernel_does_not_tell_nothing_is_known(table: Path) -> None:
     descriptor = os.open("/", os.O_RDONLY)
-    assert (mounts.kind(descriptor), mounts.over(Path("/"))) == ("", "")
+    assert (mounts.kind(descriptor), mounts.mounted_source(Path("/"))) == ("", "")
     os.close(descriptor)
     table.write_text("22 28 0:21 / /sys rw - sysfs sysfs rw\n")
     assert mounts.kind(-1) == ""
