@@ -181,9 +181,9 @@ def _bounds_from_calls(
         yield ClockBound(here, there, call.start - work.start)
     ended = [(call, work, call.end, work.end) for call, work in pairs if call.end is not None and work.end is not None]
     # A call that gives a future ends at once; one that waits is never shorter than what it waits for.
-    if all(end - call.start >= done - work.start for call, work, end, done in ended):
-        for _, _, end, done in ended:
-            yield ClockBound(there, here, done - end)
+    if all(call_end - call.start >= work_end - work.start for call, work, call_end, work_end in ended):
+        for _, _, call_end, work_end in ended:
+            yield ClockBound(there, here, work_end - call_end)
 
 
 def _bounds_from_requests(sent_spans: _SpansByProcess, serve_spans: _SpansByProcess) -> Iterator[ClockBound]:

@@ -570,7 +570,9 @@ class _Walk:
         again. If a collective lets ranks end together, the rank that worked longest without waiting counts.
         """
         room = self._tolerance(end_of(group) - group.start)
-        stretches, before, lag = list[tuple[int, int, KeptSpan, int, bool]](), group.start, dict[int, int]()
+        stretches: list[tuple[int, int, KeptSpan, int, bool]] = []
+        before = group.start
+        lag: dict[int, int] = {}
         earlier: tuple[Point, ...] = ()
         for points in zip(*courses, strict=True):
             last, behind = _largest_and_lead([point.time for point in points], room)

@@ -203,11 +203,12 @@ def reachable_mode(path: Path, root: Path, file: PathState) -> int:
         if folder == root or folder in root.parents:
             break
         status = os.stat(folder)
-        same, group, for_others = status.st_gid == file.gid, status.st_mode & 0o010, status.st_mode & 0o001
-        listed = ACL in _attribute_names(folder)
-        if listed or not group or not (same or for_others):
+        same_group = status.st_gid == file.gid
+        for_group, for_others = status.st_mode & 0o010, status.st_mode & 0o001
+        has_list = ACL in _attribute_names(folder)
+        if has_list or not for_group or not (same_group or for_others):
             mode &= ~0o070
-        if listed or not for_others or not (same or group):
+        if has_list or not for_others or not (same_group or for_group):
             mode &= ~0o007
     return mode
 
