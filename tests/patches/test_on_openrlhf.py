@@ -94,7 +94,11 @@ MINI = (
 
 @pytest.mark.parametrize("unit", ["micro-batch", "mini-batch"])
 @pytest.mark.parametrize("release", ends(RELEASES))
-def test_every_bit_is_as_before_and_the_trace_holds_the_window(release: str, unit: str, tmp_path: Path) -> None:
+def test_every_bit_is_as_before_and_the_trace_holds_the_window(
+    release: str, unit: str, tmp_path: Path, thorough: bool
+) -> None:
+    if (release, unit) == (RELEASES[0], "mini-batch") and not thorough:
+        pytest.skip("--thorough: a minute, for what the mini-batches of the newest release show, too")
     cases, tree = MINI if unit == "mini-batch" else MICRO, tmp_path / "tree"
     published = releases.release(release, "openrlhf")
     shutil.copytree(published, tree)
