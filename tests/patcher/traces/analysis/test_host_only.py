@@ -1174,3 +1174,17 @@ def test_a_timer_is_more_even_than_operators(times: list[int], ran: list[int], t
         for ns, operators in zip(times, ran, strict=True)
     ]
     assert bool(idle_host._timer_spread([*steps, replace(step, operators={"aten::mm": ran[-1]})], place)) == timer
+
+
+def test_a_step_has_the_long_ranges_around_its_long_ranges(tmp_path: Path) -> None:
+    def fit(loop: Loop) -> None:
+        loop.sleep(MS)
+        loop.within(loop.functions, "f.py(1): g", lambda: loop.sleep(2 * MS))
+
+    def phases(loop: Loop, _: int) -> None:
+        loop.within(loop.annotations, "fit", lambda: fit(loop))
+        loop.within(loop.annotations, "score", lambda: loop.sleep(2 * MS))
+        loop.within(loop.annotations, "short", lambda: loop.sleep(MS // 9))
+
+    step = profile(phases, tmp_path).host_steps[1]
+    assert step.around == {"fit": set(), "f.py(1): g": {"fit"}, "score": set()}
