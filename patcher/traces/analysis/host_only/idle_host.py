@@ -25,13 +25,7 @@ from patcher.traces.analysis.host_only.wording import COLLECTORS, GROWS, WITH_ST
 from patcher.traces.analysis.host_steps import is_library
 from patcher.traces.families import COLLECTIVE
 from patcher.traces.operator_families import operator_family
-from patcher.traces.words import duration, host_name, in_ms, percent
-
-_TIMED_UNITS, _STEADY = 5, 0.001
-"""Steps from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
-
-A timer returns some 0.1 ms late, however long it is; what computes varies with its length, by 0.5 % and more.
-"""
+from patcher.traces.words import host_name, in_ms, percent
 
 _LARGE_PLACE = 0.2
 """Share of the time without operators from which on a headline names a place beside the longest one."""
@@ -49,8 +43,7 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     A place counts with its median time over the steps; shares are those of the time of all steps. The longest place is
     the cause if it has half of the time without operators, and no other has a fifth of it; else up to three are. The
     diagnosis is a warning if they take half of the time without operators, and that is half of the step; else a note.
-    If the longest place takes half of that time, and nearly the same time in half of the steps, the diagnosis calls it
-    a wait for a fixed time. The saving in ns is per step.
+    The saving in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
@@ -63,19 +56,7 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
     certainty = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
-    spread = "" if names_cause(first) or 2 * places[0][1] < idle else _timer_spread(steps, first)
-    if spread:
-        equal = Text(
-            "At this place, the time without operators is nearly the same in half of the steps: it differs by at most"
-            " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
-            spread,
-        )
-        evidence = sentences(evidence, equal)
-        certainty = Text(
-            "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because the time without"
-            " operators is nearly the same in many steps"
-        )
-    headline, shown = _idle_headline(places, idle, idle_times, is_timer=bool(spread))
+    headline, shown = _idle_headline(places, idle, idle_times)
     saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
     advice: str = _idle_advice(profile, first, parts)
     if 2 * typical >= idle and _has_trend(first, idle_times):
@@ -183,16 +164,13 @@ class _IdleHeadline(NamedTuple):
 
 
 def _idle_headline(
-    places: Sequence[tuple[model.HostPlace, int]], typical_idle: float, idle: _IdleTimes, *, is_timer: bool
+    places: Sequence[tuple[model.HostPlace, int]], typical_idle: float, idle: _IdleTimes
 ) -> _IdleHeadline:
     """Return the headline on the time without operators, ``typical_idle`` ns in the median step, mostly at ``places``.
 
-    The longest place comes first. With ``is_timer``, it has half of the time, and takes nearly the same in many steps.
+    The longest place comes first.
     """
     first, longest = places[0]
-    if is_timer:
-        waits = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(longest))
-        return _IdleHeadline(waits, places[:1])
     has_half = 2 * longest >= typical_idle
     large = [(place, ns) for place, ns in places[:MOST_NAMED] if ns >= _LARGE_PLACE * typical_idle]
     if has_half and len(large) == 1 and 2 * sum(idle.of_places[first]) >= idle.ns:
@@ -284,21 +262,6 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
 def _places_with_times(places: Iterable[tuple[model.HostPlace, int]]) -> str:
     """Return places with their ns in words."""
     return joined(COMMA, (Text("{place} {time}", place=place_words(place), time=in_ms(ns)) for place, ns in places))
-
-
-def _timer_spread(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
-    """Return how little the times at a place differ if the host waits there for a timer, as a duration; else "".
-
-    Only the shorter half of the times counts. A timer is assumed if these differ far less than the time of the
-    operators in the same steps, and if there are enough steps.
-    """
-    times = sorted(step.places[place] for step in steps if place in step.places)
-    ran = sorted(sum(step.operators.values()) for step in steps)
-    if len(times) < _TIMED_UNITS or not ran[0]:
-        return ""
-    spread = median(times) - times[0]
-    varies = (median(ran) - ran[0]) / ran[0]
-    return duration(spread) if spread <= min(_STEADY, varies / 10 or _STEADY) * times[0] else ""
 
 
 def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPlace, int]]:

@@ -369,31 +369,6 @@ def test_the_innermost_function_with_over_half_of_the_step_and_its_small_operato
 
 
 @pytest.mark.parametrize(
-    ("operators", "spread", "steady"),
-    [
-        ([100] * 5, 1000, True), ([100] * 6, 1000, True), ([100] * 5, 1001, False), ([1000, 1000, 1005, 1005, 1005], 500, True),
-        ([1000, 1000, 1005, 1005, 1005], 501, False), ([100] * 4, 0, False), ([0] * 5, 0, False),
-    ],
-)  # fmt: skip
-def test_times_are_a_timers_if_they_differ_by_a_thousandth_and_a_tenth_of_what_operators_do(
-    operators: list[int], spread: int, steady: bool
-) -> None:
-    made = [step(at, {"aten::mm": ms}, {}) for at, ms in enumerate(operators)]
-    times = (MS, MS, MS + spread, 2 * MS, 3 * MS)
-    made = [replace(one, places={SORT: ns}) for one, ns in zip(made, times, strict=False)]
-    assert bool(idle_host._timer_spread(made, SORT)) == steady
-
-
-@pytest.mark.parametrize(("ms", "fixed"), [(50, True), (49, False)])
-def test_a_timer_is_assumed_where_half_of_the_idle_time_is_at_one_place(ms: int, fixed: bool) -> None:
-    """Each step is idle for 100 ms, as long at each place as in the other steps."""
-    made = [step(at, {"aten::mm": 30}, {UNKNOWN: ms, SORT: 25, RANDOM: 75 - ms}) for at in range(6)]
-    (idle,) = (finding for finding in host_only.diagnoses(rank(made)) if finding.id == "host-idle")
-    assert ("waits for a fixed time" in idle.evidence, "fixed time" in idle.certainty) == (fixed, fixed)
-    assert ("waits a fixed 50.00 ms" in idle.headline) == fixed
-
-
-@pytest.mark.parametrize(
     ("waits", "culprit"),
     [([49, 7], "rank 1"), ([49, 20, 52], "rank 1"), ([36, 44, 46, 41], ""), ([49, 34], ""), ([3, 1], ""), ([49], "")],
 )
