@@ -11,7 +11,7 @@ from typing import NamedTuple
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import FUNCTION, NOTABLE
-from patcher.traces.analysis.host_only.large_ranges import longest_ranges
+from patcher.traces.analysis.host_only.large_ranges import longest_ranges, main_parts, names_with_shares
 from patcher.traces.analysis.host_only.measures import (
     MOST_NAMED,
     communicates,
@@ -57,8 +57,11 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
         evidence = sentences(evidence, _calls_within(parts))
     certainty = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
     headline, shown = _idle_headline(places, idle, idle_times)
+    if parts and first.around and (ranges := main_parts(steps, sum(step.ns for step in steps))):
+        longest = names_with_shares(ranges.items(), sum(step.ns for step in steps))
+        headline = Text("{headline}; most of the time in {ranges}", headline=headline, ranges=longest)
     saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
-    advice: str = _idle_advice(profile, first, parts)
+    advice: str = _idle_advice(profile, first, parts if parts and 2 * parts[0][1] >= places[0][1] else ())
     if 2 * typical >= idle and _has_trend(first, idle_times):
         advice = joined(SEMICOLON, (GROWS, advice))
     evidence = sentences(evidence, _other_places(places[1:MOST_NAMED], idle_times))
@@ -151,7 +154,10 @@ def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlac
     times: dict[model.HostPlace, list[int]] = {place: [] for place in places}
     for step, (place, of_steps) in itertools.product(steps, times.items()):
         within = step.frames.get(place.inside, {}).items()
-        others = sum(ns for other, ns in within if other not in times and place.around in ("", other.around))
+        around = step.frames.get(place.around, ())
+        others = sum(
+            ns for other, ns in within if other not in times and (place.around in ("", other.around) or other in around)
+        )
         of_steps.append(step.places.get(place, 0) + others)
     return _IdleTimes(share, idle, times)
 
@@ -225,15 +231,18 @@ def _places_or_frame(
 
     Places below ``least`` ns are left out. If no place has ``half`` ns, but a frame around several does, that frame is
     the only place. So is one whose own code and calls of libraries are the large places. Then the second list has what
-    runs in the frame, with its mean ns; otherwise it is empty.
+    runs in the frame, with its mean ns; otherwise it is empty. A call with nearly all of the frame's time is the place.
     """
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
     frame, ns, parts = _typical_frame(steps)
+    place = model.HostPlace(frame)
+    if parts and parts[0][1] >= _INNER * ns:
+        place = model.HostPlace(parts[0][0], frame)
     if places and places[0][1] >= half:
         large = [place.inside for place, place_ns in places if place_ns >= _LARGE_PLACE * 2 * half]
         are_parts = set(large) <= {name for name, _ in parts} and not any(map(is_function, large))
-        return ([(model.HostPlace(frame), ns)], parts) if len(large) > 1 and are_parts else (places, [])
-    return ([(model.HostPlace(frame), ns)], parts) if frame and ns >= max(least, half) else (places, [])
+        return ([(place, ns)], parts) if len(large) > 1 and are_parts else (places, [])
+    return ([(place, ns)], parts) if frame and ns >= max(least, half) else (places, [])
 
 
 def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tuple[str, float]]]:

@@ -428,7 +428,7 @@ def test_a_rank_keeps_none_waiting_that_it_does_not_meet(place: HostPlace, numbe
 
 @pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])
 def test_a_frame_stands_for_its_places_if_it_has_enough_of_the_time(ns: int, frame: str) -> None:
-    made = [step(0, {"aten::mm": 10}, {}, frames={"f": {SORT: ns}})]
+    made = [step(0, {"aten::mm": 10}, {}, frames={"f": {SORT: ns - 15, STACK: 15}})]
     made = [replace(one, places={SORT: 20, RANDOM: 20}) for one in made]
     places, within = idle_host._places_or_frame(made, least=20, half=50)
     assert [place for place, _ in places] == ([HostPlace("f")] if frame else [SORT, RANDOM])
@@ -436,6 +436,29 @@ def test_a_frame_stands_for_its_places_if_it_has_enough_of_the_time(ns: int, fra
     assert idle_host._places_or_frame(made, least=21, half=20)[0] == [(HostPlace("f"), ns)]
     assert idle_host._places_or_frame(made, least=51, half=20) == ([], [])
     assert idle_host._places_or_frame(made, least=10, half=20) == ([(SORT, 20), (RANDOM, 20)], [])
+
+
+def test_a_call_with_nearly_all_of_the_time_of_a_frame_is_named_with_the_range_around_most_of_it() -> None:
+    read, execute, send = "built-in function read", "f.py(1): execute", HostPlace("send")
+    waits = {HostPlace(read, "gen"): 60 * MS, HostPlace(read, "train"): 30 * MS}
+    frames = {execute: {**waits, send: 20 * MS}, read: waits}
+    ranges = {"gen": 60 * MS, "train": 30 * MS}
+    places = {place: ns // MS for place, ns in waits.items()}
+    made = [step(at, {"aten::mm": 10}, places, frames=frames, ranges=ranges) for at in range(4)]
+    first = headline(rank(made))
+    assert first.title.endswith(f"mostly in {read} (within {execute}); most of the time in gen (60 %)")
+    assert (first.saving_ns, first.advice) == (90 * MS, wording.WAITS_IN_CALL)
+    frames[execute][send] = 23 * MS
+    assert f"mostly in {execute}" in headline(rank(made)).title
+
+
+@pytest.mark.parametrize(("ms", "asked"), [(45, False), (44, True)])
+def test_the_advice_is_on_a_part_of_a_range_if_that_has_half_of_its_time(ms: int, asked: bool) -> None:
+    read = HostPlace("built-in function read")
+    places = {read: ms, SORT: 23, RANDOM: 67 - ms}
+    made = [step(at, {"aten::mm": 10}, places) for at in range(4)]
+    made = [replace(one, frames={"reward": one.places}) for one in made]
+    assert ("works or waits in reward" in headline(rank(made)).advice) == asked
 
 
 COLLECTIVE = Range("gloo:all_reduce", 2 * MS, 9 * MS, thread=9)
