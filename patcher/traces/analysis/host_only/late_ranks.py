@@ -24,7 +24,7 @@ from patcher.traces.analysis.host_only.measures import (
     steps_numbered,
 )
 from patcher.traces.analysis.host_only.step_excess import SIMILAR, excess
-from patcher.traces.analysis.host_only.wording import place_words
+from patcher.traces.analysis.host_only.wording import LAST_RANK, place_words
 from patcher.traces.words import host_name, in_ms
 
 _MOSTLY_LAST = 0.75
@@ -112,9 +112,9 @@ def _typical_waits(profiles: Sequence[model.RankProfile], collective: str) -> li
 
 
 def _idle_warning(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Return the diagnosis of the places at which no operator runs if it is a warning; None otherwise."""
+    """Return the diagnosis of the places at which no operator runs if it is a warning, and not on a collective."""
     idle = diagnose_idle_host(profile)
-    return idle if idle is not None and idle.severity == "warning" else None
+    return idle if idle is not None and idle.severity == "warning" and idle.advice != LAST_RANK else None
 
 
 def _advice_on_straggler(name: str, *, disturbed: bool) -> Text:
@@ -293,12 +293,18 @@ def _longer_in_operators(late_steps: Sequence[_LateStep]) -> int:
 
 
 def _times_by_name(step: model.HostStep) -> Counter[str]:
-    """Return the ns of a step in its ranges, functions and calls by name, as far as these are of its main thread."""
+    """Return the ns of a step in its ranges, functions and calls by name, as far as these are of its main thread.
+
+    Time during collectives in them does not count.
+    """
     times = Counter[str]()
     for place, ns in step.places.items():
         if place.inside and not communicates(place):
             times[place.inside] += ns
-    return times | Counter(step.ranges) | Counter(step.functions)
+    ranges = Counter(step.ranges) | Counter(step.functions)
+    for name in ranges:
+        ranges[name] -= sum(ns for place, ns in step.frames.get(name, {}).items() if communicates(place))
+    return times | ranges
 
 
 def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) -> bool:

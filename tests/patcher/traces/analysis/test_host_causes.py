@@ -588,6 +588,29 @@ def test_operators_that_take_the_last_rank_longer_are_told_without_a_range() -> 
     assert headline(*ranks).title == "Ranks wait for rank 1, mostly while its host is in rollout"
 
 
+def test_a_range_in_which_all_ranks_are_names_the_one_that_does_not_wait_in_it() -> None:
+    """The last rank works where the others wait for it, after it has waited for them in another collective."""
+    gather, grading = HostPlace("gloo:gather", "reward"), HostPlace("reward")
+    for work, gathering, advice in ((50, 10, "find out whether the host works"), (45, 50, "check what rank 0 does")):
+        waiting = {HostPlace("gloo:all_reduce", "reward"): work}
+        kinds: list[Mapping[HostPlace, int]] = [{grading: work, gather: gathering}, waiting, waiting]
+        ranks = [
+            rank(
+                [step(at, {"aten::mm": 10}, places, ranges={"reward": sum(places.values()) * MS}) for at in range(4)],
+                at,
+            )
+            for at, places in enumerate(kinds)
+        ]
+        ranks = [
+            replace(each, host_steps=tuple(replace(one, frames={"reward": one.places}) for one in each.host_steps))
+            for each in ranks
+        ]
+        found = late_ranks.diagnose_straggler(ranks)
+        assert found is not None
+        assert found.title == "Ranks wait for rank 0, mostly while its host is in reward"
+        assert found.advice.startswith(advice)
+
+
 @pytest.mark.parametrize(("ms", "named"), [(10, True), (9, False)])
 def test_operators_that_take_the_last_rank_longer_together_are_named(ms: int, named: bool) -> None:
     """Each of two takes little of the 38 ms longer, and a collective's operator does not count."""
