@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from patcher.messages import Text, sentences
+from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_only.idle_host import diagnose_idle_host
 from patcher.traces.analysis.host_only.measures import (
     FEW_STEPS,
+    MOST_NAMED,
     communicates,
     communicating,
     in_collective_operators,
@@ -25,7 +26,7 @@ from patcher.traces.analysis.host_only.measures import (
 )
 from patcher.traces.analysis.host_only.step_excess import SIMILAR, excess
 from patcher.traces.analysis.host_only.wording import LAST_RANK, place_words
-from patcher.traces.words import host_name, in_ms
+from patcher.traces.words import host_name, in_ms, listed
 
 _MOSTLY_LAST = 0.75
 """Share of the waiting for any rank that the others have to wait for a single one, to name that as the straggler."""
@@ -65,7 +66,7 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     saving, name = usual - least, slow.name or slow.source
     of_slow = [late for late in late_steps if late.source == slow.source]
     if sum(late.ns for late in of_slow) < _MOSTLY_LAST * sum(late.ns for late in late_steps):
-        return _diagnose_turns(late_steps, count)
+        return _diagnose_turns(late_steps, profiles, count)
     if usual < exposed.BLAMED * least or saving < NOTABLE * median([step.ns for step in typical.host_steps]):
         return None
     if 2 * len(of_slow) <= count:
@@ -220,26 +221,43 @@ def _has_similar_step(steps: Sequence[model.HostStep], slow: model.HostStep, typ
     return any(SIMILAR * (step.ns - typical.ns) >= slow.ns - typical.ns for step in steps if step != slow)
 
 
-def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagnosis | None:
-    """Diagnose ranks that wait for another rank in different steps; None if that is so in at most half of ``count``."""
+def _diagnose_turns(
+    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int
+) -> model.Diagnosis | None:
+    """Diagnose ranks that wait for another rank in different steps; None if that is so in at most half of ``count``.
+
+    If the steps with much waiting have the same last rank, longer in one place, the headline names both.
+    """
     if 2 * len(late_steps) <= count:
         return None
-    times = Counter(late.source for late in late_steps)
+    names = {profile.source: profile.name or profile.source for profile in profiles}
+    worst = [
+        late
+        for late in sorted(late_steps, key=lambda late: -late.ns)
+        if 2 * late.ns >= max(late.ns for late in late_steps)
+    ]
+    stragglers = [Text("{rank} in step {number}", rank=names[late.source], number=late.step.number) for late in worst]
     evidence = Text(
         "In {late} of {count} steps, one rank waits far less during collectives than a typical other one, because it"
-        " arrives last. In these steps, {ranks} different ranks arrive last.",
-        late=len(late_steps), count=count, ranks=len(times),
+        " arrives last. The others wait most for {stragglers}.",
+        late=len(late_steps), count=count, stragglers=joined(COMMA, stragglers[:MOST_NAMED]),
     )  # fmt: skip
-    headline: str = exposed.STRAGGLER_CHANGES
-    if cause := _longer_on_last_rank(late_steps):
+    headline, advice, culprit = exposed.STRAGGLER_CHANGES, exposed.COMPARE_RANKS, ""
+    if (cause := _longer_on_last_rank(worst)) and len(worst) > 1 and len({late.source for late in worst}) == 1:
+        culprit = names[worst[0].source]
+        headline = Text(
+            "In steps {numbers}, the other ranks wait for {rank}, mostly while its host is in {call}",
+            numbers=listed(sorted(late.step.number for late in worst)), rank=culprit, call=host_name(cause),
+        )  # fmt: skip
+        advice = _advice_on_straggler(culprit, disturbed=False)
+    elif cause := _longer_on_last_rank(late_steps):
         headline = Text(
             "{headline}: the last one spends more time in {place}", headline=headline, place=host_name(cause)
         )
     return model.Diagnosis(
         "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count,
         _HEURISTIC,
-        exposed.COMPARE_RANKS,
-        headline=headline,
+        advice, worst[0].source if culprit else "", culprit=culprit, headline=headline,
     )  # fmt: skip
 
 

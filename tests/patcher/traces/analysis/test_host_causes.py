@@ -519,6 +519,28 @@ def test_ranks_that_come_last_in_turn_are_no_stragglers(waits: list[list[int]], 
     assert (first.culprit == "rank 1") == ("rank 1" in title)
 
 
+@pytest.mark.parametrize(
+    ("waits", "call", "title"),
+    [
+        ([[45, 5], [5, 23], [45, 5], [5, 23]], "a", "In steps 0, 2, the other ranks wait for rank 1, mostly while its host is in a"),
+        ([[45, 5], [5, 23], [45, 5], [5, 23]], "", "Ranks wait for each other: the straggler changes from step to step"),
+        ([[45, 5], [5, 25], [45, 5], [5, 25]], "a", "Ranks wait for each other: the straggler changes from step to step: the last one spends more time in a"),
+    ],
+    ids=["one rank", "for unknown causes", "two ranks"],
+)  # fmt: skip
+def test_the_rank_that_is_last_in_the_steps_with_much_waiting_is_named(
+    waits: list[list[int]], call: str, title: str
+) -> None:
+    ranks = [
+        rank([step(at, {"aten::mm": 10}, {GLOO: ms[number], HostPlace(call): 50 - ms[number]}) for at, ms in enumerate(waits)], number)
+        for number in range(2)
+    ]  # fmt: skip
+    found = late_ranks.diagnose_straggler(ranks)
+    assert found is not None
+    assert (found.title, found.culprit) == (title, "rank 1" if "rank 1" in title else "")
+    assert "The others wait most for rank 1 in step 0, rank 1 in step 2" in found.evidence
+
+
 def test_a_rank_is_late_in_one_step_if_that_is_most_of_the_time_in_collectives() -> None:
     for usual, title in (
         (1, "In step 5, the other ranks wait 61.00 ms for rank 1: most of the additional time is spent in rollout"),
