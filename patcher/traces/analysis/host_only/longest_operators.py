@@ -18,7 +18,7 @@ from patcher.traces.analysis.host_only.large_ranges import (
     range_with_half,
     times_in,
 )
-from patcher.traces.analysis.host_only.measures import FREQUENT, MOST_NAMED, is_whole_trace, median, totals
+from patcher.traces.analysis.host_only.measures import MOST_NAMED, is_whole_trace, median, totals
 from patcher.traces.analysis.host_only.trends import trend, with_trend
 from patcher.traces.analysis.host_only.wording import GROWS, LOADS_DATA, WITH_SHAPES, WITH_STACKS
 from patcher.traces.analysis.host_steps import SHORT_NS
@@ -38,8 +38,8 @@ _COUNTED = 100
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
 
-_MATMULS = 1 / 3
-"""Share of the time of all operators that the longest one has at least in a step in which nothing stands out."""
+_THIRD = 1 / 3
+"""Share of the time from which on the longest operator tells more than the number of all."""
 
 
 def diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
@@ -128,7 +128,7 @@ def _is_balanced(profile: model.RankProfile, parts: Collection[str]) -> bool:
     longest, *others = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own, times = sum(call.host_ns for call in profile.operators), [step.ns for step in profile.host_steps]
     are_passes = all(PASS.search(name) and not FUNCTION.search(name) for name in parts)
-    has_most = operator_family(longest.name) == GEMM and longest.host_ns >= _MATMULS * own
+    has_most = operator_family(longest.name) == GEMM and longest.host_ns >= _THIRD * own
     are_small = all(call.host_ns < _LARGE_OPERATOR * own or operator_family(call.name) == GEMM for call in others)
     return len(parts) > 1 and are_passes and has_most and are_small and max(times) <= model.SLOW * median(times)
 
@@ -137,44 +137,36 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     """Return a headline on what has half of ``whole`` ns, the time of all steps; "" if nothing has.
 
     That is a range or function, or several, with the operators that have much of the time or the number of short ones.
-    Else it is an operator, a family of operators, an operator with those that it calls, or the two longest ones.
+    Else it is an operator, or a family of operators.
     """
     dominant, dominant_ns = _dominant_label(profile, whole)
-    names, parts = _two_longest_operators(profile, whole), main_parts(profile.host_steps, whole)
-    if parts:
-        headline = _headline_on_parts(profile, whole, parts)
-        if dominant and dominant not in map(host_name, parts):
-            share = percent(dominant_ns / whole, 0)
-            return Text("{headline}; {share} in {operators}", headline=headline, share=share, operators=dominant)
-        calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-        if not names and all(map(PASS.search, parts)):
-            large = [(call.name, call.host_ns) for call in calls[:MOST_NAMED] if call.host_ns >= NOTABLE * whole]
-            names = names_with_shares(large, whole)
-        if names:
-            return Text("{headline}; longest operators: {operators}", headline=headline, operators=names)
-        if _are_many_and_short(profile):
-            count = sum(call.calls for call in calls) // len(profile.host_steps)
-            if is_whole_trace(profile):
-                return Text("{headline}; {count:,} operators", headline=headline, count=count)
-            return Text("{headline}; {count:,} operators per step", headline=headline, count=count)
+    parts = main_parts(profile.host_steps, whole)
+    if not parts:
+        return _spent_in(dominant, dominant_ns, whole) if dominant else _scattered_operators_headline(profile, whole)
+    headline = _headline_on_parts(profile, whole, parts)
+    if dominant and dominant not in map(host_name, parts):
+        share = percent(dominant_ns / whole, 0)
+        return Text("{headline}; {share} in {operators}", headline=headline, share=share, operators=dominant)
+    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
+    large = [(call.name, call.host_ns) for call in calls[:MOST_NAMED] if call.host_ns >= NOTABLE * whole]
+    if large and not dominant:
+        names = names_with_shares(large, whole)
+        headline = Text("{headline}; longest operators: {operators}", headline=headline, operators=names)
+    if not _are_many_and_short(profile) or calls[0].host_ns >= _THIRD * whole:
         return headline
-    if dominant:
-        return _spent_in(dominant, dominant_ns, whole)
-    outermost = totals(step.operators for step in profile.host_steps)
-    for name, ns in outermost.most_common(1):
-        if 2 * ns >= whole:
-            return _spent_in(Text("{operator} and the operators that it calls", host_name(name)), ns, whole)
-    if names:
-        return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)
-    return _scattered_operators_headline(profile, outermost, whole)
+    count = sum(call.calls for call in calls) // len(profile.host_steps)
+    if is_whole_trace(profile):
+        return Text("{headline}; {count:,} operators", headline=headline, count=count)
+    return Text("{headline}; {count:,} operators per step", headline=headline, count=count)
 
 
-def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter[str], whole: int) -> str:
+def _scattered_operators_headline(profile: model.RankProfile, whole: int) -> str:
     """Return a headline on steps without an operator or ranges that have half of ``whole`` ns, the time of all steps.
 
-    It has the number of operators, with the longest one. ``outermost`` has the ns of operators in no other one, by
-    name: one with a fifth of their time is named with those that it calls.
+    It has the number of operators, with the longest one. An operator in no other one that has a fifth of the time of
+    all such operators is named with those that it calls.
     """
+    outermost = totals(step.operators for step in profile.host_steps)
     count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
     headline = Text("No device data; on the host, {count:,} operators per step take most of the time", count=count)
     if count < _COUNTED:
@@ -221,18 +213,6 @@ def _headline_on_parts(profile: model.RankProfile, whole: int, parts: Mapping[st
         return _spent_in(names_with_shares(parts.items(), whole), sum(parts.values()), whole)
     ((name, ns),) = parts.items()
     return with_trend(_spent_in(host_name(name), ns, whole), times_in(profile.host_steps, name))
-
-
-def _two_longest_operators(profile: model.RankProfile, whole: int) -> str:
-    """Return the two longest operators if they have half of the operators' time, and each a fifth of it; else "".
-
-    With each comes its share of ``whole`` ns, the time of all steps.
-    """
-    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    longest, own = calls[:FREQUENT], sum(call.host_ns for call in calls)
-    if 2 * sum(call.host_ns for call in longest) < own or any(call.host_ns < _LARGE_OPERATOR * own for call in longest):
-        return ""
-    return names_with_shares([(call.name, call.host_ns) for call in longest], whole)
 
 
 def dominant_operator(profile: model.RankProfile, whole: int) -> str:
