@@ -16,6 +16,7 @@ from patcher.traces.analysis.host_only.idle_host import diagnose_idle_host
 from patcher.traces.analysis.host_only.measures import (
     FEW_STEPS,
     MOST_NAMED,
+    between_two,
     communicates,
     communicating,
     in_collective_operators,
@@ -33,6 +34,12 @@ _MOSTLY_LAST = 0.75
 
 _HEURISTIC = Text(
     "upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"
+)
+
+
+_WAITS_LEAST = Text(
+    "In a typical step, {rank} runs no operator during {collective} for only {least}, a typical other rank for {usual}."
+    " {rank} waits least because it arrives last."
 )
 
 
@@ -58,6 +65,8 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     waits = _typical_waits(profiles, collective)
     if len(waits) < 2:
         return None
+    if stage := _diagnose_longest_stage([profile for _, _, profile in waits]):
+        return stage
     late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
     if late_step := _diagnose_late_step(late_steps, profiles, count, collective):
         return late_step
@@ -71,11 +80,9 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
         return None
     if 2 * len(of_slow) <= count:
         return None
-    evidence: str = Text(
-        "In a typical step, {rank} runs no operator during {collective} for only {least}, a typical other rank for"
-        " {usual}. {rank} waits least because it arrives last.",
-        rank=name, collective=host_name(collective), least=in_ms(least), usual=in_ms(usual),
-    )  # fmt: skip
+    evidence: str = _WAITS_LEAST.filled(
+        rank=name, collective=host_name(collective), least=in_ms(least), usual=in_ms(usual)
+    )
     idle, disturbed = _idle_warning(slow), _is_disturbed(of_slow)
     advice: str = _advice_on_straggler(name, disturbed=disturbed)
     if idle is not None:
@@ -84,6 +91,38 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
         "slow-rank", "warning", evidence, saving,
         _HEURISTIC,
         advice, slow.source, culprit=name, headline=_straggler_headline(of_slow, name, disturbed=disturbed),
+    )  # fmt: skip
+
+
+def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+    """Diagnose the rank that computes longest, if the others wait for it in sends and receives; None otherwise.
+
+    In a typical step, it computes longer than any other one, by over half of what a typical other one waits longer.
+    """
+    times = [
+        (*(median([of_step(step) for step in profile.host_steps]) for of_step in (_computing, between_two)), profile)
+        for profile in profiles
+    ]
+    (usual, _, _), (computing, least, slow) = sorted(times, key=operator.itemgetter(0))[-2:]
+    waits = median([ns for _, ns, profile in times if profile is not slow])
+    if (
+        waits - least < NOTABLE * median([step.ns for step in slow.host_steps])
+        or 2 * (computing - usual) <= waits - least
+    ):
+        return None
+    name = slow.name or slow.source
+    evidence = _WAITS_LEAST.filled(
+        rank=name, collective=Text("sends and receives"), least=in_ms(least), usual=in_ms(waits)
+    )
+    headline = Text(
+        "Ranks wait for {rank}: it computes for {time} per step, the others for at most {usual}",
+        rank=name, time=in_ms(computing), usual=in_ms(usual),
+    )  # fmt: skip
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, waits - least,
+        _HEURISTIC,
+        Text("give {rank} less work (in a pipeline, fewer layers), or use more micro-batches", name),
+        slow.source, culprit=name, headline=headline,
     )  # fmt: skip
 
 
@@ -303,11 +342,12 @@ def _times_without_operators(step: model.HostStep) -> dict[str, int]:
 
 def _longer_in_operators(late_steps: Sequence[_LateStep]) -> int:
     """Return for how many ns more operators run on the last rank than on the typical other one, without collectives."""
+    return sum(_computing(late.step) - median([_computing(step) for step in late.others]) for late in late_steps)
 
-    def computing(step: model.HostStep) -> int:
-        return sum(step.operators.values()) - in_collective_operators(step)
 
-    return sum(computing(late.step) - median([computing(step) for step in late.others]) for late in late_steps)
+def _computing(step: model.HostStep) -> int:
+    """Return for how many ns of a step operators run, without those of collectives."""
+    return sum(step.operators.values()) - in_collective_operators(step)
 
 
 def _times_by_name(step: model.HostStep) -> Counter[str]:
@@ -342,7 +382,8 @@ def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) ->
 def waits_mostly(profile: model.RankProfile) -> bool:
     """Tell whether the host of a rank without a device waits in collectives for most of its idle time."""
     steps = profile.host_steps
-    return 2 * median([communicating(step) for step in steps]) > median([step.idle_ns for step in steps])
+    waits = [communicating(step) + between_two(step) for step in steps]
+    return 2 * median(waits) > median([step.idle_ns for step in steps])
 
 
 def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:

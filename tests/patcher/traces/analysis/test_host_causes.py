@@ -422,6 +422,22 @@ def test_a_rank_keeps_none_waiting_that_it_does_not_meet(place: HostPlace, numbe
     assert late_ranks.diagnose_straggler(ranks)
 
 
+@pytest.mark.parametrize(("computing", "named"), [(36, True), (35, False)])
+def test_the_stage_that_computes_longest_is_the_one_that_the_others_wait_for(computing: int, named: bool) -> None:
+    """By over half of the 50 ms that they wait longer."""
+    recv = HostPlace("gloo:recv", "gloo:recv")
+    ranks = [
+        rank(steps({"aten::mm": ms, "c10d::send": 90 - ms - wait}, {recv: wait}), number)
+        for number, (ms, wait) in enumerate(((10, 70), (computing, 10), (5, 60)))
+    ]
+    found = late_ranks.diagnose_straggler(ranks)
+    title = f"Ranks wait for rank 1: it computes for {computing}.00 ms per step, the others for at most 10.00 ms"
+    assert (found.title if found else "") == title * named
+    if found:
+        assert (found.saving_ns, found.source) == (50 * MS, "rank1")
+        assert [each.id for each in analysis.reported(ranks).findings if each.severity == "problem"] == ["slow-rank"]
+
+
 @pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])
 def test_a_frame_stands_for_its_places_if_it_has_enough_of_the_time(ns: int, frame: str) -> None:
     made = [step(0, {"aten::mm": 10}, {}, frames={"f": {SORT: ns - 15, STACK: 15}})]
