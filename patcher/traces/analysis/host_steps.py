@@ -272,18 +272,21 @@ def _host_step(
     for frame in outermost:
         functions_ns.pop(texts[frame], None)
         small_functions.pop(texts[frame], None)
-    around: dict[str, set[str]] = {
-        name: set() for name, ns in {**functions_ns, **ranges_ns}.items() if ns >= LARGE * (end - begin)
-    }
+    times = {**functions_ns, **ranges_ns}
+    around = {name: set[str]() for name, ns in times.items() if ns >= LARGE * (end - begin)}
     chain = covering_ranges["frames"]
     for index in range(bisect_left(chain.begin, begin), bisect_left(chain.begin, end)):
         if (name := texts[chain.name[index]]) in around:
             around[name] |= around.keys() & {texts[chain.name[outer]] for outer in chain.around(chain.parent[index])}
+    collectives: dict[str, list[int]] = {}
+    ranges = covering_ranges["collectives"]
+    for index in range(bisect_left(ranges.begin, begin), bisect_left(ranges.begin, end)):
+        collectives.setdefault(texts[ranges.name[index]], []).append(ranges.end[index] - ranges.begin[index])
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places,
         small_ns=sum(ns for _, ns in small), compiling_ns=compiling, inputs=inputs, frames=frames,
         ranges=ranges_ns, small_ranges=small_ranges, functions=functions_ns, small_functions=small_functions,
-        around=around,
+        around=around, collectives=collectives,
     )  # fmt: skip
 
 

@@ -155,10 +155,8 @@ def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlac
     for step, (place, of_steps) in itertools.product(steps, times.items()):
         within = step.frames.get(place.inside, {}).items()
         around = step.frames.get(place.around, ())
-        others = sum(
-            ns for other, ns in within if other not in times and (place.around in ("", other.around) or other in around)
-        )
-        of_steps.append(step.places.get(place, 0) + others)
+        more = sum(ns for at, ns in within if at not in times and (at in around or place.around in ("", at.around)))
+        of_steps.append(step.places.get(place, 0) + more)
     return _IdleTimes(share, idle, times)
 
 

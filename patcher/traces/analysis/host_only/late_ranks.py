@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,10 +24,12 @@ from patcher.traces.analysis.host_only.measures import (
     median,
     meets,
     steps_numbered,
+    totals,
 )
 from patcher.traces.analysis.host_only.step_excess import SIMILAR, excess
 from patcher.traces.analysis.host_only.wording import LAST_RANK, place_words
-from patcher.traces.words import host_name, in_ms, listed
+from patcher.traces.analysis.host_steps import LARGE
+from patcher.traces.words import host_name, in_ms, listed, percent
 
 _MOSTLY_LAST = 0.75
 """Share of the waiting for any rank that the others have to wait for a single one, to name that as the straggler."""
@@ -70,6 +72,8 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
     if late_step := _diagnose_late_step(late_steps, profiles, count, collective):
         return late_step
+    if shared := _diagnose_shared([profile for _, _, profile in waits], collective):
+        return shared
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
     saving, name = usual - least, slow.name or slow.source
@@ -114,16 +118,51 @@ def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diag
     evidence = _WAITS_LEAST.filled(
         rank=name, collective=Text("sends and receives"), least=in_ms(least), usual=in_ms(waits)
     )
-    headline = Text(
-        "Ranks wait for {rank}: it computes for {time} per step, the others for at most {usual}",
-        rank=name, time=in_ms(computing), usual=in_ms(usual),
-    )  # fmt: skip
+    longer = in_ms(computing - usual)
+    headline = Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=longer)
     return model.Diagnosis(
         "slow-rank", "warning", evidence, waits - least,
         _HEURISTIC,
         Text("give {rank} less work (in a pipeline, fewer layers), or use more micro-batches", name),
         slow.source, culprit=name, headline=headline,
     )  # fmt: skip
+
+
+def _diagnose_shared(profiles: Sequence[model.RankProfile], collective: str) -> model.Diagnosis | None:
+    """Diagnose a kind of ``collective`` that takes all ranks longer than a rank waits in it for others; else None.
+
+    All ranks have the shortest of their times in common. The hosts have to be in collectives for at least a fifth of
+    the time. The saving in ns is per step.
+    """
+    every = [step for profile in profiles for step in profile.host_steps]
+    times: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for step in every:
+        for at, ns in enumerate(step.collectives.get(collective, ())):
+            times[step.number, at].append(ns)
+    met = [of_ranks for of_ranks in times.values() if len(of_ranks) == len(profiles)]
+    shared, spent = sum(map(min, met)), sum(map(sum, met)) / len(profiles)
+    communication, whole = sum(map(in_collectives, profiles)), sum(step.ns for step in every)
+    if 2 * shared <= spent or communication < LARGE * whole:
+        return None
+    count = len(every) / len(profiles)
+    places = totals(step.places for step in every)
+    place = max((place for place in places if place.inside == collective), key=places.__getitem__)
+    evidence = Text(
+        "The shortest of the ranks' times in {collective} is what all have in common: {time} per step. Beyond that, a"
+        " rank waits for others for {waiting} per step.",
+        collective=host_name(collective), time=in_ms(shared / count), waiting=in_ms((spent - shared) / count),
+    )  # fmt: skip
+    headline = Text(
+        "Communication takes {share} of the time on all ranks alike, mostly {place}, {count:,.0f} per step",
+        share=percent(communication / whole, 0), place=place_words(place), count=len(times) / count,
+    )  # fmt: skip
+    advice = Text(
+        "send fewer and larger messages (with gradient accumulation, only after the last micro-batch), or overlap"
+        " communication with computing"
+    )
+    return model.Diagnosis(
+        "communication", "warning", evidence, round(shared / count), _HEURISTIC, advice, headline=headline
+    )
 
 
 def _longest_collective(profiles: Sequence[model.RankProfile]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
@@ -31,9 +31,6 @@ _LARGE_OPERATOR = 0.2
 
 _SCATTERED = 1000
 """Operators of a step from which on their number is in the headline if none of them has much of the time."""
-
-_COUNTED = 100
-"""Operators of a step from which on their number is in the headline at all."""
 
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
@@ -97,9 +94,7 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
         if own <= SHORT_NS * sum(call.calls for call in calls):
             return Text("start with {range}: run less often, or use fewer and larger operators", range=names)
         return Text("start with {range}: run less often, or on smaller inputs", range=names)
-    advice = Text("try larger batches or another precision")
-    if not parts:
-        advice = Text("try smaller inputs or another precision")
+    advice = Text("try another precision or batch size")
     is_large = bool(calls) and calls[0].host_ns >= NOTABLE * whole
     is_usual = "Backward" in dominant or operator_family(dominant) in (ELEMENTWISE, GEMM)
     if calls and 2 * calls[0].host_ns >= whole and not is_usual:
@@ -115,7 +110,6 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
 
 
 def _are_many_and_short(profile: model.RankProfile) -> bool:
-    """Tell whether a step has many operators that are short on average."""
     count, own = sum(call.calls for call in profile.operators), sum(call.host_ns for call in profile.operators)
     return count >= _SCATTERED * len(profile.host_steps) and own <= SHORT_NS * count
 
@@ -143,7 +137,12 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     parts = main_parts(profile.host_steps, whole)
     if not parts:
         return _spent_in(dominant, dominant_ns, whole) if dominant else _scattered_operators_headline(profile, whole)
-    headline = _headline_on_parts(profile, whole, parts)
+    label = names_with_shares(parts.items(), whole) if len(parts) > 1 else host_name(*parts)
+    headline: str = _spent_in(label, sum(parts.values()), whole)
+    if _is_balanced(profile, parts):
+        headline = Text("No device data; nothing stands out: the steps mostly consist of {passes}", label)
+    elif len(parts) == 1:
+        headline = with_trend(headline, times_in(profile.host_steps, *parts))
     if dominant and dominant not in map(host_name, parts):
         share = percent(dominant_ns / whole, 0)
         return Text("{headline}; {share} in {operators}", headline=headline, share=share, operators=dominant)
@@ -169,9 +168,7 @@ def _scattered_operators_headline(profile: model.RankProfile, whole: int) -> str
     outermost = totals(step.operators for step in profile.host_steps)
     count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
     headline = Text("No device data; on the host, {count:,} operators per step take most of the time", count=count)
-    if count < _COUNTED:
-        headline = Text("No device data; on the host, operators take most of the time")
-    elif is_whole_trace(profile):
+    if is_whole_trace(profile):
         headline = Text("No device data; on the host, {count:,} operators take most of the time", count=count)
     for name, ns in outermost.most_common(1):
         if ns >= _LARGE_OPERATOR * outermost.total():
@@ -199,20 +196,6 @@ def is_mixed(profile: model.RankProfile) -> bool:
         and not _dominant_label(profile, whole)[0]
         and not range_with_half(profile.host_steps, whole)[1]
     )
-
-
-def _headline_on_parts(profile: model.RankProfile, whole: int, parts: Mapping[str, int]) -> str:
-    """Return a headline on ``parts``, ranges or functions with half of ``whole`` ns, the time of all steps.
-
-    If a single part has a trend, the headline says so. ``parts`` maps names to ns.
-    """
-    if _is_balanced(profile, parts):
-        passes = names_with_shares(parts.items(), whole)
-        return Text("No device data; nothing stands out: the steps mostly consist of {passes}", passes)
-    if len(parts) > 1:
-        return _spent_in(names_with_shares(parts.items(), whole), sum(parts.values()), whole)
-    ((name, ns),) = parts.items()
-    return with_trend(_spent_in(host_name(name), ns, whole), times_in(profile.host_steps, name))
 
 
 def dominant_operator(profile: model.RankProfile, whole: int) -> str:
