@@ -24,7 +24,6 @@ from patcher.traces.analysis.host_only.measures import (
     median,
     meets,
     steps_numbered,
-    totals,
 )
 from patcher.traces.analysis.host_only.step_excess import SIMILAR, excess
 from patcher.traces.analysis.host_only.wording import LAST_RANK, place_words
@@ -104,7 +103,7 @@ def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diag
     In a typical step, it computes longer than any other one, by over half of what a typical other one waits longer.
     """
     times = [
-        (*(median([of_step(step) for step in profile.host_steps]) for of_step in (_computing, between_two)), profile)
+        (median([*map(_computing, profile.host_steps)]), median([*map(between_two, profile.host_steps)]), profile)
         for profile in profiles
     ]
     (usual, _, _), (computing, least, slow) = sorted(times, key=operator.itemgetter(0))[-2:]
@@ -145,7 +144,7 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile], collective: str) -> 
     if 2 * shared <= spent or communication < LARGE * whole:
         return None
     count = len(every) / len(profiles)
-    places = totals(step.places for step in every)
+    places = sum((Counter(step.places) for step in every), Counter[model.HostPlace]())
     place = max((place for place in places if place.inside == collective), key=places.__getitem__)
     evidence = Text(
         "The shortest of the ranks' times in {collective} is what all have in common: {time} per step. Beyond that, a"
