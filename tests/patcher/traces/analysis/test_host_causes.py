@@ -1095,3 +1095,29 @@ def test_the_advice_is_on_what_the_headline_names(name: str) -> None:
     first = headline(profile)
     assert first.advice.startswith(advice)
     assert ("OMP_NUM_THREADS" in first.advice) == (not ranges and not advice.startswith("use"))
+
+
+def passes(**fields: Any) -> RankProfile:
+    ranges = {"backward": 50 * MS, "forward": 40 * MS}
+    return rank([step(at, {"aten::mm": 60, "aten::mul": 40}, {}, ranges=ranges, **fields) for at in range(5)])
+
+
+@pytest.mark.parametrize(("ms", "stands_out"), [(30, False), (31, True)])
+def test_something_stands_out_if_a_step_is_far_longer(ms: int, stands_out: bool) -> None:
+    made = passes()
+    longer = replace(made.host_steps[3], ns=(100 + ms) * MS)
+    calls = tuple(replace(call, host_ns=call.host_ns // 4 * 3) for call in made.operators if call.name == "aten::mm")
+    made = replace(made, operators=calls, host_steps=(*made.host_steps[:3], longer, made.host_steps[4]))
+    (finding,) = host_only.diagnoses(made)
+    assert ("nothing stands out" in finding.title) != stands_out
+
+
+@pytest.mark.parametrize(
+    ("stacks", "inputs", "missing"),
+    [(False, {}, "stack"), (None, {}, "stack"), (True, {}, "shapes"), (True, {"aten::mm": {SMALL}}, "")],
+)
+def test_the_advice_on_passes_asks_for_stacks_and_shapes_that_are_missing(
+    stacks: bool | None, inputs: Mapping[str, Any], missing: str
+) -> None:
+    (finding,) = host_only.diagnoses(replace(passes(inputs=dict(inputs)), has_stacks=stacks))
+    assert finding.advice.endswith(f"--contents cpu,{missing}" if missing else "batch size")
