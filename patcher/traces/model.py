@@ -9,7 +9,7 @@ launch, and time before the first kernel that begins with a mark, mix them. The 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -270,7 +270,8 @@ class HostStep:
     places; those around all operators of the step are left out. ``ranges`` is the ns of the ranges of the user, and of
     those that torch records as operators around others, by name; ``small_ranges`` is the part of ``small_ns`` in them.
     ``functions`` and ``small_functions`` are the same of Python functions of the program, if recorded; those around all
-    operators of the step are left out.
+    operators of the step are left out. ``around`` has for each long range or function the names of those around it,
+    ``collectives`` the ns of each collective by kind.
     """
 
     number: int
@@ -286,6 +287,8 @@ class HostStep:
     small_ranges: Mapping[str, int] = field(default_factory=dict)
     functions: Mapping[str, int] = field(default_factory=dict)
     small_functions: Mapping[str, int] = field(default_factory=dict)
+    around: Mapping[str, Collection[str]] = field(default_factory=dict)
+    collectives: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def idle_ns(self) -> int:

@@ -74,7 +74,7 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
         ):
             (withdrawn if diagnosis.id in profile.withdrawn else diagnoses).append(diagnosis)
     if not unrelated(profiles) and (slow := host_only.diagnose_straggler(profiles)):
-        diagnoses = [slow, *_blame_stragglers(diagnoses, profiles, slow.step)]
+        diagnoses = [slow, *_blame_stragglers(diagnoses, profiles, slow)]
     if len(profiles) > 1 and (missing := missing_ranks(profiles)):
         evidence = Text(
             "The report covers {count} of {total} ranks. How long these ranks waited for the missing ones is unknown."
@@ -92,22 +92,22 @@ def _report_stage(profiles: Sequence[model.RankProfile], *, labelled: bool) -> m
 
 
 def _blame_stragglers(
-    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], late_in: int | None
+    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], waits: model.Diagnosis
 ) -> Iterator[model.Diagnosis]:
     """Yield the diagnoses, without that of an idle host on ranks that mostly wait in collectives.
 
     There the host is idle because it waits for other ranks. The others' is marked as the cause of this waiting if most
-    of it is time that the typical other rank does not spend. If the waiting is in the step ``late_in``, a diagnosis of
-    that slow step is left out where the rank waits in it.
+    of it is time that the typical other rank does not spend. If ``waits``, that of the waiting, is on a single step,
+    one of that slow step is left out where the rank waits in it.
     """
     waiting = {profile.source for profile in profiles if profile.on_host and host_only.waits_mostly(profile)}
     for diagnosis in diagnoses:
-        if diagnosis.slow_steps and late_in in diagnosis.slow_steps.numbers and _COMMUNICATION in diagnosis.parts:
+        if diagnosis.slow_steps and waits.step in diagnosis.slow_steps.numbers and _COMMUNICATION in diagnosis.parts:
             continue
         if diagnosis.id != "host-idle":
             yield diagnosis
         elif host_only.idles_longer(profiles, diagnosis.source, diagnosis.saving_ns or 0):
-            yield dataclasses.replace(diagnosis, same_as="slow-rank")
+            yield dataclasses.replace(diagnosis, same_as=waits.id)
         elif diagnosis.source not in waiting:
             yield diagnosis
 

@@ -76,7 +76,7 @@ _END = 10
 An import of a module may begin and end as far outside of a stretch.
 """
 
-_NEARLY_ALL, _LARGE = 0.9, 0.2
+_NEARLY_ALL, LARGE = 0.9, 0.2
 """Share of a stretch from which on one frame covers it, and from which on a frame is a place of its own."""
 
 _Stretch = tuple[int, int, str, str]
@@ -272,10 +272,21 @@ def _host_step(
     for frame in outermost:
         functions_ns.pop(texts[frame], None)
         small_functions.pop(texts[frame], None)
+    times = {**functions_ns, **ranges_ns}
+    around = {name: set[str]() for name, ns in times.items() if ns >= LARGE * (end - begin)}
+    chain = covering_ranges["frames"]
+    for index in range(bisect_left(chain.begin, begin), bisect_left(chain.begin, end)):
+        if (name := texts[chain.name[index]]) in around:
+            around[name] |= around.keys() & {texts[chain.name[outer]] for outer in chain.around(chain.parent[index])}
+    collectives: dict[str, list[int]] = {}
+    ranges = covering_ranges["collectives"]
+    for index in range(bisect_left(ranges.begin, begin), bisect_left(ranges.begin, end)):
+        collectives.setdefault(texts[ranges.name[index]], []).append(ranges.end[index] - ranges.begin[index])
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places,
         small_ns=sum(ns for _, ns in small), compiling_ns=compiling, inputs=inputs, frames=frames,
         ranges=ranges_ns, small_ranges=small_ranges, functions=functions_ns, small_functions=small_functions,
+        around=around, collectives=collectives,
     )  # fmt: skip
 
 
@@ -356,7 +367,7 @@ def _large_frames(frames: NestedRanges, begin: int, end: int) -> list[int]:
             times[frames.name[index]] += min(frames.end[index], end) - max(frames.begin[index], begin)
         ((longest, ns),) = times.most_common(1)
         if ns < _NEARLY_ALL * (end - begin):
-            return [index for index in siblings if times[frames.name[index]] >= _LARGE * (end - begin)]
+            return [index for index in siblings if times[frames.name[index]] >= LARGE * (end - begin)]
         siblings = [child for index in siblings if frames.name[index] == longest for child in children.get(index, ())]
     return []
 

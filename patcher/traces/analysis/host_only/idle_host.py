@@ -11,7 +11,7 @@ from typing import NamedTuple
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import FUNCTION, NOTABLE
-from patcher.traces.analysis.host_only.large_ranges import longest_ranges
+from patcher.traces.analysis.host_only.large_ranges import longest_ranges, main_parts, names_with_shares
 from patcher.traces.analysis.host_only.measures import (
     MOST_NAMED,
     communicates,
@@ -25,13 +25,7 @@ from patcher.traces.analysis.host_only.wording import COLLECTORS, GROWS, WITH_ST
 from patcher.traces.analysis.host_steps import is_library
 from patcher.traces.families import COLLECTIVE
 from patcher.traces.operator_families import operator_family
-from patcher.traces.words import duration, host_name, in_ms, percent
-
-_TIMED_UNITS, _STEADY = 5, 0.001
-"""Steps from which on equal waits tell a timer, and the share by which at most the shorter half of them differs.
-
-A timer returns some 0.1 ms late, however long it is; what computes varies with its length, by 0.5 % and more.
-"""
+from patcher.traces.words import host_name, in_ms, percent
 
 _LARGE_PLACE = 0.2
 """Share of the time without operators from which on a headline names a place beside the longest one."""
@@ -49,8 +43,7 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     A place counts with its median time over the steps; shares are those of the time of all steps. The longest place is
     the cause if it has half of the time without operators, and no other has a fifth of it; else up to three are. The
     diagnosis is a warning if they take half of the time without operators, and that is half of the step; else a note.
-    If the longest place takes half of that time, and nearly the same time in half of the steps, the diagnosis calls it
-    a wait for a fixed time. The saving in ns is per step.
+    The saving in ns is per step.
     """
     steps = profile.host_steps
     whole, idle = (median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
@@ -63,21 +56,12 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     if parts:
         evidence = sentences(evidence, _calls_within(parts))
     certainty = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
-    spread = "" if names_cause(first) or 2 * places[0][1] < idle else _timer_spread(steps, first)
-    if spread:
-        equal = Text(
-            "At this place, the time without operators is nearly the same in half of the steps: it differs by at most"
-            " {difference}. So the host probably waits for a fixed time (a sleep, a poll, a timeout).",
-            spread,
-        )
-        evidence = sentences(evidence, equal)
-        certainty = Text(
-            "upper bound of the saving; rlpatch guesses that the host waits for a fixed time, because the time without"
-            " operators is nearly the same in many steps"
-        )
-    headline, shown = _idle_headline(places, idle, idle_times, is_timer=bool(spread))
+    headline, shown = _idle_headline(places, idle, idle_times)
+    if parts and first.around and (ranges := main_parts(steps, sum(step.ns for step in steps))):
+        longest = names_with_shares(ranges.items(), sum(step.ns for step in steps))
+        headline = Text("{headline}; most of the time in {ranges}", headline=headline, ranges=longest)
     saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
-    advice: str = _idle_advice(profile, first, parts)
+    advice: str = _idle_advice(profile, first, parts if parts and 2 * parts[0][1] >= places[0][1] else ())
     if 2 * typical >= idle and _has_trend(first, idle_times):
         advice = joined(SEMICOLON, (GROWS, advice))
     evidence = sentences(evidence, _other_places(places[1:MOST_NAMED], idle_times))
@@ -170,8 +154,9 @@ def _idle_times(steps: Sequence[model.HostStep], places: Sequence[model.HostPlac
     times: dict[model.HostPlace, list[int]] = {place: [] for place in places}
     for step, (place, of_steps) in itertools.product(steps, times.items()):
         within = step.frames.get(place.inside, {}).items()
-        others = sum(ns for other, ns in within if other not in times and place.around in ("", other.around))
-        of_steps.append(step.places.get(place, 0) + others)
+        around = step.frames.get(place.around, ())
+        more = sum(ns for at, ns in within if at not in times and (at in around or place.around in ("", at.around)))
+        of_steps.append(step.places.get(place, 0) + more)
     return _IdleTimes(share, idle, times)
 
 
@@ -183,16 +168,13 @@ class _IdleHeadline(NamedTuple):
 
 
 def _idle_headline(
-    places: Sequence[tuple[model.HostPlace, int]], typical_idle: float, idle: _IdleTimes, *, is_timer: bool
+    places: Sequence[tuple[model.HostPlace, int]], typical_idle: float, idle: _IdleTimes
 ) -> _IdleHeadline:
     """Return the headline on the time without operators, ``typical_idle`` ns in the median step, mostly at ``places``.
 
-    The longest place comes first. With ``is_timer``, it has half of the time, and takes nearly the same in many steps.
+    The longest place comes first.
     """
     first, longest = places[0]
-    if is_timer:
-        waits = Text("No device data; the host probably waits a fixed {time} in each step", in_ms(longest))
-        return _IdleHeadline(waits, places[:1])
     has_half = 2 * longest >= typical_idle
     large = [(place, ns) for place, ns in places[:MOST_NAMED] if ns >= _LARGE_PLACE * typical_idle]
     if has_half and len(large) == 1 and 2 * sum(idle.of_places[first]) >= idle.ns:
@@ -247,15 +229,18 @@ def _places_or_frame(
 
     Places below ``least`` ns are left out. If no place has ``half`` ns, but a frame around several does, that frame is
     the only place. So is one whose own code and calls of libraries are the large places. Then the second list has what
-    runs in the frame, with its mean ns; otherwise it is empty.
+    runs in the frame, with its mean ns; otherwise it is empty. A call with nearly all of the frame's time is the place.
     """
     places = [(place, ns) for place, ns in _typical_places(steps) if ns >= least]
     frame, ns, parts = _typical_frame(steps)
+    place = model.HostPlace(frame)
+    if parts and parts[0][1] >= _INNER * ns:
+        place = model.HostPlace(parts[0][0], frame)
     if places and places[0][1] >= half:
         large = [place.inside for place, place_ns in places if place_ns >= _LARGE_PLACE * 2 * half]
         are_parts = set(large) <= {name for name, _ in parts} and not any(map(is_function, large))
-        return ([(model.HostPlace(frame), ns)], parts) if len(large) > 1 and are_parts else (places, [])
-    return ([(model.HostPlace(frame), ns)], parts) if frame and ns >= max(least, half) else (places, [])
+        return ([(place, ns)], parts) if len(large) > 1 and are_parts else (places, [])
+    return ([(place, ns)], parts) if frame and ns >= max(least, half) else (places, [])
 
 
 def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tuple[str, float]]]:
@@ -284,21 +269,6 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
 def _places_with_times(places: Iterable[tuple[model.HostPlace, int]]) -> str:
     """Return places with their ns in words."""
     return joined(COMMA, (Text("{place} {time}", place=place_words(place), time=in_ms(ns)) for place, ns in places))
-
-
-def _timer_spread(steps: Sequence[model.HostStep], place: model.HostPlace) -> str:
-    """Return how little the times at a place differ if the host waits there for a timer, as a duration; else "".
-
-    Only the shorter half of the times counts. A timer is assumed if these differ far less than the time of the
-    operators in the same steps, and if there are enough steps.
-    """
-    times = sorted(step.places[place] for step in steps if place in step.places)
-    ran = sorted(sum(step.operators.values()) for step in steps)
-    if len(times) < _TIMED_UNITS or not ran[0]:
-        return ""
-    spread = median(times) - times[0]
-    varies = (median(ran) - ran[0]) / ran[0]
-    return duration(spread) if spread <= min(_STEADY, varies / 10 or _STEADY) * times[0] else ""
 
 
 def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPlace, int]]:

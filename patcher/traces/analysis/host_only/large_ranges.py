@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -9,30 +10,53 @@ from patcher.messages import COMMA, Text, joined
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_only.measures import MOST_NAMED, is_function, totals
+from patcher.traces.analysis.host_steps import LARGE
 from patcher.traces.words import host_name, percent
 
 _NEARLY_WHOLE = 0.95
 """Share of all steps below which a range or function is a part of them that is worth a headline."""
+
+_ALIKE = 0.9
+"""Share of the part before from which on a further part is as long."""
+
+PASS = re.compile(r"(?<![a-z])(?:forward|backward)(?![a-z])", re.IGNORECASE)
+"""Part of the name of a forward or backward pass, which every training step has."""
 
 NOT_WHOLE = 0.99
 """Share of a step below which a range is not around all of it."""
 
 
 def longest_ranges(steps: Sequence[model.HostStep], whole: int) -> str:
-    """Return a sentence on the longest ranges, as shares of ``whole`` ns, the time of all steps; "" without any."""
-    ranges = large_ranges(steps, whole)
+    """Return a sentence on up to three ranges with 10 % of ``whole`` ns, the time of all steps; "" without any.
+
+    Ranges around whole steps do not count.
+    """
+    times = totals(step.ranges for step in steps).most_common()
+    ranges = [(name, ns) for name, ns in times if NOTABLE * whole <= ns < NOT_WHOLE * whole][:MOST_NAMED]
     if not ranges:
         return ""
     return Text("Longest ranges, as shares of the whole time: {ranges}.", names_with_shares(ranges, whole))
 
 
-def large_ranges(steps: Sequence[model.HostStep], whole: int) -> list[tuple[str, int]]:
-    """Return up to three ranges with 10 % of ``whole`` ns, the time of all steps, and their ns, longest first.
+def main_parts(steps: Sequence[model.HostStep], whole: int) -> dict[str, int]:
+    """Return the range or function with half of ``whole`` ns, else up to three beside each other that have it, by name.
 
-    Ranges around whole steps do not count.
+    A part as long as the last one counts, too. A pass comes with the other passes. The ns are those of all steps.
     """
-    times = totals(step.ranges for step in steps)
-    return [(name, ns) for name, ns in times.most_common() if NOTABLE * whole <= ns < NOT_WHOLE * whole][:MOST_NAMED]
+    ns, name = range_with_half(steps, whole)
+    parts = {name: ns} if name else {}
+    times = sum((Counter(step.ranges) | Counter(step.functions) for step in steps), Counter[str]())
+    for other, ns in times.most_common() if not name or PASS.search(name) else ():
+        counts = PASS.search(other) if name else 2 * sum(parts.values()) < whole or ns >= _ALIKE * min(parts.values())
+        inside = any(
+            part in (other, *step.around.get(other, ())) or other in step.around.get(part, ())
+            for step in steps
+            for part in parts
+        )
+        if counts and not inside and LARGE * whole <= ns < _NEARLY_WHOLE * whole and is_function(other):
+            parts[other] = ns
+    parts = dict([*parts.items()][:MOST_NAMED])
+    return parts if 2 * sum(parts.values()) >= whole else {}
 
 
 def names_with_shares(times: Iterable[tuple[str, int]], whole: int) -> str:

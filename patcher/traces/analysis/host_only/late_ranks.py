@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from patcher.messages import Text, sentences
+from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_only.idle_host import diagnose_idle_host
 from patcher.traces.analysis.host_only.measures import (
     FEW_STEPS,
+    MOST_NAMED,
+    between_two,
     communicates,
     communicating,
     in_collective_operators,
@@ -24,14 +26,21 @@ from patcher.traces.analysis.host_only.measures import (
     steps_numbered,
 )
 from patcher.traces.analysis.host_only.step_excess import SIMILAR, excess
-from patcher.traces.analysis.host_only.wording import place_words
-from patcher.traces.words import host_name, in_ms
+from patcher.traces.analysis.host_only.wording import LAST_RANK, place_words
+from patcher.traces.analysis.host_steps import LARGE
+from patcher.traces.words import host_name, in_ms, listed, percent
 
 _MOSTLY_LAST = 0.75
 """Share of the waiting for any rank that the others have to wait for a single one, to name that as the straggler."""
 
 _HEURISTIC = Text(
     "upper bound of the saving, by a heuristic: the times in collectives include transfer as well as waiting"
+)
+
+
+_WAITS_LEAST = Text(
+    "In a typical step, {rank} runs no operator during {collective} for only {least}, a typical other rank for {usual}."
+    " {rank} waits least because it arrives last."
 )
 
 
@@ -57,24 +66,26 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     waits = _typical_waits(profiles, collective)
     if len(waits) < 2:
         return None
+    if stage := _diagnose_longest_stage([profile for _, _, profile in waits]):
+        return stage
     late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
     if late_step := _diagnose_late_step(late_steps, profiles, count, collective):
         return late_step
+    if shared := _diagnose_shared([profile for _, _, profile in waits], collective):
+        return shared
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
     saving, name = usual - least, slow.name or slow.source
     of_slow = [late for late in late_steps if late.source == slow.source]
     if sum(late.ns for late in of_slow) < _MOSTLY_LAST * sum(late.ns for late in late_steps):
-        return _diagnose_turns(late_steps, count)
+        return _diagnose_turns(late_steps, profiles, count)
     if usual < exposed.BLAMED * least or saving < NOTABLE * median([step.ns for step in typical.host_steps]):
         return None
     if 2 * len(of_slow) <= count:
         return None
-    evidence: str = Text(
-        "In a typical step, {rank} runs no operator during {collective} for only {least}, a typical other rank for"
-        " {usual}. {rank} waits least because it arrives last.",
-        rank=name, collective=host_name(collective), least=in_ms(least), usual=in_ms(usual),
-    )  # fmt: skip
+    evidence: str = _WAITS_LEAST.filled(
+        rank=name, collective=host_name(collective), least=in_ms(least), usual=in_ms(usual)
+    )
     idle, disturbed = _idle_warning(slow), _is_disturbed(of_slow)
     advice: str = _advice_on_straggler(name, disturbed=disturbed)
     if idle is not None:
@@ -84,6 +95,73 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
         _HEURISTIC,
         advice, slow.source, culprit=name, headline=_straggler_headline(of_slow, name, disturbed=disturbed),
     )  # fmt: skip
+
+
+def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+    """Diagnose the rank that computes longest, if the others wait for it in sends and receives; None otherwise.
+
+    In a typical step, it computes longer than any other one, by over half of what a typical other one waits longer.
+    """
+    times = [
+        (median([*map(_computing, profile.host_steps)]), median([*map(between_two, profile.host_steps)]), profile)
+        for profile in profiles
+    ]
+    (usual, _, _), (computing, least, slow) = sorted(times, key=operator.itemgetter(0))[-2:]
+    waits = median([ns for _, ns, profile in times if profile is not slow])
+    if (
+        waits - least < NOTABLE * median([step.ns for step in slow.host_steps])
+        or 2 * (computing - usual) <= waits - least
+    ):
+        return None
+    name = slow.name or slow.source
+    evidence = _WAITS_LEAST.filled(
+        rank=name, collective=Text("sends and receives"), least=in_ms(least), usual=in_ms(waits)
+    )
+    longer = in_ms(computing - usual)
+    headline = Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=longer)
+    return model.Diagnosis(
+        "slow-rank", "warning", evidence, waits - least,
+        _HEURISTIC,
+        Text("give {rank} less work (in a pipeline, fewer layers), or use more micro-batches", name),
+        slow.source, culprit=name, headline=headline,
+    )  # fmt: skip
+
+
+def _diagnose_shared(profiles: Sequence[model.RankProfile], collective: str) -> model.Diagnosis | None:
+    """Diagnose a kind of ``collective`` that takes all ranks longer than a rank waits in it for others; else None.
+
+    All ranks have the shortest of their times in common. The hosts have to be in collectives for at least a fifth of
+    the time. The saving in ns is per step.
+    """
+    every = [step for profile in profiles for step in profile.host_steps]
+    times: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for step in every:
+        for at, ns in enumerate(step.collectives.get(collective, ())):
+            times[step.number, at].append(ns)
+    met = [of_ranks for of_ranks in times.values() if len(of_ranks) == len(profiles)]
+    shared, spent = sum(map(min, met)), sum(map(sum, met)) / len(profiles)
+    communication, whole = sum(map(in_collectives, profiles)), sum(step.ns for step in every)
+    if 2 * shared <= spent or communication < LARGE * whole:
+        return None
+    count = len(every) / len(profiles)
+    places = sum((Counter(step.places) for step in every), Counter[model.HostPlace]())
+    place = max((place for place in places if place.inside == collective), key=places.__getitem__)
+    evidence = Text(
+        "The shortest of the ranks' times in {collective} is what all have in common: {time} per step. Beyond that, a"
+        " rank waits for others for {waiting} per step.",
+        collective=host_name(collective), time=in_ms(shared / count), waiting=in_ms((spent - shared) / count),
+    )  # fmt: skip
+    headline = Text(
+        "Communication takes {share} of the time on all ranks alike, mostly {place}, {count:,.0f} per step",
+        share=percent(communication / whole, 0), place=place_words(place), count=len(times) / count,
+    )  # fmt: skip
+    advice = Text(
+        "send fewer and larger messages (with gradient accumulation, only after the last micro-batch), or overlap"
+        " communication with computing"
+    )
+    return model.Diagnosis(
+        "communication", "warning", evidence, round(shared / count), _HEURISTIC, advice, headline=headline
+    )
 
 
 def _longest_collective(profiles: Sequence[model.RankProfile]) -> str:
@@ -112,9 +190,9 @@ def _typical_waits(profiles: Sequence[model.RankProfile], collective: str) -> li
 
 
 def _idle_warning(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Return the diagnosis of the places at which no operator runs if it is a warning; None otherwise."""
+    """Return the diagnosis of the places at which no operator runs if it is a warning, and not on a collective."""
     idle = diagnose_idle_host(profile)
-    return idle if idle is not None and idle.severity == "warning" else None
+    return idle if idle is not None and idle.severity == "warning" and idle.advice != LAST_RANK else None
 
 
 def _advice_on_straggler(name: str, *, disturbed: bool) -> Text:
@@ -220,26 +298,43 @@ def _has_similar_step(steps: Sequence[model.HostStep], slow: model.HostStep, typ
     return any(SIMILAR * (step.ns - typical.ns) >= slow.ns - typical.ns for step in steps if step != slow)
 
 
-def _diagnose_turns(late_steps: Sequence[_LateStep], count: int) -> model.Diagnosis | None:
-    """Diagnose ranks that wait for another rank in different steps; None if that is so in at most half of ``count``."""
+def _diagnose_turns(
+    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int
+) -> model.Diagnosis | None:
+    """Diagnose ranks that wait for another rank in different steps; None if that is so in at most half of ``count``.
+
+    If the steps with much waiting have the same last rank, longer in one place, the headline names both.
+    """
     if 2 * len(late_steps) <= count:
         return None
-    times = Counter(late.source for late in late_steps)
+    names = {profile.source: profile.name or profile.source for profile in profiles}
+    worst = [
+        late
+        for late in sorted(late_steps, key=lambda late: -late.ns)
+        if 2 * late.ns >= max(late.ns for late in late_steps)
+    ]
+    stragglers = [Text("{rank} in step {number}", rank=names[late.source], number=late.step.number) for late in worst]
     evidence = Text(
         "In {late} of {count} steps, one rank waits far less during collectives than a typical other one, because it"
-        " arrives last. In these steps, {ranks} different ranks arrive last.",
-        late=len(late_steps), count=count, ranks=len(times),
+        " arrives last. The others wait most for {stragglers}.",
+        late=len(late_steps), count=count, stragglers=joined(COMMA, stragglers[:MOST_NAMED]),
     )  # fmt: skip
-    headline: str = exposed.STRAGGLER_CHANGES
-    if cause := _longer_on_last_rank(late_steps):
+    headline, advice, culprit = exposed.STRAGGLER_CHANGES, exposed.COMPARE_RANKS, ""
+    if (cause := _longer_on_last_rank(worst)) and len(worst) > 1 and len({late.source for late in worst}) == 1:
+        culprit = names[worst[0].source]
+        headline = Text(
+            "In steps {numbers}, the other ranks wait for {rank}, mostly while its host is in {call}",
+            numbers=listed(sorted(late.step.number for late in worst)), rank=culprit, call=host_name(cause),
+        )  # fmt: skip
+        advice = _advice_on_straggler(culprit, disturbed=False)
+    elif cause := _longer_on_last_rank(late_steps):
         headline = Text(
             "{headline}: the last one spends more time in {place}", headline=headline, place=host_name(cause)
         )
     return model.Diagnosis(
         "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count,
         _HEURISTIC,
-        exposed.COMPARE_RANKS,
-        headline=headline,
+        advice, worst[0].source if culprit else "", culprit=culprit, headline=headline,
     )  # fmt: skip
 
 
@@ -285,20 +380,27 @@ def _times_without_operators(step: model.HostStep) -> dict[str, int]:
 
 def _longer_in_operators(late_steps: Sequence[_LateStep]) -> int:
     """Return for how many ns more operators run on the last rank than on the typical other one, without collectives."""
+    return sum(_computing(late.step) - median([_computing(step) for step in late.others]) for late in late_steps)
 
-    def computing(step: model.HostStep) -> int:
-        return sum(step.operators.values()) - in_collective_operators(step)
 
-    return sum(computing(late.step) - median([computing(step) for step in late.others]) for late in late_steps)
+def _computing(step: model.HostStep) -> int:
+    """Return for how many ns of a step operators run, without those of collectives."""
+    return sum(step.operators.values()) - in_collective_operators(step)
 
 
 def _times_by_name(step: model.HostStep) -> Counter[str]:
-    """Return the ns of a step in its ranges, functions and calls by name, as far as these are of its main thread."""
+    """Return the ns of a step in its ranges, functions and calls by name, as far as these are of its main thread.
+
+    Time during collectives in them does not count.
+    """
     times = Counter[str]()
     for place, ns in step.places.items():
         if place.inside and not communicates(place):
             times[place.inside] += ns
-    return times | Counter(step.ranges) | Counter(step.functions)
+    ranges = Counter(step.ranges) | Counter(step.functions)
+    for name in ranges:
+        ranges[name] -= sum(ns for place, ns in step.frames.get(name, {}).items() if communicates(place))
+    return times | ranges
 
 
 def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) -> bool:
@@ -318,7 +420,8 @@ def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) ->
 def waits_mostly(profile: model.RankProfile) -> bool:
     """Tell whether the host of a rank without a device waits in collectives for most of its idle time."""
     steps = profile.host_steps
-    return 2 * median([communicating(step) for step in steps]) > median([step.idle_ns for step in steps])
+    waits = [communicating(step) + between_two(step) for step in steps]
+    return 2 * median(waits) > median([step.idle_ns for step in steps])
 
 
 def waits_longer(profile: model.RankProfile, slowest: int, usual: int) -> bool:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
 
-from patcher.messages import Text, sentences
+from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
+from patcher.traces.analysis.checks import FUNCTION, NOTABLE
 from patcher.traces.analysis.host_only.idle_host import diagnose_scattered_places
 from patcher.traces.analysis.host_only.large_ranges import (
-    large_ranges,
+    PASS,
     longest_ranges,
+    main_parts,
     names_with_shares,
     range_with_half,
     times_in,
 )
-from patcher.traces.analysis.host_only.measures import FREQUENT, MOST_NAMED, is_whole_trace, totals
+from patcher.traces.analysis.host_only.measures import MOST_NAMED, is_whole_trace, median, totals
 from patcher.traces.analysis.host_only.trends import trend, with_trend
-from patcher.traces.analysis.host_only.wording import GROWS
+from patcher.traces.analysis.host_only.wording import GROWS, LOADS_DATA, WITH_SHAPES, WITH_STACKS
 from patcher.traces.analysis.host_steps import SHORT_NS
 from patcher.traces.families import ELEMENTWISE, FAMILIES, GEMM
 from patcher.traces.operator_families import operator_family
@@ -30,13 +32,11 @@ _LARGE_OPERATOR = 0.2
 _SCATTERED = 1000
 """Operators of a step from which on their number is in the headline if none of them has much of the time."""
 
-_COUNTED = 100
-"""Operators of a step from which on their number is in the headline at all."""
-
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
 
-_ALSO_THREADS = Text("{advice}; also check that the process has no more threads (OMP_NUM_THREADS) than cores")
+_THIRD = 1 / 3
+"""Share of the time from which on the longest operator tells more than the number of all."""
 
 
 def diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
@@ -81,76 +81,94 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     own, steps = sum(call.host_ns for call in calls) or 1, profile.host_steps
-    count = sum(call.calls for call in calls)
-    are_short = own <= SHORT_NS * count
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):
         return Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
-    has_half = bool(calls) and 2 * calls[0].host_ns >= whole
-    _, inside = range_with_half(steps, whole)
-    if inside and not has_half:
-        if trend(times_in(steps, inside)):
+    parts = main_parts(steps, whole)
+    if not all(map(PASS.search, parts)):
+        names = joined(COMMA, map(host_name, parts))
+        if "DataLoader" in names:
+            return LOADS_DATA
+        if len(parts) == 1 and trend(times_in(steps, *parts)):
             return GROWS
-        less = Text("look at {range} first: run it less often, or on smaller inputs", range=host_name(inside))
-        if are_short:
-            less = Text(
-                "look at {range} first: run it less often, or use fewer and larger operators in it",
-                range=host_name(inside),
-            )
-        return _ALSO_THREADS.filled(less)
-    if has_half and "Backward" not in dominant and operator_family(dominant) not in (ELEMENTWISE, GEMM):
-        less = Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant))
-        return _ALSO_THREADS.filled(less)
-    if are_short and count >= _SCATTERED * len(steps) and not _dominant_label(profile, whole)[0]:
+        if own <= SHORT_NS * sum(call.calls for call in calls):
+            return Text("start with {range}: run less often, or use fewer and larger operators", range=names)
+        return Text("start with {range}: run less often, or on smaller inputs", range=names)
+    advice = Text("try another precision or batch size")
+    is_large = bool(calls) and calls[0].host_ns >= NOTABLE * whole
+    is_usual = "Backward" in dominant or operator_family(dominant) in (ELEMENTWISE, GEMM)
+    if calls and 2 * calls[0].host_ns >= whole and not is_usual:
+        advice = Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant))
+    elif _are_many_and_short(profile) and not _dominant_label(profile, whole)[0] and not (parts and is_large):
         return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
-    return Text(
-        "check that the process has no more threads (OMP_NUM_THREADS) than cores; if that does not help, try smaller"
-        " inputs or another precision"
-    )
+    elif not profile.has_stacks or not any(step.inputs for step in steps):
+        command = WITH_SHAPES if profile.has_stacks else WITH_STACKS
+        advice = Text("{advice}; to see more, record again with {command}", advice=advice, command=command)
+    if parts:
+        return advice
+    return Text("{advice}; also check that the process has no more threads (OMP_NUM_THREADS) than cores", advice)
+
+
+def _are_many_and_short(profile: model.RankProfile) -> bool:
+    count, own = sum(call.calls for call in profile.operators), sum(call.host_ns for call in profile.operators)
+    return count >= _SCATTERED * len(profile.host_steps) and own <= SHORT_NS * count
+
+
+def _is_balanced(profile: model.RankProfile, parts: Collection[str]) -> bool:
+    """Tell whether nothing stands out in steps whose ``parts`` are forward and backward passes of the user.
+
+    The steps are alike. The longest operator is a matrix product, and no other operator has much of their time.
+    """
+    longest, *others = sorted(profile.operators, key=lambda operator: -operator.host_ns)
+    own, times = sum(call.host_ns for call in profile.operators), [step.ns for step in profile.host_steps]
+    are_passes = all(PASS.search(name) and not FUNCTION.search(name) for name in parts)
+    has_most = operator_family(longest.name) == GEMM and longest.host_ns >= _THIRD * own
+    are_small = all(call.host_ns < _LARGE_OPERATOR * own or operator_family(call.name) == GEMM for call in others)
+    return len(parts) > 1 and are_passes and has_most and are_small and max(times) <= model.SLOW * median(times)
 
 
 def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     """Return a headline on what has half of ``whole`` ns, the time of all steps; "" if nothing has.
 
-    That is an operator, else a family of operators, a range or a function, an operator with those that it calls, or
-    else the two longest operators together.
+    That is a range or function, or several, with the operators that have much of the time or the number of short ones.
+    Else it is an operator, or a family of operators.
     """
-    longest_ns = max((call.host_ns for call in profile.operators), default=0)
     dominant, dominant_ns = _dominant_label(profile, whole)
-    within, names = _range_headline(profile.host_steps, whole), _two_longest_operators(profile, whole)
-    if dominant and within and 2 * longest_ns < whole:
+    parts = main_parts(profile.host_steps, whole)
+    if not parts:
+        return _spent_in(dominant, dominant_ns, whole) if dominant else _scattered_operators_headline(profile, whole)
+    label = names_with_shares(parts.items(), whole) if len(parts) > 1 else host_name(*parts)
+    headline: str = _spent_in(label, sum(parts.values()), whole)
+    if _is_balanced(profile, parts):
+        headline = Text("No device data; nothing stands out: the steps mostly consist of {passes}", label)
+    elif len(parts) == 1:
+        headline = with_trend(headline, times_in(profile.host_steps, *parts))
+    if dominant and dominant not in map(host_name, parts):
         share = percent(dominant_ns / whole, 0)
-        return Text("{headline}; {share} in {operators}", headline=within, share=share, operators=dominant)
-    if dominant:
-        return _spent_in(dominant, dominant_ns, whole)
-    if within:
-        return Text("{headline}; longest operators: {operators}", headline=within, operators=names) if names else within
-    outermost = totals(step.operators for step in profile.host_steps)
-    for name, ns in outermost.most_common(1):
-        if 2 * ns >= whole:
-            return _spent_in(Text("{operator} and the operators that it calls", host_name(name)), ns, whole)
-    if names:
-        return Text("No device data; on the host, operators take most of the time, mainly {operators}", names)
-    return _scattered_operators_headline(profile, outermost, whole)
+        return Text("{headline}; {share} in {operators}", headline=headline, share=share, operators=dominant)
+    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
+    large = [(call.name, call.host_ns) for call in calls[:MOST_NAMED] if call.host_ns >= NOTABLE * whole]
+    if large and not dominant:
+        names = names_with_shares(large, whole)
+        headline = Text("{headline}; longest operators: {operators}", headline=headline, operators=names)
+    if not _are_many_and_short(profile) or calls[0].host_ns >= _THIRD * whole:
+        return headline
+    count = sum(call.calls for call in calls) // len(profile.host_steps)
+    if is_whole_trace(profile):
+        return Text("{headline}; {count:,} operators", headline=headline, count=count)
+    return Text("{headline}; {count:,} operators per step", headline=headline, count=count)
 
 
-def _scattered_operators_headline(profile: model.RankProfile, outermost: Counter[str], whole: int) -> str:
-    """Return a headline on steps without an operator or range that has half of ``whole`` ns, the time of all steps.
+def _scattered_operators_headline(profile: model.RankProfile, whole: int) -> str:
+    """Return a headline on steps without an operator or ranges that have half of ``whole`` ns, the time of all steps.
 
-    It is on the longest ranges if these have half of it together, unless the step has many short operators. Else it has
-    the number of operators, with the longest one. ``outermost`` has the ns of operators in no other one, by name: one
-    with a fifth of their time is named with those that it calls.
+    It has the number of operators, with the longest one. An operator in no other one that has a fifth of the time of
+    all such operators is named with those that it calls.
     """
+    outermost = totals(step.operators for step in profile.host_steps)
     count = sum(call.calls for call in profile.operators) // len(profile.host_steps)
-    own = sum(call.host_ns for call in profile.operators)
-    ranges = large_ranges(profile.host_steps, whole)
-    are_many = count >= _SCATTERED and own <= SHORT_NS * count * len(profile.host_steps)
-    if not are_many and 2 * sum(ns for _, ns in ranges) >= whole:
-        return Text("No device data; the longest ranges: {ranges}", names_with_shares(ranges, whole))
     headline = Text("No device data; on the host, {count:,} operators per step take most of the time", count=count)
-    if count < _COUNTED:
-        headline = Text("No device data; on the host, operators take most of the time")
-    elif is_whole_trace(profile):
+    if is_whole_trace(profile):
         headline = Text("No device data; on the host, {count:,} operators take most of the time", count=count)
     for name, ns in outermost.most_common(1):
         if ns >= _LARGE_OPERATOR * outermost.total():
@@ -178,27 +196,6 @@ def is_mixed(profile: model.RankProfile) -> bool:
         and not _dominant_label(profile, whole)[0]
         and not range_with_half(profile.host_steps, whole)[1]
     )
-
-
-def _range_headline(steps: Sequence[model.HostStep], whole: int) -> str:
-    """Return a headline on the innermost range or function that takes half of ``whole`` ns, the time of all steps.
-
-    It is "" without one. If the times of the range have a trend, the headline says so.
-    """
-    ns, name = range_with_half(steps, whole)
-    return with_trend(_spent_in(host_name(name), ns, whole), times_in(steps, name)) if name else ""
-
-
-def _two_longest_operators(profile: model.RankProfile, whole: int) -> str:
-    """Return the two longest operators if they have half of the operators' time, and each a fifth of it; else "".
-
-    With each comes its share of ``whole`` ns, the time of all steps.
-    """
-    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    longest, own = calls[:FREQUENT], sum(call.host_ns for call in calls)
-    if 2 * sum(call.host_ns for call in longest) < own or any(call.host_ns < _LARGE_OPERATOR * own for call in longest):
-        return ""
-    return names_with_shares([(call.name, call.host_ns) for call in longest], whole)
 
 
 def dominant_operator(profile: model.RankProfile, whole: int) -> str:

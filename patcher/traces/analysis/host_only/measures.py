@@ -31,6 +31,11 @@ def communicating(step: model.HostStep, collective: str = "") -> int:
     return sum(ns for place, ns in step.places.items() if meets(place) and collective in ("", place.inside))
 
 
+def between_two(step: model.HostStep) -> int:
+    """Return for how many ns of a step no operator runs during sends and receives."""
+    return sum(ns for place, ns in step.places.items() if communicates(place) and not meets(place))
+
+
 def meets(place: model.HostPlace) -> bool:
     """Tell whether all ranks meet at a place, in a collective; sends and receives do not count."""
     return communicates(place) and not _PAIRS.search(place.inside)

@@ -19,6 +19,11 @@ WAITS_IN_CALL = Text(
     " in the meantime"
 )
 
+LAST_RANK = Text(
+    "find out which rank enters collectives last, because the others wait for it; then send fewer and larger messages,"
+    " or overlap communication with computing"
+)
+
 WITH_STACKS = "rlpatch apply … --contents cpu,stack"
 WITH_SHAPES = "rlpatch apply … --contents cpu,shapes"
 GROWS = Text("check what grows or shrinks from step to step: the inputs, a cache, a list")
@@ -70,10 +75,7 @@ def advice_on(place: model.HostPlace) -> str:
     if "DataLoader" in f"{place.inside} {place.around}":
         return LOADS_DATA
     if communicates(place):
-        return Text(
-            "find out which rank enters collectives last, because the others wait for it; then send fewer and larger"
-            " messages, or overlap communication with computing"
-        )
+        return LAST_RANK
     if place.saving:
         return Text("save or send weights less often, or in another thread or process")
     if place.inside in COLLECTORS:

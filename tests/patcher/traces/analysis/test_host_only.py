@@ -188,7 +188,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "a data loader": (loader, "host-idle", 16_014_000, LOADER[:12], "19.10 16.02 84 16.01"),
     "a data loader in a trace with stacks": (loader_with_stack, "host-idle", 16_006_000, "built-in function sleep", "19.05 16.01 84 16.01"),
     "a data loader that is recorded as an operator": (loader_as_operator, "host-idle", 16_014_000, LOADER[:12], "19.10 16.02 84 16.01"),
-    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before the first operator (aten::randn)", "23.01 20.01 87 20.00 0"),
+    "a sleep without a stack": (sleep, "host-idle", 20 * MS, "before the first operator (aten::randn)", "23.01 20.01 87 20.00"),
     "Python with a stack": (frame, "host-idle", 20 * MS, "loop.py(12): reward", "23.01 20.01 87 12 20.00"),
     "Python beside a busy thread": (busy_elsewhere, "host-idle", 20_002_000, "loop.py(12): reward", "23.29 20.02 86 12 20.00"),
     "thousands of small operators": (items, "host-small", 12_006_000, "aten::item (2,000)", "15.01 2,003 0.1 12.01 2,000 1 1"),
@@ -348,43 +348,6 @@ def test_few_detached_tensors_are_no_checkpoint(tmp_path: Path) -> None:
     first = headline(analysis.reported([profile(lambda loop, number: state(loop, number, 3), tmp_path)]))
     assert "state_dict" not in f"{first.title} {first.evidence}"
     assert "To see what Python does during this time, record again" in first.evidence
-
-
-def waits(*lengths_us: int) -> Inject:
-    """Return what waits for so long in each step, whose operators take up to 8 % longer than in the first."""
-
-    def inject(loop: Loop, number: int) -> None:
-        loop.run("aten::mm", MS + number * 40 * US)
-        loop.sleep(lengths_us[number] * US)
-
-    return inject
-
-
-FIXED = {
-    "a timer": (waits(20_090, 20_070, 23_000, 20_080, 20_085, 27_000, 20_075, 20_110), True),
-    "computing that varies by 2 %": (waits(20_000, 20_100, 20_200, 20_300, 20_400, 20_150, 20_250, 20_350), False),
-    "steady, but only in a quarter of the steps": (
-        waits(20_070, 20_075, 23_000, 24_000, 25_000, 27_000, 22_000, 21_000), False,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("inject", "fixed"), FIXED.values(), ids=FIXED)
-def test_equal_times_tell_a_wait_from_computing(tmp_path: Path, inject: Inject, fixed: bool) -> None:
-    first = headline(analysis.reported([profile(inject, tmp_path)]))
-    assert first.id == "host-idle"
-    assert ("waits a fixed" in first.title) == fixed
-    assert ("was not recorded" in first.title) != fixed
-
-
-def test_a_wait_is_no_timer_where_operators_are_as_steady(tmp_path: Path) -> None:
-    """As on a machine that does nothing else: there computing is as steady as a timer."""
-
-    def inject(loop: Loop, number: int) -> None:
-        loop.run("aten::mm", 10 * MS + number * 3 * US)
-        loop.sleep(20 * MS + number * 5 * US)
-
-    assert "waits a fixed" not in headline(analysis.reported([profile(inject, tmp_path)])).title
 
 
 def test_a_unit_has_the_shapes_of_its_operators(tmp_path: Path) -> None:
@@ -1147,30 +1110,17 @@ def test_the_evidence_on_one_of_two_ranks_begins_with_its_label() -> None:
 
 
 US = 1_000
-TIMERS: dict[str, tuple[list[int], list[int], bool]] = {
-    "equal waits": ([MS] * 5, [100, 110, 120, 130, 140], True),
-    "of few steps": ([MS] * 4, [100, 110, 120, 130], False),
-    "beside operators that take no time": ([MS] * 5, [0, 110, 120, 130, 140], False),
-    "a thousandth longer": ([MS, MS, MS + US, 2 * MS, 2 * MS], [100, 110, 120, 130, 140], True),
-    "more than a thousandth longer": ([MS, MS, MS + US + 1, 2 * MS, 2 * MS], [100, 110, 120, 130, 140], False),
-    "a tenth as uneven as operators": ([MS, MS, MS + 400, MS + 400, 2 * MS], [1000, 1000, 1004, 1004, 1010], True),
-    "less even": ([MS, MS, MS + 401, MS + 401, 2 * MS], [1000, 1000, 1004, 1004, 1010], False),
-    "beside operators that are even": ([MS, MS, MS + US, MS + US, 2 * MS], [1000] * 5, True),
-    "near the second shortest": ([MS, MS + 900, MS + US + 1, 2 * MS, 2 * MS], [100, 110, 120, 130, 140], False),
-    "beside operators that are shorter once": (
-        [MS, MS, MS + 401, 2 * MS, 2 * MS],
-        [1000, 1004, 1004, 1004, 1010],
-        False,
-    ),
-}
 
 
-@pytest.mark.parametrize(("times", "ran", "timer"), TIMERS.values(), ids=TIMERS)
-def test_a_timer_is_more_even_than_operators(times: list[int], ran: list[int], timer: bool) -> None:
-    place = HostPlace("sleep")
-    step = in_collectives(0, 1).host_steps[0]
-    steps = [
-        replace(step, places={place: ns}, operators={"aten::mm": operators, "aten::add": 0})
-        for ns, operators in zip(times, ran, strict=True)
-    ]
-    assert bool(idle_host._timer_spread([*steps, replace(step, operators={"aten::mm": ran[-1]})], place)) == timer
+def test_a_step_has_the_long_ranges_around_its_long_ranges(tmp_path: Path) -> None:
+    def fit(loop: Loop) -> None:
+        loop.sleep(MS)
+        loop.within(loop.functions, "f.py(1): g", lambda: loop.sleep(2 * MS))
+
+    def phases(loop: Loop, _: int) -> None:
+        loop.within(loop.annotations, "fit", lambda: fit(loop))
+        loop.within(loop.annotations, "score", lambda: loop.sleep(2 * MS))
+        loop.within(loop.annotations, "short", lambda: loop.sleep(MS // 9))
+
+    step = profile(phases, tmp_path).host_steps[1]
+    assert step.around == {"fit": set(), "f.py(1): g": {"fit"}, "score": set()}
