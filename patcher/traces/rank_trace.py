@@ -51,8 +51,8 @@ class RankTrace:
 
     ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
     which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
-    runtime by thread (UNKNOWN for a thread that runs nothing else), ``functions`` those of Python's built-in functions,
-    ``frames`` the long frames of Python and ranges of the user. ``captured`` are the graphs that were captured
+    runtime by thread (UNKNOWN for a thread that runs nothing else), ``functions`` those of Python's built-in
+    functions, ``overheads`` when the driver loads code or the profiler prepares itself, and ``frames`` the long frames of Python and ranges of the user. ``captured`` are the graphs that were captured
     meanwhile, in order. ``allocations`` are those of each device by its number. ``shapes`` maps the number of a name to
     the shapes, types and, where they decide the work, values of the inputs of its operators, in JSON. ``groups``,
     ``messages`` and ``transits`` map a task to the group of the collective that it is, to what that carries, and to how
@@ -80,6 +80,7 @@ class RankTrace:
         self.modules: list[RangeColumns] = []
         self.backward: set[int] = set()
         self.calls: dict[int, RangeColumns] = {}
+        self.overheads = RangeColumns()
         self.functions: dict[int, RangeColumns] = {}
         self.frames: dict[int, RangeColumns] = {}
         self.captured: list[CapturedLaunches] = []

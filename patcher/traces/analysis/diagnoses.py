@@ -311,9 +311,9 @@ def _about_slow_step(
     if profile.on_host:
         return host_only.excess(profile, slowest.number, usual.number)
     advice, part = "", _longer_part(slowest, usual)
-    gap = None if has_trend else _longer_gap(profile, slowest, usual)
-    if gap and _host_held(gap):
-        advice = host_bound.advice_on_place(profile, gap)
+    held = _longer_activity(profile, slowest, usual) or _longer_gap(profile, slowest, usual)
+    if held and _host_held(held) and not has_trend:
+        advice = host_bound.advice_on_place(profile, held)
     if not advice and part in host_bound.HOST_PARTS and _without_graphs(profile, slowest, usual):
         advice = Text(
             "find out why this step replays no graph as the others do: a graph may not have been captured for its batch"
@@ -450,10 +450,9 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         )
     if cause and part in host_bound.HOST_PARTS and (launches := _without_graphs(profile, slowest, usual)):
         cause = joined(SEMICOLON, (cause, launches))
+    if held := _longer_activity(profile, slowest, usual):
+        cause = Text("most of the additional time is spent in {place}", _host_held(held))
     if gap := _longer_gap(profile, slowest, usual):
-        held = _host_held(gap)
-        if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
-            cause = Text("most of the additional time is spent in {place}", held)
         most = sentences(most, _gap_evidence(profile, slowest, gap))
     return sentences(most, _kernel_counts(slowest, usual)), cause
 
@@ -658,6 +657,26 @@ def _longer_gap(
     return gap if gap and 2 * gap.unit_ns > slowest.parts[part] - usual.parts[part] else None
 
 
+def _longer_activity(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> model.FreeGap | None:
+    """Return the longest place of what held the host for over half of the additional time of the ``slowest`` step.
+
+    Places with the same call, frame or range count together, with the time beyond their mean in the other steps.
+    """
+    sums, places = Counter[str](), dict[str, model.FreeGap]()
+    others = max(len(profile.units) - 1, 1)
+    part = _longer_part(slowest, usual)
+    for gap in profile.gaps:
+        if (gap.unit, gap.part) == (slowest.number, part) and (name := _host_held(gap)):
+            more = gap.unit_ns - (gap.ns - gap.unit_ns) // others
+            sums[name] += more * gap.call_ns // gap.ns
+            places.setdefault(name, gap)
+    for name, ns in sums.most_common(1):
+        return places[name] if 2 * ns > slowest.device_ns - usual.device_ns else None
+    return None
+
+
 def _host_held(gap: model.FreeGap) -> str:
     """Return the call, frame or range that the host was in during most of a gap; "" if it was not host-bound.
 
@@ -666,7 +685,7 @@ def _host_held(gap: model.FreeGap) -> str:
     """
     is_long = gap.within and ("::" not in gap.operator or gap.operator.startswith("c10d::"))
     name = gap.call or (gap.operator if is_long else "")
-    return in_program(name, gap) if name and gap.part == "free_host_late_ns" else ""
+    return in_program(name, gap) if name and gap.part in ("free_host_late_ns", "free_blocked_ns") else ""
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

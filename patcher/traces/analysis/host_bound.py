@@ -65,6 +65,12 @@ _ABOUT_HOST = {
     re.compile(f"^{GRAPH_CAPTURE}$"): Text(
         "the host captures a graph, and a capture runs no kernels: record a window after all graphs are captured"
     ),
+    re.compile(r"(?:Module|Function) Loading|Driver Compiler"): Text(
+        "the driver loads a kernel's code at its first launch: run the step once before the recording window"
+    ),
+    re.compile(r"Activity Buffer Request|UVM Activity Init"): Text(
+        "the profiler prepares itself here: record a warm-up step first (warmup=1 in torch.profiler.schedule)"
+    ),
     re.compile("DataLoader"): LOADS_DATA,
     BLOCKS: WAITS_IN_CALL,
     re.compile(r"^(?:cuda|hip)(?:Device)?Get|^(?:cuda|hip|aclrt)SetDevice"): _CREATES_CONTEXT,

@@ -45,7 +45,9 @@ MOST_SHAPES, LONGEST = 20_000, 2000
 """Operators with shapes of their own that are told apart, and bytes of such shapes: what is beyond goes by its name."""
 
 Append = Callable[[int], None]
-_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME, _UNREAD = range(11)
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME, _UNREAD, _OVERHEAD = (
+    range(12)
+)
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -58,10 +60,11 @@ _CATEGORIES = {
     "user_annotation": _ANNOTATION,
     "python_function": _MODULE,
     "runtime": _LAUNCH,
+    "overhead": _OVERHEAD,
 }
 _LEFT_OUT = frozenset(
     (
-        "", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "forward_backward", "trace", "overhead",
+        "", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "forward_backward", "trace",
         "gpu_user_annotation", "cpu_instant_event", "cuda_sync", "cuda_event", "collective_comm",
         "external_correlation", "cuda_profiler_range", "gpu_pm_counter", "mtia_counters", "python_function",
     )
@@ -73,6 +76,8 @@ _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
 _ONE_KERNEL = "LaunchKernel"
 """Part of the name of a call that launches one kernel, such as ``cudaLaunchKernelExC`` or ``hipLaunchKernel``."""
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
+_HOLDS_HOST = re.compile(r"Loading|Compiler|Request|Init")
+"""Part of the names of CUPTI's overheads that hold the host: "Buffer Flush" is that of a thread of its own."""
 _ON_DEVICE = re.compile(
     r"aten::_?(?:cudnn|miopen)_(?!is_acceptable$)|aten::_(?:flash|efficient)_attention_(?:forward|backward)$"
 )
@@ -146,6 +151,7 @@ class _Reader:
         self.processes: dict[object, _Rank] = {}
         self.threads: dict[Thread, _HostThread] = {}
         self.has_shapes = self.has_stacks = False
+        self.overheads = RangeColumns()
         self.add_other = {
             _LAUNCH: self._add_launch,
             _KERNEL: self._add_kernel,
@@ -157,6 +163,7 @@ class _Reader:
             _CAPTURE: self._add_capture,
             _FRAME: self._add_frame,
             _UNREAD: self._add_unread,
+            _OVERHEAD: self._add_overhead,
         }
 
     def add_events(self, events: Iterator[Event]) -> None:
@@ -311,6 +318,11 @@ class _Reader:
             columns = thread.rank.trace.allocations.setdefault(args.place, AllocationColumns())
             columns.add(thread.number, nanoseconds(event.ts), args.bytes, args.allocated)
 
+    def _add_overhead(self, event: Event) -> None:
+        """Add what the driver or the profiler does; kineto does not tell in which thread."""
+        if _HOLDS_HOST.search(event.name) and event.dur * 1000 >= LONG_CALL:
+            self.overheads.add(*times(event), self.names[event.name])
+
     def _add_unread(self, event: Event) -> None:
         self._rank(event.pid).trace.unread[event.cat] += 1
 
@@ -367,6 +379,8 @@ class _Reader:
                 raise several_problem(self.source.path, "devices", rank.devices)
             trace.cut, trace.lost = self.source.cut, self.source.lost
             trace.shapes = shapes
+            if len(self.ranks) == 1:
+                trace.overheads = self.overheads
             trace.has_shapes, trace.has_stacks = self.has_shapes, self.has_stacks
             trace.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
             trace.rank = numbers.get(label) if label else header_rank

@@ -561,10 +561,27 @@ def test_the_copies_of_a_slow_step_are_those_that_others_lack(
 
 @pytest.mark.parametrize(
     ("part", "call", "named"),
-    [("free_host_late_ns", "save", "save"), ("free_latency_ns", "save", ""), ("free_host_late_ns", "", "")],
+    [
+        ("free_host_late_ns", "save", "save"),
+        ("free_blocked_ns", "save", "save"),
+        ("free_latency_ns", "save", ""),
+        ("free_host_late_ns", "", ""),
+    ],
 )
 def test_only_a_gap_in_which_the_host_is_late_is_held_by_it(part: str, call: str, named: str) -> None:
     assert diagnoses._host_held(replace(gap(9, call), part=part)) == named
+
+
+@pytest.mark.parametrize(("elsewhere", "named"), [(0, True), (40, False)])
+def test_a_call_that_blocks_at_several_places_makes_a_step_slow(elsewhere: int, named: bool) -> None:
+    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(5)]
+    units[0] = replace(units[0], free_blocked_ns=90 * MS)
+    place = replace(gap(30 * MS, "Module Loading", covered=30 * MS), part="free_blocked_ns", unit=0, unit_ns=30 * MS)
+    places = [replace(place, after=kernel, ns=(30 + elsewhere) * MS) for kernel in "abc"]
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=tuple(places))
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert ("spent in Module Loading" in finding.title) == named
+    assert ("loads a kernel's code" in finding.advice) == named
 
 
 def test_a_check_that_withdraws_every_verdict_says_so() -> None:
