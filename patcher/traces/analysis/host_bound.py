@@ -56,6 +56,9 @@ _CREATES_CONTEXT = Text(
 )
 _AT_FIRST_USE = ("cudaFree", "hipFree")  # with which torch creates the context of a device: it frees nothing
 
+_MANY_FREES = 50
+"""Calls that free memory, from which on torch's allocator seems to keep none, if there is one for every 10 kernels."""
+
 _ABOUT_HOST = {
     re.compile(r"^torch/_(?:dynamo|inductor|functorch)/"): COMPILES,
     re.compile(r"^triton/compiler/|^aclopCompile"): Text(
@@ -228,7 +231,17 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _faster_launches(profile)
-    if not gap.operator and all(re.fullmatch(FREES, call) for call in gap.call.split("/")):
+    is_free = [re.fullmatch(FREES, call) is not None for call in gap.call.split("/")]
+    frees = sum(place.count for place in profile.gaps if re.match(FREES, place.call))
+    kernels = sum(kernel.calls for kernel in profile.kernels)
+    if any(is_free) and frees >= max(_MANY_FREES, kernels / 10):
+        return Text(
+            "memory is freed at least {frees:,} times beside {kernels:,} kernels: check whether torch's caching"
+            " allocator is switched off (PYTORCH_NO_CUDA_MEMORY_CACHING, on AMD PYTORCH_NO_HIP_MEMORY_CACHING, on NPUs"
+            " PYTORCH_NO_NPU_MEMORY_CACHING); if not, use less memory",
+            frees=frees, kernels=kernels,
+        )  # fmt: skip
+    if not gap.operator and all(is_free):
         return Text(
             "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
             " NPUs torch.npu.empty_cache()), and do so less often"
