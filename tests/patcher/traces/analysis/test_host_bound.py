@@ -446,6 +446,8 @@ def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
     told = host_bound.slow_launchers(made)
     assert re.findall(r"\b([abc]) takes", told) == named
     assert told.count("; ") == max(len(named) - 1, 0)
+    rows = tuple(replace(row, kernels=0, ns=0) for row in rows)
+    assert "its kernels only" not in host_bound.slow_launchers(replace(made, operators=rows, late_modules=()))
 
 
 LEADS: dict[str, tuple[int, tuple[dict[str, object], ...], str, int | None, str]] = {

@@ -47,10 +47,13 @@ def test_it_has_over_half_of_the_idle_time(tmp_path: Path, begin: int, told: boo
     assert (found is not None) == told
 
 
-@pytest.mark.parametrize(("begin", "told"), [(4100, True), (3900, False)])
-def test_its_share_of_the_host_is_smaller(tmp_path: Path, begin: int, told: bool) -> None:
-    """It has all the idle time, and less or more than 60 % of the step."""
-    found = late(tmp_path, (BUSY, *launches(6 * MS, 10 * MS, SLOW)), Range(OPTIMIZER, begin * US, 10 * MS))
+@pytest.mark.parametrize(
+    ("begin", "launched", "told"), [(4100, 4150, True), (3900, 3950, False), (3900, 0, True), (0, 0, False)]
+)
+def test_its_share_of_the_host_or_of_the_work_is_smaller(tmp_path: Path, begin: int, launched: int, told: bool) -> None:
+    """It has all the idle time, less or more than 60 % of the step, and launches the long kernel or does not."""
+    busy = Task((launched + 5) * US, 6 * MS, launch=launched * US)
+    found = late(tmp_path, (busy, *launches(6 * MS, 10 * MS, SLOW)), Range(OPTIMIZER, begin * US, 10 * MS))
     assert (found is not None) == told
 
 
