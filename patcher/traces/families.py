@@ -130,7 +130,7 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         ELEMENTWISE,
         re.compile(
-            r"elementwise|norm|reduce|softmax|silu|gelu|swiglu|glu(?![a-z])|act_and|relu|rotary|rope|cast|convert|quant|copy|fill"
+            r"elementwise|norm|reduce|softmax|silu|gelu|swiglu|glu(?![a-z])|act_and|relu|rotary|rope|cast|convert|quant|amax(?![a-z])|compute_scale|scaling|copy|fill"
             r"|cat(?:_|array|batch)|transpose|embedding|ind(?:ex|ices)|gather|clamp|To(?:Nhwc|Nchw)|GammaBeta|RowwiseMoments|FusedParams|InternalGradients|scatter|triton_(?:poi|per|red)|dropout|adam|foreach|multi_tensor"
             r"|(?<![a-z])bn_|arange|where|sort|scan|nonzero|memset|pad(?![a-z])|pool|cumsum|topk|distribution"
             r"|grad_weight|partial\w*_segment|memcpy|interleave|concat|split|slice|loss|nll|sqrt|sigmoid|tanh|(?:functor)|sum(?![a-z])"
@@ -142,6 +142,12 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
 )
 """Family → what the name of a kernel of it contains; the first that matches counts."""
+
+_QUANTIZES = re.compile(
+    r"(?!.*(?:norm|act_|silu|gelu|glu|rope|softmax)).*(?:(?<!broad)cast|quant|amax(?![a-z])|compute_scale|scaling)",
+    re.I,
+)
+"""Name of an elementwise kernel that does nothing but cast, or find and apply the scales of a smaller data type."""
 
 _ARGMAX = re.compile(r"ArgM(?:ax|in)Ops")
 _FLASHINFER = re.compile(r"flashinfer::(?:norm|sampling|activation|quantization|pos_enc|page|trtllm)?(?:::)?", re.I)
@@ -232,3 +238,8 @@ def family_of(name: str, kind: str) -> str:
             if pattern.search(searched):
                 return family
     return OTHER
+
+
+def is_quantization(name: str) -> bool:
+    """Tell by its name whether a compute kernel only casts, scales or quantizes."""
+    return _QUANTIZES.match(function_of(name)) is not None and family_of(name, "") == ELEMENTWISE

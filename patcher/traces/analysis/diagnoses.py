@@ -15,7 +15,7 @@ from patcher.traces.analysis import collectives, copying, exposed, host_bound, h
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks, unrelated
-from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING
+from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING, is_quantization
 from patcher.traces.places import in_program, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
@@ -750,6 +750,13 @@ def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kerne
         name = profile.operator_of(longest) or short(longest.name)
         return Text("check whether {name} can run less often, on less data, or in a faster implementation", name)
     fusible_share = fusible / (sum(kernel.ns for kernel in profile.kernels) or 1)
+    quantizing = sum(kernel.ns for kernel in kernels if is_quantization(kernel.name))
+    if fusible_share >= _FUSED and 2 * quantizing > fusible:
+        return Text(
+            "casts, scales and quantization take {share} of the kernel time: quantize weights once instead of in each"
+            " micro-batch, fuse casts into the operators before them, or use a larger data type for small matmuls",
+            percent(quantizing / sum(kernel.ns for kernel in profile.kernels), 0),
+        )
     if fusible_share >= _FUSED:
         return Text(
             "elementwise and normalization kernels take {share} of the kernel time: fuse them, for example by"

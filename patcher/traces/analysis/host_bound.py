@@ -278,7 +278,8 @@ def slow_launchers(profile: model.RankProfile) -> str:
     """Return a sentence on the modules or operators that take the host longer than the device.
 
     It names up to two, those with the largest difference, with their times per step; "" if the differences are small.
-    The time of an operator is without the operators that it calls. Operators are named if there are no modules, or if one operator has over half of the largest difference of a module.
+    The time of an operator is without the operators that it calls. Operators are named if there are no modules, or if
+    one operator has over half of the largest difference of a module.
     """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]

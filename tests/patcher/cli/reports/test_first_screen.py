@@ -178,6 +178,16 @@ def test_computing_names_the_operators_of_its_kernels(
     assert text.partition(" 1 ")[0].endswith(expected)
 
 
+@pytest.mark.parametrize(("cast", "told"), [(12, "; casts, scales and quantization: 36.00 ms (36 %)"), (11, "")])
+def test_computing_names_casts_that_together_take_longest(cast: int, told: str) -> None:
+    unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=100 * MS)
+    times = {"gemm": 30, "amax_kernel": 24, "cast_kernel": cast}
+    kernels = tuple(Kernel(name, "compute", 1, ns * MS) for name, ns in times.items())
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), kernels=kernels)
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
+    assert f"longest kernel: gemm, 30.00 ms (30 %){told} 1 " in text
+
+
 @pytest.mark.parametrize(
     ("name", "cores", "is_advised"),
     [
@@ -201,7 +211,7 @@ def test_the_longest_kernel_on_ai_cpu_is_to_be_replaced(name: str, cores: Sequen
     ("kernels", "advice"),
     [
         ({"Cast": 40, "Add": 20, "MatMulV2": 30}, "Cast only converts tensors from one data type to another"),
-        ({"CastScale": 40, "Add": 20, "MatMulV2": 30}, "elementwise and normalization kernels take 67 %"),
+        ({"CastScale": 40, "Add": 20, "MatMulV2": 30}, "casts, scales and quantization take 44 %"),
         ({"gemm": 71, "Add": 29}, "make the kernels faster: try another precision"),
         ({"gemm": 70, "Add": 30}, "elementwise and normalization kernels take 30 %"),
         ({"onesweep": 50, "Add": 20}, "check whether aten::sort can run less often"),
