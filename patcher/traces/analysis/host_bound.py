@@ -294,7 +294,7 @@ def slow_launchers(profile: model.RankProfile) -> str:
             "{module} takes {host_time} on the host, its kernels only {kernel_time}",
             module=host_name(row.name), host_time=in_ms(row.host_ns / count), kernel_time=in_ms(row.ns / count),
         ) if row.kernels else Text(
-            "{module} itself takes {host_time} on the host, and launches no kernel",
+            "{module} itself takes {host_time} on the host",
             module=host_name(row.name), host_time=in_ms(row.host_ns / count),
         )
         for row in rows

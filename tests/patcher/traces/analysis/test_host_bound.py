@@ -246,7 +246,8 @@ def test_the_cause_that_was_put_in_is_the_headline(
     first = headline(report(recorded(inject), tmp_path))
     text = f"{first.evidence} {first.advice}"
     assert first.id == name
-    assert first.saving_ns == pytest.approx(20 * MS, rel=0.04)
+    part = 0.79 if re.search("cudaFree/cudaMalloc|for 80 %", says[0]) else 1  # what lies between the calls stays
+    assert first.saving_ns == pytest.approx(part * 20 * MS, rel=0.04)
     assert [word for word in says if word not in text] == []
     assert [word for word in says_not if word in text] == []
 

@@ -19,6 +19,7 @@ from patcher.traces.model import (
     CopyLaunch,
     Diagnosis,
     FreeGap,
+    HostRange,
     Kernel,
     RankProfile,
     RecordedUnit,
@@ -411,6 +412,24 @@ def test_what_keeps_the_host_at_several_places_is_the_cause(gaps: list[FreeGap],
     if cause:
         assert cause.gap is not None
         assert (cause.ns, cause.gap.ns) == (55, 30)
+
+
+@pytest.mark.parametrize(
+    ("call", "around", "name"),
+    [
+        ("built-in method tolist", 81, "f.py(3): lists"), ("built-in method tolist", 80, "built-in method tolist"),
+        ("a.py(7): load", 81, "f.py(3): lists"), ("a.py(7): wait", 81, "a.py(7): wait"), ("cudaMalloc", 81, "cudaMalloc"),
+    ],
+)  # fmt: skip
+def test_a_range_that_covers_clearly_more_than_a_function_in_it_is_named(call: str, around: int, name: str) -> None:
+    unit = RecordedUnit(number=0, host_ns=200, kernels=1, free_host_late_ns=100)
+    late = HostRange("f.py(3): lists", around, around)
+    place = replace(gap(90, call, covered=60), caller="f.py(3): lists")
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), gaps=(place,), late_range=late)
+    (found,) = (finding for finding in analysis.reported([profile]).findings if finding.id == "dispatch")
+    assert (found.culprit, found.saving_ns) == (name, 60 if name == call else around)
+    assert name in found.title
+    assert (name in found.advice) == (name != "cudaMalloc")
 
 
 def short_gaps(ns: int, returned_from: str, count: int) -> FreeGap:
