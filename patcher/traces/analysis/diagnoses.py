@@ -152,6 +152,9 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
     if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
+    between = Counter(profile.idle_between)
+    if 2 * (between[slowest.number] - between[usual.number]) > time(slowest) - time(usual) and not profile.on_host:
+        return _diagnose_between_steps(profile)
     steps = _steps_on_host(profile, units)
     change = _trend(profile, units, steps)
     limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
@@ -176,6 +179,29 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     return model.Diagnosis(
         "outlier", severity, evidence, saving, certainty, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
+    )  # fmt: skip
+
+
+def _diagnose_between_steps(profile: model.RankProfile) -> model.Diagnosis:
+    """Diagnose the idle time between the end of a step's mark and the next one, which makes some steps seem slow."""
+    (number, most), *_ = Counter(profile.idle_between).most_common(1)
+    ns, around = sum(profile.idle_between.values()), profile.range_between
+    share = ns / profile.total_ns
+    evidence = Text(
+        "For {share} of the time, no step was running on the host, and the device was idle: {time} in all, of which"
+        " {most} after step {number}.",
+        share=percent(share), time=in_ms(ns), most=in_ms(most), number=number,
+    )  # fmt: skip
+    headline = Text("The device is idle between steps for {share} of the time", percent(share))
+    if around:
+        call = host_name(around.name)
+        headline = Text("{title}, mostly while the host was in {call}", title=headline, call=call)
+    return model.Diagnosis(
+        "outlier", "warning" if share >= LOSS else "note", evidence,
+        (around.idle_ns if around else ns) // len(profile.units),
+        Text("upper bound of the saving: the measured idle time between steps"),
+        Text("find out what the host does or waits for between steps, such as requests or transfers that come late"),
+        profile.source, parts={"free_host_late_ns": ns // len(profile.units)}, headline=headline,
     )  # fmt: skip
 
 

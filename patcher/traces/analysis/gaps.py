@@ -58,7 +58,7 @@ _Key = tuple[GapPlace, HostAround, int, bool]
 class GapSums:
     """Gaps of the ``chosen`` segments, summed by their place on the device and the state of the host.
 
-    ``late`` has the host-bound ones.
+    ``late`` has the host-bound ones, ``between`` the part of these in which no mark of a step is open.
     """
 
     def __init__(self, trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]) -> None:
@@ -70,10 +70,14 @@ class GapSums:
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.activities = HostActivities(trace, cuts, threads)
         self.kept: list[tuple[Idle, HostActivity | None]] = []
-        self.late = IdleTime()
+        self.late, self.between = IdleTime(), IdleTime()
         for gap in idle_stretches(trace, cuts, set(chosen)):
             if gap.part in PARTS:
                 self.late.add(gap)
+                segment = cuts.segments[gap.segment]
+                begin, end = max(gap.begin, segment.step.end), min(gap.end, segment.end)
+                if begin < end:
+                    self.between.add(gap._replace(begin=begin, ns=end - begin))
             if gap.ns < WAITING_NS:
                 self._sum_short(gap)
             else:

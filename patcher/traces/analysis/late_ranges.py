@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from patcher.traces import model
+from patcher.traces.analysis.copy_launches import is_of_program
 from patcher.traces.analysis.idle import Idle
 from patcher.traces.analysis.nested import HostThread, NestedRanges, innermost_with_most
 from patcher.traces.analysis.segments import Split
@@ -61,19 +62,21 @@ def late_range(
     threads: Sequence[HostThread],
     frames: Mapping[int, NestedRanges],
     late: IdleTime,
+    *,
+    in_one: bool = False,
 ) -> model.HostRange | None:
     """Return the frame, range, module or optimizer with over half of the host-bound time; None without one.
 
     It must have a larger part of this time than of the host's time in the ``chosen`` segments, or than of the work
     launched in them, see `_DENSE`. Only the threads that launch tasks count. ``threads`` and ``frames`` have what they
-    ran, ``late`` the host-bound time. None, too, if one of several segments has over half of the time: that is a slow
-    step.
+    ran, ``late`` the host-bound time. None, too, if one of several segments has over half of the time, unless it may
+    be ``in_one``: that is a slow step.
     """
     segments = [cuts.segments[number] for number in chosen]
     whole = late.sums[-1]
     if not whole or whole < NOTABLE * sum(segment.ends - segment.starts for segment in segments):
         return None
-    if len(segments) > _FEW and 2 * max(late.by_segment.values()) > whole:
+    if not in_one and len(segments) > _FEW and 2 * max(late.by_segment.values()) > whole:
         return None
     host_ns = sum(segment.step.end - segment.begin for segment in segments)
     sums = _times_by_name(trace, (segments[0].begin, segments[-1].end), threads, frames, late)
@@ -85,9 +88,8 @@ def late_range(
     }
     if not telling:
         return None
-    name = innermost_with_most(
-        {name: idle for name, (idle, _) in telling.items()}, {name: ns for name, (_, ns) in telling.items()}
-    )
+    own = [name for name in telling if is_of_program(trace.names.texts[name])] or [*telling]
+    name = innermost_with_most({name: telling[name][0] for name in own}, {name: telling[name][1] for name in own})
     idle, ns = telling[name]
     return model.HostRange(trace.names.texts[name], idle, ns)
 

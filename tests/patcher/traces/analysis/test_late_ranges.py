@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,21 @@ def test_it_is_named_in_the_headline_unless_computing_takes_over_twice_as_long(
     assert (report.verdict.title == finding.title) == named
     assert (finding.saving_ns or 0) == pytest.approx((10 - late_at) * 0.75 * MS, rel=0.02)
     assert "use CUDA graphs" in finding.advice
+
+
+@pytest.mark.parametrize(("busy", "between"), [(1, 8), (5, 5)])
+def test_idle_time_between_marks_is_of_no_step(tmp_path: Path, busy: int, between: int) -> None:
+    """The marks last 2 ms of 10 or 30, and the device works for ``busy`` ms from their begin on."""
+    begins = (0, 10 * MS, 20 * MS, 50 * MS)
+    tasks = tuple(Task(begin + 5 * US, begin + busy * MS, launch=begin) for begin in begins)
+    marks = tuple(Range(f"execute_context_0(0)_generation_{begin}(1)", begin, begin + 2 * MS) for begin in begins)
+    around = tuple(
+        Range(name, begin + 2 * MS, following)
+        for begin, following in pairwise(begins)
+        for name in ("poll.py(1): pop", "torch/a.py(2): poll")
+    )
+    (trace,) = formats.read(Run(tasks, marks, functions=(Range(STEP, 0, 60 * MS), *around)).torch(tmp_path / "a.json"))
+    profile = analysis.attributed(trace).profile
+    assert [*profile.idle_between.values()] == [pytest.approx((between + more) * MS, rel=0.02) for more in (0, 0, 20)]
+    assert profile.range_between is not None
+    assert profile.range_between.name == "poll.py(1): pop"

@@ -342,6 +342,21 @@ def test_what_holds_the_host_in_a_slow_step_is_named_and_advised_on(
     assert "grows or shrinks" in finding.advice
 
 
+@pytest.mark.parametrize(("between", "told"), [(46, True), (45, False)])
+def test_idle_time_between_steps_makes_no_step_slow(between: int, told: bool) -> None:
+    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
+    units[3] = replace(units[3], free_host_late_ns=90 * MS)
+    polls = HostRange("poll.py(1): pop", 40 * MS, 40 * MS)
+    made = RankProfile(
+        "a", "torch", 0, "H100", tuple(units), idle_between={3: between * MS}, range_between=polls if told else None
+    )
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert ("The device is idle between steps for 30.7 % of the time" in finding.title) == told
+    assert (finding.slow_steps is None) == told
+    assert finding.title.endswith(polls.name) == ("between steps" in finding.advice) == told
+    assert finding.saving_ns == (40 if told else 90) * MS // 6
+
+
 @pytest.mark.parametrize(
     ("usual", "slow", "part", "told"),
     [
