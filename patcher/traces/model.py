@@ -241,7 +241,7 @@ class FreeGap(Payload):
     at_ns: int = 0
     returned_from: str = ""
     caller: str = ""
-    unrecorded: bool = False  # but for its ends, the longest gap has no event of the host
+    unrecorded: bool = False  # but for its ends, no event of the host begins or ends in the longest gap
     spots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -31,13 +31,11 @@ _BEFORE = Text("before the first kernel")
 _DRAINS = re.compile(r"synchroni[sz]e|memcpy(?!\w*async)", re.IGNORECASE)
 """Calls of a device's runtime that always return only when the device has done its work."""
 
-_FUNCTION = re.compile(
+_FUNCTION = re.compile(  # of Python, that does not wait by its name
     r"^(?:.+\(\d+\): |built-in )(?!.*\b_?(?:wait\w*|acquire|poll|select|recv\w*|read\w*|sleep|join|get|result)$)"
 )
-"""Name of a function of Python that does not wait by its name."""
 
-_CLEARLY_LESS = 0.75
-"""Part of the idle time within a range that a function covers at least, if it is named instead of the range."""
+_CLEARLY_LESS = 0.75  # of the idle time within a range: a function in it that covers less is not named instead
 
 _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
@@ -189,6 +187,7 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
     Its times at all places are added up. Without such a one, host-bound time may lie in a range with many gaps. None
     if there is none, either.
     """
+    late = profile.late_range
     sums, longest = Counter[str](), dict[str, FreeGap]()
     for gap in profile.gaps:
         name = gap.call or (gap.operator if gap.within else "")
@@ -197,12 +196,10 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
             longest.setdefault(name, gap)
     for name, ns in sums.most_common(1):
         if 2 * ns > profile.sum_ns(*parts):
-            if profile.late_range and _is_part_of_range(profile, name, parts):
-                late = profile.late_range
+            if late and _is_part_of_range(profile, name, parts):
                 return HostCause(late.name, late.idle_ns, replace(longest[name], call=late.name, caller=""))
             callers = {gap.caller for gap in profile.gaps if gap.call == name}
             return HostCause(name, ns, replace(longest[name], caller=callers.pop() if len(callers) == 1 else ""))
-    late = profile.late_range
     if late is not None and "free_host_late_ns" in parts and 2 * late.idle_ns > profile.sum_ns(*parts):
         return HostCause(late.name, late.idle_ns, None)
     return None

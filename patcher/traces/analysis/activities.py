@@ -93,8 +93,7 @@ class HostActivities:
         """
         if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None
-        main = self._searched_threads(gap)[0]
-        if overhead := covering(self.overheads, gap.begin, gap.end, main):
+        if overhead := covering(self.overheads, gap.begin, gap.end, self._searched_threads(gap)[0]):
             return overhead
         threads = [*self.calls] if self._waited_in_queue(gap) else self._searched_threads(gap)
         activities = (

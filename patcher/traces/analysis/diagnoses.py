@@ -12,10 +12,11 @@ from typing import NamedTuple
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
-from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
+from patcher.traces.analysis.checks import DEVICE, EVERY, FUNCTION, NOTABLE
+from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks, unrelated
-from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING, is_quantization
+from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING
 from patcher.traces.places import in_program, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
@@ -36,6 +37,11 @@ _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
 
 _CONVERTS_TYPES = re.compile(r"(?:aclnn)?Cast(?:_\w+)?")  # kernels of an NPU
+
+_ABOUT_STOP = Text(
+    "find out what stops the process there: Python's garbage collection (compare with gc.disable()), another process on"
+    " its cores, page faults, or the profiler; the code that it stopped in need not be slow"
+)
 
 _EXACT = Text("upper bound of the saving: the measured time by which slow steps exceed the median step")
 
@@ -184,18 +190,15 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
 
 def _diagnose_between_steps(profile: model.RankProfile) -> model.Diagnosis:
     """Diagnose the idle time between the end of a step's mark and the next one, which makes some steps seem slow."""
-    (number, most), *_ = Counter(profile.idle_between).most_common(1)
     ns, around = sum(profile.idle_between.values()), profile.range_between
     share = ns / profile.total_ns
     evidence = Text(
-        "For {share} of the time, no step was running on the host, and the device was idle: {time} in all, of which"
-        " {most} after step {number}.",
-        share=percent(share), time=in_ms(ns), most=in_ms(most), number=number,
+        "For {share} of the time, no step was running on the host, and the device was idle: {time} in all.",
+        share=percent(share), time=in_ms(ns),
     )  # fmt: skip
     headline = Text("The device is idle between steps for {share} of the time", percent(share))
     if around:
-        call = host_name(around.name)
-        headline = Text("{title}, mostly while the host was in {call}", title=headline, call=call)
+        headline = Text("{title}, mostly while the host was in {call}", title=headline, call=host_name(around.name))
     return model.Diagnosis(
         "outlier", "warning" if share >= LOSS else "note", evidence,
         (around.idle_ns if around else ns) // len(profile.units),
@@ -339,7 +342,7 @@ def _about_slow_step(
     advice, part = "", _longer_part(slowest, usual)
     held = _longer_activity(profile, slowest, usual) or _longer_gap(profile, slowest, usual)
     if held and _host_held(held) and not has_trend:
-        advice = host_bound.advice_on_place(profile, held)
+        advice = _ABOUT_STOP if _is_stop(profile, held) else host_bound.advice_on_place(profile, held)
     if not advice and part in host_bound.HOST_PARTS and _without_graphs(profile, slowest, usual):
         advice = Text(
             "find out why this step replays no graph as the others do: a graph may not have been captured for its batch"
@@ -478,6 +481,11 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         cause = joined(SEMICOLON, (cause, launches))
     if held := _longer_activity(profile, slowest, usual):
         cause = Text("most of the additional time is spent in {place}", _host_held(held))
+        if _is_stop(profile, held):
+            cause = Text(
+                "the host recorded nothing for up to {time} within {place}, and the trace does not tell why",
+                time=in_ms(held.longest_ns), place=host_name(held.module or held.call),
+            )  # fmt: skip
     if gap := _longer_gap(profile, slowest, usual):
         most = sentences(most, _gap_evidence(profile, slowest, gap))
     return sentences(most, _kernel_counts(slowest, usual)), cause
@@ -504,13 +512,6 @@ def _about_kernels(
         evidence = longer.evidence
         if 2 * longer.ns > slowest.device_ns - usual.device_ns:
             cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
-    if cause and _runs_more_kernels(slowest, usual):
-        more = Text(
-            "the slow step runs {count:,} kernels, the median step {median:,}",
-            count=slowest.kernels,
-            median=usual.kernels,
-        )
-        cause = joined(SEMICOLON, (more, cause)) if longer is not None else more
     return evidence, cause
 
 
@@ -539,11 +540,6 @@ def _launch_of_copies(
         return None
     more = launch.ns - (typical.ns if typical is not None and typical.name == launch.name else 0)
     return launch if 2 * more > slowest.copy_ns - usual.copy_ns else None
-
-
-def _runs_more_kernels(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> bool:
-    """Tell whether more kernels explain at least half of what ``slowest`` computes longer, if all are equally long."""
-    return 2 * (slowest.kernels / max(usual.kernels, 1) - 1) >= slowest.compute_ns / max(usual.compute_ns, 1) - 1
 
 
 def _kernel_counts(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
@@ -691,16 +687,21 @@ def _longer_activity(
     Places with the same call, frame or range count together, with the time beyond their mean in the other steps.
     """
     sums, places = Counter[str](), dict[str, model.FreeGap]()
-    others = max(len(profile.units) - 1, 1)
     part = _longer_part(slowest, usual)
     for gap in profile.gaps:
         if (gap.unit, gap.part) == (slowest.number, part) and (name := _host_held(gap)):
-            more = gap.unit_ns - (gap.ns - gap.unit_ns) // others
+            more = gap.unit_ns - (gap.ns - gap.unit_ns) // max(len(profile.units) - 1, 1)
             sums[name] += more * gap.call_ns // gap.ns
             places.setdefault(name, gap)
     for name, ns in sums.most_common(1):
         return places[name] if 2 * ns > slowest.device_ns - usual.device_ns else None
     return None
+
+
+def _is_stop(profile: model.RankProfile, gap: model.FreeGap) -> bool:
+    """Tell whether the host recorded nothing within a frame of Python that does not wait, in few of the steps."""
+    waits = BLOCKS.search(gap.call) or gap.call.startswith("built-in ") or not FUNCTION.search(gap.call)
+    return bool(profile.has_stacks and gap.unrecorded and not waits and 2 * gap.units < len(profile.units))
 
 
 def _host_held(gap: model.FreeGap) -> str:
@@ -776,13 +777,6 @@ def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kerne
         name = profile.operator_of(longest) or short(longest.name)
         return Text("check whether {name} can run less often, on less data, or in a faster implementation", name)
     fusible_share = fusible / (sum(kernel.ns for kernel in profile.kernels) or 1)
-    quantizing = sum(kernel.ns for kernel in kernels if is_quantization(kernel.name))
-    if fusible_share >= _FUSED and 2 * quantizing > fusible:
-        return Text(
-            "casts, scales and quantization take {share} of the kernel time: quantize weights once instead of in each"
-            " micro-batch, fuse casts into the operators before them, or use a larger data type for small matmuls",
-            percent(quantizing / sum(kernel.ns for kernel in profile.kernels), 0),
-        )
     if fusible_share >= _FUSED:
         return Text(
             "elementwise and normalization kernels take {share} of the kernel time: fuse them, for example by"

@@ -56,8 +56,7 @@ _CREATES_CONTEXT = Text(
 )
 _AT_FIRST_USE = ("cudaFree", "hipFree")  # with which torch creates the context of a device: it frees nothing
 
-_MANY_FREES = 50
-"""Calls that free memory, from which on torch's allocator seems to keep none, if there is one for every 10 kernels."""
+_MANY_FREES = 50  # with one for every 10 kernels, torch's allocator seems to keep no memory
 
 _ABOUT_HOST = {
     re.compile(r"^torch/_(?:dynamo|inductor|functorch)/"): COMPILES,

@@ -26,6 +26,7 @@ from patcher.traces.rank_trace import (
     GRAPH_CAPTURE,
     LONG_CALL,
     NN_MODULE,
+    TICK,
     RankTrace,
     Thread,
     several_problem,
@@ -45,9 +46,8 @@ MOST_SHAPES, LONGEST = 20_000, 2000
 """Operators with shapes of their own that are told apart, and bytes of such shapes: what is beyond goes by its name."""
 
 Append = Callable[[int], None]
-_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME, _UNREAD, _OVERHEAD = (
-    range(12)
-)
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME, _UNREAD = range(11)
+_OVERHEAD = 11
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -76,8 +76,7 @@ _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
 _ONE_KERNEL = "LaunchKernel"
 """Part of the name of a call that launches one kernel, such as ``cudaLaunchKernelExC`` or ``hipLaunchKernel``."""
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
-_HOLDS_HOST = re.compile(r"Loading|Compiler|Request|Init")
-"""Part of the names of CUPTI's overheads that hold the host: "Buffer Flush" is that of a thread of its own."""
+_HOLDS_HOST = re.compile(r"Loading|Compiler|Request|Init")  # of CUPTI's overheads; a thread of its own flushes buffers
 _ON_DEVICE = re.compile(
     r"aten::_?(?:cudnn|miopen)_(?!is_acceptable$)|aten::_(?:flash|efficient)_attention_(?:forward|backward)$"
 )
@@ -152,6 +151,7 @@ class _Reader:
         self.threads: dict[Thread, _HostThread] = {}
         self.has_shapes = self.has_stacks = False
         self.overheads = RangeColumns()
+        self.short_events = set[bytes]()
         self.add_other = {
             _LAUNCH: self._add_launch,
             _KERNEL: self._add_kernel,
@@ -304,11 +304,19 @@ class _Reader:
 
     def _add_built_in(self, event: Event) -> None:
         """Add a call of a C function if it takes 20 µs or more; its object's address is left out of the name."""
-        self.has_stacks = True
-        if event.dur * 1000 >= LONG_CALL:
+        if self._is_long(event):
             thread = self._thread(event)
             name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
             thread.rank.trace.functions.setdefault(thread.number, RangeColumns()).add(*times(event), name)
+
+    def _is_long(self, event: Event) -> bool:
+        """Note that there are stacks, and tell whether a call is long; of a short one, only its time is kept."""
+        self.has_stacks = True
+        if event.dur * 1000 >= LONG_CALL:
+            return True
+        text = bytes(event.ts)  # mostly with three decimals: whole milliseconds end before seven characters
+        self.short_events.add(text[:-7] if text[-4:-3] == b"." else b"%d" % (nanoseconds(text) // TICK))
+        return False
 
     def _add_allocation(self, event: Event) -> None:
         """Add an allocation, or a free, of a device's memory; that of the host (``c10::DeviceType`` 0) is left out."""
@@ -354,8 +362,7 @@ class _Reader:
         trace.add_named_range(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_frame(self, event: Event) -> None:
-        self.has_stacks = True
-        if event.dur * 1000 >= LONG_CALL:
+        if self._is_long(event):
             thread = self._thread(event)
             thread.rank.trace.add_frame(event.name, *times(event), thread.number)
 
@@ -379,6 +386,7 @@ class _Reader:
                 raise several_problem(self.source.path, "devices", rank.devices)
             trace.cut, trace.lost = self.source.cut, self.source.lost
             trace.shapes = shapes
+            trace.short_events = {int(text) for text in self.short_events if text.isdigit()}
             if len(self.ranks) == 1:
                 trace.overheads = self.overheads
             trace.has_shapes, trace.has_stacks = self.has_shapes, self.has_stacks

@@ -15,6 +15,7 @@ from patcher.cli import rlpatch
 from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
 from patcher.traces import analysis
+from patcher.traces.families import family_of, function_of
 from patcher.traces.measured import KernelUse
 from patcher.traces.model import (
     Check,
@@ -178,6 +179,22 @@ def test_computing_names_the_operators_of_its_kernels(
     assert text.partition(" 1 ")[0].endswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("void transformer_engine::detail::amax_kernel<8, true, __nv_bfloat16>(x)", True),
+        ("void transformer_engine::detail::compute_scale_from_amax_kernel<float>(x)", True),
+        ("void transformer_engine::detail::cast_transpose_fused_kernel<float>(x)", True),
+        ("void vllm::scaled_fp8_quant_kernel<float>(x)", True), ("Cast", True), ("BroadcastTo", False),
+        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16b", False), ("void vllm::moe_align_quant<x>(y)", False),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(x)", False),
+    ],
+)  # fmt: skip
+def test_kernels_that_only_cast_scale_or_quantize(name: str, is_one: bool) -> None:
+    is_quantization = first_screen._QUANTIZES.match(function_of(name)) is not None
+    assert (is_quantization and family_of(name, "compute") == "elementwise") == is_one
+
+
 @pytest.mark.parametrize(("cast", "told"), [(12, "; casts, scales and quantization: 36.00 ms (36 %)"), (11, "")])
 def test_computing_names_casts_that_together_take_longest(cast: int, told: str) -> None:
     unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=100 * MS)
@@ -211,7 +228,7 @@ def test_the_longest_kernel_on_ai_cpu_is_to_be_replaced(name: str, cores: Sequen
     ("kernels", "advice"),
     [
         ({"Cast": 40, "Add": 20, "MatMulV2": 30}, "Cast only converts tensors from one data type to another"),
-        ({"CastScale": 40, "Add": 20, "MatMulV2": 30}, "casts, scales and quantization take 44 %"),
+        ({"CastScale": 40, "Add": 20, "MatMulV2": 30}, "elementwise and normalization kernels take 67 %"),
         ({"gemm": 71, "Add": 29}, "make the kernels faster: try another precision"),
         ({"gemm": 70, "Add": 30}, "elementwise and normalization kernels take 30 %"),
         ({"onesweep": 50, "Add": 20}, "check whether aten::sort can run less often"),

@@ -618,10 +618,6 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
         {"units": of_units(2, compute=90, communication=10), "kernels": COMPUTES[2:]}, "compute", None, "90.0 75 15 10",
         "take 90 % of the kernel time: fuse them", "",
     ),
-    "computing of many casts": (
-        {"units": of_units(2, compute=90, communication=10), "kernels": (replace(COMPUTES[2], name="amax_kernel"), *COMPUTES[3:])},
-        "compute", None, "90.0 75 15 10", "quantization take", "",
-    ),
     "computing above the roofline": (
         {"units": of_units(2, compute=100), "kernels": COMPUTES, "rates": RATES}, "compute", None, "100.0 60 30 6 70.0 15.00",
         "another precision", "",

@@ -90,6 +90,18 @@ def test_steps_that_kineto_wrote_as_operators_are_marks(tmp_path: Path, category
 
 
 @pytest.mark.parametrize(
+    ("text", "us", "noted"),
+    [("7000000.250", 19, {7000}), ("7000000.250", 20, set()), ("7000000", 19, {7000}), ("250.000", 19, set())],
+)
+def test_of_short_functions_only_the_millisecond_is_kept(tmp_path: Path, text: str, us: int, noted: set[int]) -> None:
+    event = {"ph": "X", "cat": "python_function", "name": "a.py(3): f", "pid": 1, "tid": 1, "ts": 1, "dur": us}
+    (tmp_path / "run.json").write_text(json.dumps({"traceEvents": [event]}).replace('"ts": 1', f'"ts": {text}'))
+    (trace,) = formats.read(tmp_path / "run.json")
+    assert trace.short_events == noted
+    assert trace.has_stacks
+
+
+@pytest.mark.parametrize(
     ("name", "us", "read"),
     [("Runtime Triggered Module Loading", 20, 1), ("Activity Buffer Request", 19, 0), ("Buffer Flush", 20, 0)],
 )
