@@ -241,7 +241,7 @@ class FreeGap(Payload):
     at_ns: int = 0
     returned_from: str = ""
     caller: str = ""
-    unrecorded: bool = False  # but for its ends, the longest gap has no event of the host
+    unrecorded: bool = False  # but for its ends, no event of the host begins or ends in the longest gap
     spots: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -438,8 +438,10 @@ class RankProfile(Payload):
     all that it recorded is one sample. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of inputs,
     and whether there are frames of Python; None where only ``settings`` tell. ``capture_share`` is the share of the
     host's time in all steps during which it captures a graph. ``late_range`` has most of the host-bound time, but less
-    of the host's. ``copy_launches`` maps the number of a step to what launched most of its copies.
-    ``kernel_operators`` maps a kernel, an operator that launched it, and the shapes of its inputs (JSON or "") to ns.
+    of the host's. ``idle_between`` maps the number of a step to the host-bound ns between the end of its mark and the
+    next one, and ``range_between`` has most of these. ``copy_launches`` maps the number of a step to what launched most
+    of its copies. ``kernel_operators`` maps a kernel, an operator that launched it, and the shapes of its inputs (JSON
+    or "") to ns.
     """
 
     KEYS = (
@@ -483,6 +485,8 @@ class RankProfile(Payload):
     has_stacks: bool | None = None
     capture_share: float = 0.0
     late_range: HostRange | None = None
+    idle_between: Mapping[int, int] = field(default_factory=dict)
+    range_between: HostRange | None = None
     copy_launches: Mapping[int, CopyLaunch] = field(default_factory=dict)
     kernel_operators: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
 

@@ -31,6 +31,12 @@ _BEFORE = Text("before the first kernel")
 _DRAINS = re.compile(r"synchroni[sz]e|memcpy(?!\w*async)", re.IGNORECASE)
 """Calls of a device's runtime that always return only when the device has done its work."""
 
+_FUNCTION = re.compile(  # of Python, that does not wait by its name
+    r"^(?:.+\(\d+\): |built-in )(?!.*\b_?(?:wait\w*|acquire|poll|select|recv\w*|read\w*|sleep|join|get|result)$)"
+)
+
+_CLEARLY_LESS = 0.75  # of the idle time within a range: a function in it that covers less is not named instead
+
 _ROOM = 51  # characters: what a line of the terminal has beside its numbers
 
 
@@ -127,6 +133,7 @@ def place_with_time(profile: RankProfile, gap: FreeGap) -> str:
 def main_place(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:
     """Return the place with over half of the idle time in the given parts of all steps; None without one.
 
+    None, too, if a range around the function that the host was in covers clearly more of this time.
     The time of a place counts as that of the part that has most of it. But a long gap can have several parts, as at a
     program's start. Then only the time by which a place exceeds all other parts counts as that of the given ones.
     """
@@ -135,8 +142,20 @@ def main_place(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:
     for gap in profile.gaps:
         least = gap.ns if gap.part in parts else gap.ns - elsewhere
         if gap.kind == "place" and gap.part in (*parts, *FREE) and 2 * least > whole:
-            return gap
+            return None if _is_part_of_range(profile, gap.call, parts) else gap
     return None
+
+
+def _is_part_of_range(profile: RankProfile, function: str, parts: Collection[str]) -> bool:
+    """Tell whether one range covers clearly more of the idle time in ``parts`` than all calls of a ``function`` in it.
+
+    False for a function that waits, and for calls of the device's runtime: these tell more than what is around them.
+    """
+    late = profile.late_range
+    if late is None or "free_host_late_ns" not in parts or not _FUNCTION.search(function):
+        return False
+    covered = sum(gap.call_ns for gap in profile.gaps if gap.call == function and gap.part in parts)
+    return covered < _CLEARLY_LESS * late.idle_ns and 2 * late.idle_ns > profile.sum_ns(*parts)
 
 
 def time_with_cut(profile: RankProfile, gap: FreeGap) -> int:
@@ -168,6 +187,7 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
     Its times at all places are added up. Without such a one, host-bound time may lie in a range with many gaps. None
     if there is none, either.
     """
+    late = profile.late_range
     sums, longest = Counter[str](), dict[str, FreeGap]()
     for gap in profile.gaps:
         name = gap.call or (gap.operator if gap.within else "")
@@ -176,9 +196,10 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
             longest.setdefault(name, gap)
     for name, ns in sums.most_common(1):
         if 2 * ns > profile.sum_ns(*parts):
+            if late and _is_part_of_range(profile, name, parts):
+                return HostCause(late.name, late.idle_ns, replace(longest[name], call=late.name, caller=""))
             callers = {gap.caller for gap in profile.gaps if gap.call == name}
             return HostCause(name, ns, replace(longest[name], caller=callers.pop() if len(callers) == 1 else ""))
-    late = profile.late_range
     if late is not None and "free_host_late_ns" in parts and 2 * late.idle_ns > profile.sum_ns(*parts):
         return HostCause(late.name, late.idle_ns, None)
     return None

@@ -28,6 +28,8 @@ _MOST_NAMES = 64
 LONG_CALL = 20_000
 """Shortest call of the device's runtime that is kept, in nanoseconds: shorter ones hold nobody up."""
 
+TICK = 1_000_000  # nanoseconds: the unit of the times of events that are too short to be kept
+
 GRAPH_CAPTURE = "graph capture"
 """Name of the range, among a thread's calls of the runtime, in which it captures a graph instead of running kernels."""
 
@@ -52,17 +54,18 @@ class RankTrace:
     ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
     which autograd runs, and ``marks`` what may be a unit, with its thread. ``calls`` are the long calls of the device's
     runtime by thread (UNKNOWN for a thread that runs nothing else), ``functions`` those of Python's built-in functions,
-    ``frames`` the long frames of Python and ranges of the user. ``captured`` are the graphs that were captured
-    meanwhile, in order. ``allocations`` are those of each device by its number. ``shapes`` maps the number of a name to
-    the shapes, types and, where they decide the work, values of the inputs of its operators, in JSON. ``groups``,
-    ``messages`` and ``transits`` map a task to the group of the collective that it is, to what that carries, and to how
-    much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing, ``lost`` counts what
-    could not be read, ``kernel_launches`` and ``lost_kernels`` the calls that launch one kernel each, and those of them
-    whose kernel is missing. ``unknown`` has the types of tasks that no table knows, ``unread`` counts the events of
-    each category that the reader does not know. ``vendor_computing_ns`` is how long the device computes by the vendor's
-    analysis within the trace, None without one. ``doubts`` are the contradictions between the trace and the
-    ``metadata`` that a probe wrote beside it. ``has_shapes`` and ``has_stacks`` tell whether events have the shapes of
-    inputs, and whether there are frames of Python; None if the reader does not look for them.
+    ``overheads`` when the driver loads code or the profiler prepares itself, ``frames`` the long frames of Python and
+    ranges of the user, and ``short_events`` the ms in which functions begin that are not kept. ``captured`` are the
+    graphs that were captured meanwhile, in order. ``allocations`` are those of each device by its number. ``shapes``
+    maps the number of a name to the shapes, types and, where they decide the work, values of the inputs of its
+    operators, in JSON. ``groups``, ``messages`` and ``transits`` map a task to the group of the collective that it is,
+    to what that carries, and to how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is
+    missing, ``lost`` counts what could not be read, ``kernel_launches`` and ``lost_kernels`` the calls that launch one
+    kernel each, and those of them whose kernel is missing. ``unknown`` has the types of tasks that no table knows,
+    ``unread`` counts the events of each category that the reader does not know. ``vendor_computing_ns`` is how long the
+    device computes by the vendor's analysis within the trace, None without one. ``doubts`` are the contradictions
+    between the trace and the ``metadata`` that a probe wrote beside it. ``has_shapes`` and ``has_stacks`` tell whether
+    events have the shapes of inputs, and whether there are frames of Python; None if the reader does not look for them.
     """
 
     def __init__(self, source: str, form: str, mark_pattern: re.Pattern[str] | None = None) -> None:
@@ -80,8 +83,10 @@ class RankTrace:
         self.modules: list[RangeColumns] = []
         self.backward: set[int] = set()
         self.calls: dict[int, RangeColumns] = {}
+        self.overheads = RangeColumns()
         self.functions: dict[int, RangeColumns] = {}
         self.frames: dict[int, RangeColumns] = {}
+        self.short_events: set[int] = set()
         self.captured: list[CapturedLaunches] = []
         self.marks: list[tuple[int, Mark]] = []
         self.allocations: dict[int, AllocationColumns] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
@@ -12,7 +13,7 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.analysis.host_only import is_whole_trace
 from patcher.traces.analysis.ranks import lacks_common_step, unrelated
-from patcher.traces.families import FAMILIES, HOST_BOUND, OUTSIDE_FORWARD, family_of
+from patcher.traces.families import ELEMENTWISE, FAMILIES, HOST_BOUND, OUTSIDE_FORWARD, family_of, function_of
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
 from patcher.traces.words import in_ms, listed, percent, shares_words, short, spread
@@ -22,6 +23,13 @@ NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
 
 _LARGE = 0.2  # the share of the time from which on a single kernel is named beside another verdict
+_QUANTIZES = re.compile(
+    r"(?!.*(?:norm|act_|silu|gelu|glu|rope|softmax)).*(?:(?<!broad)cast|quant|amax(?![a-z])|compute_scale|scaling)",
+    re.I,
+)
+"""Name of an elementwise kernel that does nothing but cast, or find and apply the scales of a smaller data type."""
+
+_CLEARLY_LONGER = 1.2  # times the longest kernel, from which on all kernels of a kind are named beside it
 _KERNEL_ROOM, _KERNEL_ROOM_IN_HEADLINE = 48, 42  # characters of its name
 
 _OF_KERNELS = ("compute", "copies", "")  # verdicts of which the families of kernels tell more, or none
@@ -399,13 +407,29 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *
         if operator and operator != kernel.name:
             name = Text("{kernel} of {operator}", kernel=name, operator=short(operator))
         line = Text("longest kernel: {kernel}, {time} ({share})", kernel=name, time=time, share=share)
-        return joined(SEMICOLON, (line, _longest_operator_words(profile, kernel.family)))
+        more = _quantization_words(profile, kernel) or _longest_operator_words(profile, kernel.family)
+        return joined(SEMICOLON, (line, more))
     return Text(
         "longest kernel: {kernel}, {time} per {step} ({share})",
         kernel=short(kernel.name, _KERNEL_ROOM),
         time=time,
         step=unit_word(profile),
         share=share,
+    )
+
+
+def _quantization_words(profile: model.RankProfile, longest: model.Kernel) -> str:
+    """Return the time of kernels that cast, scale or quantize; "" unless clearly more than the ``longest``."""
+    ns = sum(
+        kernel.ns for kernel in profile.kernels
+        if kernel.family == ELEMENTWISE and _QUANTIZES.match(function_of(kernel.name))
+    )  # fmt: skip
+    if ns < _CLEARLY_LONGER * longest.ns:
+        return ""
+    return Text(
+        "casts, scales and quantization: {time} ({share})",
+        time=in_ms(ns / len(profile.units)),
+        share=percent(ns / (profile.total_ns or 1), 0),
     )
 
 

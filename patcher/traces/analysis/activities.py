@@ -53,6 +53,7 @@ class HostActivities:
         self.calls = {thread: NestedRanges(ranges) for thread, ranges in trace.calls.items()}
         self.functions = {thread: NestedRanges(ranges) for thread, ranges in trace.functions.items()}
         self.frames = dict(_nested_by_thread(trace.functions, trace.frames))
+        self.overheads = NestedRanges(trace.overheads)
         self.main = main_thread(trace)
 
     @cached_property
@@ -87,10 +88,13 @@ class HostActivities:
 
         It is None, too, if nothing tells when the next task was launched. Calls of one name count together. The call is
         looked for on the thread that enqueued the task, then, for a gap of 100 µs or more, on the main one. If the task
-        waited in a queue for most of the gap, it is the longest such call of all threads.
+        waited in a queue for most of the gap, it is the longest such call of all threads. What the driver or the
+        profiler does during such a call comes first.
         """
         if self.trace.tasks.launched[self.cuts.order[gap.place]] == UNKNOWN:
             return None
+        if overhead := covering(self.overheads, gap.begin, gap.end, self._searched_threads(gap)[0]):
+            return overhead
         threads = [*self.calls] if self._waited_in_queue(gap) else self._searched_threads(gap)
         activities = (
             covering(self.calls[thread], gap.begin, gap.end, thread) for thread in threads if thread in self.calls

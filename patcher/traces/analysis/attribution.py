@@ -121,6 +121,8 @@ def attributed(
             for (kernel, name), ns in hosts.kernel_operators.items()
         },
         late_range=late_range(trace, cuts, chosen, threads, gaps.activities.frames, gaps.late),
+        idle_between={units[segment].number: ns for segment, ns in gaps.between.by_segment.items()},
+        range_between=late_range(trace, cuts, chosen, threads, gaps.activities.frames, gaps.between, in_one=True),
     )  # fmt: skip
     return Attribution(profile, tuple(cuts.segments[number] for number in chosen), launches)
 

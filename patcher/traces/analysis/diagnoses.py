@@ -12,7 +12,8 @@ from typing import NamedTuple
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import collectives, copying, exposed, host_bound, host_only, priorities
-from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
+from patcher.traces.analysis.checks import DEVICE, EVERY, FUNCTION, NOTABLE
+from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks, unrelated
 from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING
@@ -36,6 +37,11 @@ _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
 
 _CONVERTS_TYPES = re.compile(r"(?:aclnn)?Cast(?:_\w+)?")  # kernels of an NPU
+
+_ABOUT_STOP = Text(
+    "find out what stops the process there: Python's garbage collection (compare with gc.disable()), another process on"
+    " its cores, page faults, or the profiler; the code that it stopped in need not be slow"
+)
 
 _EXACT = Text("upper bound of the saving: the measured time by which slow steps exceed the median step")
 
@@ -152,6 +158,9 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
     if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
+    between = Counter(profile.idle_between)
+    if 2 * (between[slowest.number] - between[usual.number]) > time(slowest) - time(usual) and not profile.on_host:
+        return _diagnose_between_steps(profile)
     steps = _steps_on_host(profile, units)
     change = _trend(profile, units, steps)
     limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
@@ -176,6 +185,26 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     return model.Diagnosis(
         "outlier", severity, evidence, saving, certainty, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
+    )  # fmt: skip
+
+
+def _diagnose_between_steps(profile: model.RankProfile) -> model.Diagnosis:
+    """Diagnose the idle time between the end of a step's mark and the next one, which makes some steps seem slow."""
+    ns, around = sum(profile.idle_between.values()), profile.range_between
+    share = ns / profile.total_ns
+    evidence = Text(
+        "For {share} of the time, no step was running on the host, and the device was idle: {time} in all.",
+        share=percent(share), time=in_ms(ns),
+    )  # fmt: skip
+    headline = Text("The device is idle between steps for {share} of the time", percent(share))
+    if around:
+        headline = Text("{title}, mostly while the host was in {call}", title=headline, call=host_name(around.name))
+    return model.Diagnosis(
+        "outlier", "warning" if share >= LOSS else "note", evidence,
+        (around.idle_ns if around else ns) // len(profile.units),
+        Text("upper bound of the saving: the measured idle time between steps"),
+        Text("find out what the host does or waits for between steps, such as requests or transfers that come late"),
+        profile.source, parts={"free_host_late_ns": ns // len(profile.units)}, headline=headline,
     )  # fmt: skip
 
 
@@ -311,9 +340,9 @@ def _about_slow_step(
     if profile.on_host:
         return host_only.excess(profile, slowest.number, usual.number)
     advice, part = "", _longer_part(slowest, usual)
-    gap = None if has_trend else _longer_gap(profile, slowest, usual)
-    if gap and _host_held(gap):
-        advice = host_bound.advice_on_place(profile, gap)
+    held = _longer_activity(profile, slowest, usual) or _longer_gap(profile, slowest, usual)
+    if held and _host_held(held) and not has_trend:
+        advice = _ABOUT_STOP if _is_stop(profile, held) else host_bound.advice_on_place(profile, held)
     if not advice and part in host_bound.HOST_PARTS and _without_graphs(profile, slowest, usual):
         advice = Text(
             "find out why this step replays no graph as the others do: a graph may not have been captured for its batch"
@@ -450,10 +479,14 @@ def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: 
         )
     if cause and part in host_bound.HOST_PARTS and (launches := _without_graphs(profile, slowest, usual)):
         cause = joined(SEMICOLON, (cause, launches))
+    if held := _longer_activity(profile, slowest, usual):
+        cause = Text("most of the additional time is spent in {place}", _host_held(held))
+        if _is_stop(profile, held):
+            cause = Text(
+                "the host recorded nothing for up to {time} within {place}, and the trace does not tell why",
+                time=in_ms(held.longest_ns), place=host_name(held.module or held.call),
+            )  # fmt: skip
     if gap := _longer_gap(profile, slowest, usual):
-        held = _host_held(gap)
-        if held and 2 * gap.unit_ns * gap.call_ns > whole * gap.ns:
-            cause = Text("most of the additional time is spent in {place}", held)
         most = sentences(most, _gap_evidence(profile, slowest, gap))
     return sentences(most, _kernel_counts(slowest, usual)), cause
 
@@ -479,13 +512,6 @@ def _about_kernels(
         evidence = longer.evidence
         if 2 * longer.ns > slowest.device_ns - usual.device_ns:
             cause = Text("the kernel {kernel} takes most of the additional time", short(longer.name))
-    if cause and _runs_more_kernels(slowest, usual):
-        more = Text(
-            "the slow step runs {count:,} kernels, the median step {median:,}",
-            count=slowest.kernels,
-            median=usual.kernels,
-        )
-        cause = joined(SEMICOLON, (more, cause)) if longer is not None else more
     return evidence, cause
 
 
@@ -514,11 +540,6 @@ def _launch_of_copies(
         return None
     more = launch.ns - (typical.ns if typical is not None and typical.name == launch.name else 0)
     return launch if 2 * more > slowest.copy_ns - usual.copy_ns else None
-
-
-def _runs_more_kernels(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> bool:
-    """Tell whether more kernels explain at least half of what ``slowest`` computes longer, if all are equally long."""
-    return 2 * (slowest.kernels / max(usual.kernels, 1) - 1) >= slowest.compute_ns / max(usual.compute_ns, 1) - 1
 
 
 def _kernel_counts(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:
@@ -658,6 +679,31 @@ def _longer_gap(
     return gap if gap and 2 * gap.unit_ns > slowest.parts[part] - usual.parts[part] else None
 
 
+def _longer_activity(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> model.FreeGap | None:
+    """Return the longest place of what held the host for over half of the additional time of the ``slowest`` step.
+
+    Places with the same call, frame or range count together, with the time beyond their mean in the other steps.
+    """
+    sums, places = Counter[str](), dict[str, model.FreeGap]()
+    part = _longer_part(slowest, usual)
+    for gap in profile.gaps:
+        if (gap.unit, gap.part) == (slowest.number, part) and (name := _host_held(gap)):
+            more = gap.unit_ns - (gap.ns - gap.unit_ns) // max(len(profile.units) - 1, 1)
+            sums[name] += more * gap.call_ns // gap.ns
+            places.setdefault(name, gap)
+    for name, ns in sums.most_common(1):
+        return places[name] if 2 * ns > slowest.device_ns - usual.device_ns else None
+    return None
+
+
+def _is_stop(profile: model.RankProfile, gap: model.FreeGap) -> bool:
+    """Tell whether the host recorded nothing within a frame of Python that does not wait, in few of the steps."""
+    waits = BLOCKS.search(gap.call) or gap.call.startswith("built-in ") or not FUNCTION.search(gap.call)
+    return bool(profile.has_stacks and gap.unrecorded and not waits and 2 * gap.units < len(profile.units))
+
+
 def _host_held(gap: model.FreeGap) -> str:
     """Return the call, frame or range that the host was in during most of a gap; "" if it was not host-bound.
 
@@ -666,7 +712,7 @@ def _host_held(gap: model.FreeGap) -> str:
     """
     is_long = gap.within and ("::" not in gap.operator or gap.operator.startswith("c10d::"))
     name = gap.call or (gap.operator if is_long else "")
-    return in_program(name, gap) if name and gap.part == "free_host_late_ns" else ""
+    return in_program(name, gap) if name and gap.part in ("free_host_late_ns", "free_blocked_ns") else ""
 
 
 def _longer_part(slowest: model.RecordedUnit, usual: model.RecordedUnit) -> str:

@@ -310,13 +310,6 @@ def _bubble_text(profile: model.RankProfile, meetings: Meetings) -> FindingText:
     if more is not None and more.part == "compute_ns":
         advice = Text("first give {stage} fewer layers, then use more micro-batches", slowest.name)
     elif more is not None:
-        extra = Text(
-            "Per step, {stage} spends {time} more on {part} than the fastest stage does.",
-            stage=slowest.name,
-            time=in_ms(more.ns),
-            part=excess_words(more),
-        )
-        evidence = sentences(evidence, extra)
         advice = Text(
             "check first whether the host (CPU) limits {stage}; if it does not, use more micro-batches", slowest.name
         )

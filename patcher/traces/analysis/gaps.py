@@ -7,10 +7,11 @@ kernel before and after, stream, call of the host, operator and module.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from operator import eq, itemgetter
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from patcher.traces.analysis.idle import LATE_NS, WAITING_NS, Idle, idle_stretch
 from patcher.traces.analysis.late_ranges import PARTS, IdleTime
 from patcher.traces.analysis.nested import HostThread
 from patcher.traces.analysis.segments import Split
-from patcher.traces.rank_trace import RankTrace
+from patcher.traces.rank_trace import TICK, RankTrace
 from patcher.traces.trace_columns import UNKNOWN
 
 REPLAYED = 3
@@ -58,7 +59,7 @@ _Key = tuple[GapPlace, HostAround, int, bool]
 class GapSums:
     """Gaps of the ``chosen`` segments, summed by their place on the device and the state of the host.
 
-    ``late`` has the host-bound ones.
+    ``late`` has the host-bound ones, ``between`` the part of these in which no mark of a step is open.
     """
 
     def __init__(self, trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]) -> None:
@@ -70,10 +71,14 @@ class GapSums:
         self.replays = any(map(eq, keys, islice(keys, 1, None))) and any(key != UNKNOWN for key in keys)
         self.activities = HostActivities(trace, cuts, threads)
         self.kept: list[tuple[Idle, HostActivity | None]] = []
-        self.late = IdleTime()
+        self.late, self.between = IdleTime(), IdleTime()
         for gap in idle_stretches(trace, cuts, set(chosen)):
             if gap.part in PARTS:
                 self.late.add(gap)
+                segment = cuts.segments[gap.segment]
+                begin, end = max(gap.begin, segment.step.end), min(gap.end, segment.end)
+                if begin < end:
+                    self.between.add(gap._replace(begin=begin, ns=end - begin))
             if gap.ns < WAITING_NS:
                 self._sum_short(gap)
             else:
@@ -244,11 +249,25 @@ class GapSums:
         return tuple(replace(gap, unrecorded=self._is_unrecorded(gap)) for gap in gaps[:SHOWN])
 
     def _is_unrecorded(self, gap: model.FreeGap) -> bool:
-        """Tell whether nothing of the host was recorded in a place's longest gap, but for a tenth at both ends."""
+        """Tell whether no event of the host begins or ends in a place's longest gap, but for a tenth at both ends.
+
+        False for a call that begins in less than half of the segments: it may take so long by itself.
+        """
         begin, end = gap.at_ns + gap.longest_ns // _EDGE, gap.at_ns + gap.longest_ns * (_EDGE - 1) // _EDGE
-        operators = (thread.operators for thread in self.threads)
-        ranges = (*self.activities.calls.values(), *self.activities.frames.values(), *operators)
-        return gap.kind == "place" and not any(any(True for _ in overlapping(each, begin, end)) for each in ranges)
+        short, frames = self.trace.short_events, self.activities.frames.values()
+        if gap.kind != "place" or any(tick in short for tick in range(begin // TICK, end // TICK + 1)):
+            return False
+        of_threads = chain.from_iterable(self.threads)
+        is_silent = all(
+            ranges.begin[index] <= begin and ranges.end[index] >= end
+            for ranges in (*self.activities.calls.values(), *frames, *of_threads)
+            for index in overlapping(ranges, begin, end)
+        )
+        if not is_silent or not gap.call:
+            return is_silent
+        name, begins = self.trace.names[gap.call], [segment.begin for segment in self.cuts.segments]
+        calls = (at for each in frames for at, number in zip(each.begin, each.name, strict=True) if number == name)
+        return 2 * len({bisect_right(begins, at) for at in calls}) >= len(begins)
 
     def _free_gap(
         self, key: _Key, gap_sum: _GapSum, units: Mapping[int, model.RecordedUnit], drawn_numbers: Collection[int]

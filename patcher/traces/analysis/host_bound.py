@@ -56,6 +56,8 @@ _CREATES_CONTEXT = Text(
 )
 _AT_FIRST_USE = ("cudaFree", "hipFree")  # with which torch creates the context of a device: it frees nothing
 
+_MANY_FREES = 50  # with one for every 10 kernels, torch's allocator seems to keep no memory
+
 _ABOUT_HOST = {
     re.compile(r"^torch/_(?:dynamo|inductor|functorch)/"): COMPILES,
     re.compile(r"^triton/compiler/|^aclopCompile"): Text(
@@ -64,6 +66,12 @@ _ABOUT_HOST = {
     ),
     re.compile(f"^{GRAPH_CAPTURE}$"): Text(
         "the host captures a graph, and a capture runs no kernels: record a window after all graphs are captured"
+    ),
+    re.compile(r"(?:Module|Function) Loading|Driver Compiler"): Text(
+        "the driver loads a kernel's code at its first launch: run the step once before the recording window"
+    ),
+    re.compile(r"Activity Buffer Request|UVM Activity Init"): Text(
+        "the profiler prepares itself here: record a warm-up step first (warmup=1 in torch.profiler.schedule)"
     ),
     re.compile("DataLoader"): LOADS_DATA,
     BLOCKS: WAITS_IN_CALL,
@@ -222,7 +230,17 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
         )
     if _COMPILED in gap.call:  # its launches, not its Python, take the time
         return _faster_launches(profile)
-    if not gap.operator and all(re.fullmatch(FREES, call) for call in gap.call.split("/")):
+    is_free = [re.fullmatch(FREES, call) is not None for call in gap.call.split("/")]
+    frees = sum(place.count for place in profile.gaps if re.match(FREES, place.call))
+    kernels = sum(kernel.calls for kernel in profile.kernels)
+    if any(is_free) and frees >= max(_MANY_FREES, kernels / 10):
+        return Text(
+            "memory is freed at least {frees:,} times beside {kernels:,} kernels: check whether torch's caching"
+            " allocator is switched off (PYTORCH_NO_CUDA_MEMORY_CACHING, on AMD PYTORCH_NO_HIP_MEMORY_CACHING, on NPUs"
+            " PYTORCH_NO_NPU_MEMORY_CACHING); if not, use less memory",
+            frees=frees, kernels=kernels,
+        )  # fmt: skip
+    if not gap.operator and all(is_free):
         return Text(
             "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
             " NPUs torch.npu.empty_cache()), and do so less often"
@@ -259,7 +277,8 @@ def slow_launchers(profile: model.RankProfile) -> str:
     """Return a sentence on the modules or operators that take the host longer than the device.
 
     It names up to two, those with the largest difference, with their times per step; "" if the differences are small.
-    Operators are named if there are no modules, or if one operator has over half of the largest difference of a module.
+    The time of an operator is without the operators that it calls. Operators are named if there are no modules, or if
+    one operator has over half of the largest difference of a module.
     """
     count = len(profile.units)
     chosen = [module for module in profile.modules if module.name in profile.late_modules]
@@ -273,6 +292,9 @@ def slow_launchers(profile: model.RankProfile) -> str:
         Text(
             "{module} takes {host_time} on the host, its kernels only {kernel_time}",
             module=host_name(row.name), host_time=in_ms(row.host_ns / count), kernel_time=in_ms(row.ns / count),
+        ) if row.kernels else Text(
+            "{module} itself takes {host_time} on the host",
+            module=host_name(row.name), host_time=in_ms(row.host_ns / count),
         )
         for row in rows
     ]  # fmt: skip

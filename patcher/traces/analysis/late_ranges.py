@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from patcher.traces import model
+from patcher.traces.analysis.copy_launches import is_of_program
 from patcher.traces.analysis.idle import Idle
 from patcher.traces.analysis.nested import HostThread, NestedRanges, innermost_with_most
 from patcher.traces.analysis.segments import Split
@@ -24,8 +26,8 @@ _FEW = 2
 """Steps up to which one may have over half of the time."""
 
 _DENSE = 0.6
-"""A range tells where the host is late if its share of the host's time is at most this part of its share of the idle
-time: a range around most of the step tells nothing."""
+"""A range tells where the host is late if its share of the host's time, or of the device's work, is at most this part
+of its share of the idle time: a range around most of the step tells nothing."""
 
 
 class IdleTime:
@@ -60,31 +62,34 @@ def late_range(
     threads: Sequence[HostThread],
     frames: Mapping[int, NestedRanges],
     late: IdleTime,
+    *,
+    in_one: bool = False,
 ) -> model.HostRange | None:
     """Return the frame, range, module or optimizer with over half of the host-bound time; None without one.
 
-    It must have a larger part of this time than of the host's time in the ``chosen`` segments, see `_DENSE`. Only the
-    threads that launch tasks count. ``threads`` and ``frames`` have what they ran, ``late`` the host-bound time. None,
-    too, if one of several segments has over half of the time: that is a slow step.
+    It must have a larger part of this time than of the host's time in the ``chosen`` segments, or than of the work
+    launched in them, see `_DENSE`. Only the threads that launch tasks count. ``threads`` and ``frames`` have what they
+    ran, ``late`` the host-bound time. None, too, if one of several segments has over half of the time, unless it may
+    be ``in_one``: that is a slow step.
     """
     segments = [cuts.segments[number] for number in chosen]
     whole = late.sums[-1]
     if not whole or whole < NOTABLE * sum(segment.ends - segment.starts for segment in segments):
         return None
-    if len(segments) > _FEW and 2 * max(late.by_segment.values()) > whole:
+    if not in_one and len(segments) > _FEW and 2 * max(late.by_segment.values()) > whole:
         return None
     host_ns = sum(segment.step.end - segment.begin for segment in segments)
     sums = _times_by_name(trace, (segments[0].begin, segments[-1].end), threads, frames, late)
+    work = sum(segment.ends - segment.starts for segment in segments) - whole
     telling = {
         name: (idle, ns)
-        for name, (idle, ns) in sums.items()
-        if 2 * idle > whole and ns * whole <= _DENSE * idle * host_ns
+        for name, (idle, ns, work_ns) in sums.items()
+        if 2 * idle > whole and min(ns * work, work_ns * host_ns) * whole <= _DENSE * idle * host_ns * work
     }
     if not telling:
         return None
-    name = innermost_with_most(
-        {name: idle for name, (idle, _) in telling.items()}, {name: ns for name, (_, ns) in telling.items()}
-    )
+    own = [name for name in telling if is_of_program(trace.names.texts[name])] or [*telling]
+    name = innermost_with_most({name: telling[name][0] for name in own}, {name: telling[name][1] for name in own})
     idle, ns = telling[name]
     return model.HostRange(trace.names.texts[name], idle, ns)
 
@@ -96,13 +101,18 @@ def _times_by_name(
     frames: Mapping[int, NestedRanges],
     late: IdleTime,
 ) -> dict[int, list[int]]:
-    """Return name → the host-bound ns and all ns of its ranges within ``window``, begin and end in ns.
+    """Return name → host-bound ns, all ns, and launched ns of its ranges within ``window``, begin and end in ns.
 
+    Launched are the tasks that any thread enqueued meanwhile.
     Names are numbers. Only ranges of the threads that launch tasks count; ``threads`` and ``frames`` have them by
     thread. ``late`` is the host-bound time.
     """
     first, last = window
-    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    tasks = trace.tasks
+    order = sorted(range(len(tasks)), key=tasks.enqueued.__getitem__)
+    enqueued = [tasks.enqueued[task] for task in order]
+    launched = [0, *accumulate(tasks.end[task] - tasks.begin[task] for task in order)]
     optimizers = {number for number, text in enumerate(trace.names.texts) if text.startswith(OPTIMIZER)}
     for thread in {*trace.tasks.thread} - {UNKNOWN}:
         for begin, end, name in _ranges(threads[thread], frames.get(thread), optimizers):
@@ -111,6 +121,7 @@ def _times_by_name(
                 row = sums[name]
                 row[0] += late.until(end) - late.until(begin)
                 row[1] += end - begin
+                row[2] += launched[bisect_left(enqueued, end)] - launched[bisect_left(enqueued, begin)]
     return sums
 
 

@@ -69,8 +69,9 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
             saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
             culprit=cause.name,
         )
-    longer = time_with_cut(profile, gap) - gap.ns
     is_known = bool(gap.call or gap.within)
+    longer = time_with_cut(profile, gap) - gap.ns
+    covered = (gap.call_ns if gap.part == "free_host_late_ns" else 0) or gap.ns
     headline = Text(
         "{title}, mostly at one place: {place}",
         title=diagnosis.title,
@@ -83,7 +84,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
     return dataclasses.replace(
         diagnosis,
         headline=headline,
-        saving_ns=min(diagnosis.saving_ns + longer // len(profile.units), (gap.ns + longer) // len(profile.units)),
+        saving_ns=min(diagnosis.saving_ns + longer // len(profile.units), (covered + longer) // len(profile.units)),
         culprit=gap.call or gap.operator or gap.module or place_of(gap),
     )
 

@@ -26,6 +26,7 @@ from patcher.traces.rank_trace import (
     GRAPH_CAPTURE,
     LONG_CALL,
     NN_MODULE,
+    TICK,
     RankTrace,
     Thread,
     several_problem,
@@ -46,6 +47,7 @@ MOST_SHAPES, LONGEST = 20_000, 2000
 
 Append = Callable[[int], None]
 _OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE, _CALL, _BUILT_IN, _CAPTURE, _FRAME, _UNREAD = range(11)
+_OVERHEAD = 11
 _CATEGORIES = {
     "cpu_op": _OPERATOR,
     "operator": _OPERATOR,
@@ -58,10 +60,11 @@ _CATEGORIES = {
     "user_annotation": _ANNOTATION,
     "python_function": _MODULE,
     "runtime": _LAUNCH,
+    "overhead": _OVERHEAD,
 }
 _LEFT_OUT = frozenset(
     (
-        "", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "forward_backward", "trace", "overhead",
+        "", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "forward_backward", "trace",
         "gpu_user_annotation", "cpu_instant_event", "cuda_sync", "cuda_event", "collective_comm",
         "external_correlation", "cuda_profiler_range", "gpu_pm_counter", "mtia_counters", "python_function",
     )
@@ -73,6 +76,7 @@ _CAPTURES = re.compile(r"Stream(Begin|End)Capture")
 _ONE_KERNEL = "LaunchKernel"
 """Part of the name of a call that launches one kernel, such as ``cudaLaunchKernelExC`` or ``hipLaunchKernel``."""
 _COPIES = re.compile(r"memcpy|memset", re.IGNORECASE)
+_HOLDS_HOST = re.compile(r"Loading|Compiler|Request|Init")  # of CUPTI's overheads; a thread of its own flushes buffers
 _ON_DEVICE = re.compile(
     r"aten::_?(?:cudnn|miopen)_(?!is_acceptable$)|aten::_(?:flash|efficient)_attention_(?:forward|backward)$"
 )
@@ -146,6 +150,8 @@ class _Reader:
         self.processes: dict[object, _Rank] = {}
         self.threads: dict[Thread, _HostThread] = {}
         self.has_shapes = self.has_stacks = False
+        self.overheads = RangeColumns()
+        self.short_events = set[bytes]()
         self.add_other = {
             _LAUNCH: self._add_launch,
             _KERNEL: self._add_kernel,
@@ -157,6 +163,7 @@ class _Reader:
             _CAPTURE: self._add_capture,
             _FRAME: self._add_frame,
             _UNREAD: self._add_unread,
+            _OVERHEAD: self._add_overhead,
         }
 
     def add_events(self, events: Iterator[Event]) -> None:
@@ -297,11 +304,19 @@ class _Reader:
 
     def _add_built_in(self, event: Event) -> None:
         """Add a call of a C function if it takes 20 µs or more; its object's address is left out of the name."""
-        self.has_stacks = True
-        if event.dur * 1000 >= LONG_CALL:
+        if self._is_long(event):
             thread = self._thread(event)
             name = self.names[_OBJECT.sub("", event.name[:1000]).strip("<>")]
             thread.rank.trace.functions.setdefault(thread.number, RangeColumns()).add(*times(event), name)
+
+    def _is_long(self, event: Event) -> bool:
+        """Note that there are stacks, and tell whether a call is long; of a short one, only its time is kept."""
+        self.has_stacks = True
+        if event.dur * 1000 >= LONG_CALL:
+            return True
+        text = bytes(event.ts)  # mostly with three decimals: whole milliseconds end before seven characters
+        self.short_events.add(text[:-7] if text[-4:-3] == b"." else b"%d" % (nanoseconds(text) // TICK))
+        return False
 
     def _add_allocation(self, event: Event) -> None:
         """Add an allocation, or a free, of a device's memory; that of the host (``c10::DeviceType`` 0) is left out."""
@@ -310,6 +325,11 @@ class _Reader:
             thread = self._thread(event)
             columns = thread.rank.trace.allocations.setdefault(args.place, AllocationColumns())
             columns.add(thread.number, nanoseconds(event.ts), args.bytes, args.allocated)
+
+    def _add_overhead(self, event: Event) -> None:
+        """Add what the driver or the profiler does; kineto does not tell in which thread."""
+        if _HOLDS_HOST.search(event.name) and event.dur * 1000 >= LONG_CALL:
+            self.overheads.add(*times(event), self.names[event.name])
 
     def _add_unread(self, event: Event) -> None:
         self._rank(event.pid).trace.unread[event.cat] += 1
@@ -342,8 +362,7 @@ class _Reader:
         trace.add_named_range(event.name, *span, trace.thread(event.pid, event.tid))
 
     def _add_frame(self, event: Event) -> None:
-        self.has_stacks = True
-        if event.dur * 1000 >= LONG_CALL:
+        if self._is_long(event):
             thread = self._thread(event)
             thread.rank.trace.add_frame(event.name, *times(event), thread.number)
 
@@ -367,6 +386,9 @@ class _Reader:
                 raise several_problem(self.source.path, "devices", rank.devices)
             trace.cut, trace.lost = self.source.cut, self.source.lost
             trace.shapes = shapes
+            trace.short_events = {int(text) for text in self.short_events if text.isdigit()}
+            if len(self.ranks) == 1:
+                trace.overheads = self.overheads
             trace.has_shapes, trace.has_stacks = self.has_shapes, self.has_stacks
             trace.settings = {word: str(header[name]) for name, word in _SETTINGS.items() if name in header}
             trace.rank = numbers.get(label) if label else header_rank

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from patcher.traces.families import COLLECTIVES, FAMILIES, family_of, function_of, is_collective, kernel_label
+from patcher.traces.families import (
+    COLLECTIVES,
+    FAMILIES,
+    family_of,
+    function_of,
+    is_collective,
+    kernel_label,
+)
 
 COMMUNICATE = """\
 ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)
@@ -96,7 +103,8 @@ OF_FAMILY = {
         "std::enable_if<(((8)>(0)))&&vllm::_typeConvert<c10::BFloat16>::exists, void>::type vllm::fused_add_rms_norm_kernel<x>(y)",
         "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(x)", "RmsNormGrad", "ForeachAddList", "Add",
         "void fbgemm_gpu::permute_indices_weights_kernel<false, int>(int)", "MaxPoolWithArgmaxV1", "triton_poi_fused__to_copy_1",
-        "void cunn_SoftMaxForward<4, float>(x)", "memcpy32_post",
+        "void cunn_SoftMaxForward<4, float>(x)", "memcpy32_post", "void transformer_engine::detail::amax_kernel<8, true, __nv_bfloat16>(x)",
+        "void transformer_engine::detail::compute_scale_from_amax_kernel<float>(x)",
         "void at::native::(anonymous namespace)::compute_grad_weight<c10::BFloat16, long>(x)",
         "void at::native::(anonymous namespace)::krn_partials_per_segment<long>(x)",
     ],

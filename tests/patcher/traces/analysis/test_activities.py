@@ -132,6 +132,7 @@ CALLS: dict[str, tuple[int, int, int, list[tuple[str, int, int]], list[tuple[str
     "the main thread, a short gap": (0, 100, 90, [], [("b", 0, 100)], [], ""), "another thread": (0, LATE_NS, 90, [], [], [("c", 0, LATE_NS)], ""),
     "no launch is known": (0, 100, UNKNOWN, [("a", 0, 100)], [], [], ""), "it waited in a queue": (0, 100, 151, [("a", 0, 60)], [("b", 0, 70)], [("c", 0, 80)], "c"),
     "it waited in a queue for half": (100, 100, 150, [("a", 100, 160)], [("b", 100, 170)], [("c", 100, 180)], "a"),
+    "the driver loads a kernel": (0, 100, 90, [("a", 0, 100)], [], [], "d"),
 }  # fmt: skip
 
 
@@ -142,6 +143,7 @@ def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: st
     holds = HostActivities.__new__(HostActivities)
     holds.main, holds.frames, holds.threads = 1, {2: nested(("h", begin, begin + ns))}, []
     holds.memory_calls = {}
+    holds.overheads = nested(*(("d", begin, begin + 50),) * (call == "d"))
     holds.calls = {thread: nested(*rows) for thread, rows in ((2, launching), (1, main), (3, other)) if rows}
     asked = 100 if "queue" in name else launched
     holds.trace = Some(tasks=Some(thread=[2], enqueued=[asked], launched=[launched]))  # type: ignore[assignment]
@@ -155,7 +157,7 @@ def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: st
 
 def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:
     holds = HostActivities.__new__(HostActivities)
-    holds.main, holds.calls, holds.memory_calls = 0, {}, {}
+    holds.main, holds.calls, holds.memory_calls, holds.overheads = 0, {}, {}, nested()
     holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]), names=Some(texts=["record_param_comms"]))  # type: ignore[assignment]
     holds.cuts = Some(order=[0])  # type: ignore[assignment]
     none = nested()
@@ -174,7 +176,7 @@ def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:
 def test_an_operator_that_describes_another_one_is_not_named() -> None:
     """Torch records the parameters of a collective as an operator within that of the collective."""
     holds = HostActivities.__new__(HostActivities)
-    holds.main, holds.calls, holds.memory_calls, holds.frames = 0, {}, {}, {}
+    holds.main, holds.calls, holds.memory_calls, holds.frames, holds.overheads = 0, {}, {}, {}, nested()
     texts = ["" for _ in LETTERS]
     texts[LETTERS.index("b")] = "record_param_comms"
     holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]), names=Some(texts=texts))  # type: ignore[assignment]

@@ -519,7 +519,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
         {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 30),)}, "dispatch", 30, "25.0 5.0 7 15.00 2 2", "CUDA graphs", "",
     ),
     "a place that a call covers": (
-        {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40, call="tokenize", call_ns=30 * MS),)}, "dispatch", 20,
+        {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40, call="tokenize", call_ns=30 * MS),)}, "dispatch", 15,
         "25.0 5.0 7 75 20.00 2 2", "host does in tokenize", "tokenize",
     ),
     "a place that a call covers which waits": (

@@ -168,6 +168,14 @@ def little_recorded(machine: Machine) -> None:
     machine.sleep(2 * MS)
 
 
+def stops(machine: Machine, *, after: int = 0) -> None:
+    """The host records nothing for 3 ms within a function, but one that takes 5 µs ``after`` so long, if given."""
+    machine.functions.append(Range("loop.py(7): run", machine.now, machine.now + 3 * MS, machine.thread))
+    if after:
+        machine.functions.append(Range("f.py(1): f", machine.now + after, machine.now + after + 5 * US, machine.thread))
+    machine.sleep(3 * MS)
+
+
 def waits_for_queue(machine: Machine) -> None:
     begin, ns = machine.now, 3 * MS
     for number, name in enumerate(("buffer.py(8): get_batch", "queue.py(7): get", "threading.py(9): wait")):
@@ -265,6 +273,16 @@ CASES: dict[str, Case] = {
     ),
     "a sleep of which a tenth is recorded": (
         at(4, little_recorded), {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": False}, STACKS,
+    ),
+    "a stop within a function": (
+        at(4, stops), {"part": LATE, "after": "out", "units": 4, "call": "loop.py(7): run", "unrecorded": True}, STACKS,
+    ),
+    "a function that only one step calls": (
+        at(4, stops, only=(2,)), {"part": LATE, "after": "out", "call": "loop.py(7): run", "unrecorded": False}, STACKS,
+    ),
+    "a function that calls short ones": (
+        at(4, lambda machine: stops(machine, after=1500 * US)),
+        {"part": LATE, "after": "out", "units": 4, "call": "loop.py(7): run", "unrecorded": False}, STACKS,
     ),
     "a sleep before one launch of four steps": (
         at(4, lambda machine: machine.sleep(3 * MS), only=(2,)),

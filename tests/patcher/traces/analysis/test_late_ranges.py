@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,13 @@ def test_it_has_over_half_of_the_idle_time(tmp_path: Path, begin: int, told: boo
     assert (found is not None) == told
 
 
-@pytest.mark.parametrize(("begin", "told"), [(4100, True), (3900, False)])
-def test_its_share_of_the_host_is_smaller(tmp_path: Path, begin: int, told: bool) -> None:
-    """It has all the idle time, and less or more than 60 % of the step."""
-    found = late(tmp_path, (BUSY, *launches(6 * MS, 10 * MS, SLOW)), Range(OPTIMIZER, begin * US, 10 * MS))
+@pytest.mark.parametrize(
+    ("begin", "launched", "told"), [(4100, 4150, True), (3900, 3950, False), (3900, 0, True), (0, 0, False)]
+)
+def test_its_share_of_the_host_or_of_the_work_is_smaller(tmp_path: Path, begin: int, launched: int, told: bool) -> None:
+    """It has all the idle time, less or more than 60 % of the step, and launches the long kernel or does not."""
+    busy = Task((launched + 5) * US, 6 * MS, launch=launched * US)
+    found = late(tmp_path, (busy, *launches(6 * MS, 10 * MS, SLOW)), Range(OPTIMIZER, begin * US, 10 * MS))
     assert (found is not None) == told
 
 
@@ -100,3 +104,21 @@ def test_it_is_named_in_the_headline_unless_computing_takes_over_twice_as_long(
     assert (report.verdict.title == finding.title) == named
     assert (finding.saving_ns or 0) == pytest.approx((10 - late_at) * 0.75 * MS, rel=0.02)
     assert "use CUDA graphs" in finding.advice
+
+
+@pytest.mark.parametrize(("busy", "between"), [(1, 8), (5, 5)])
+def test_idle_time_between_marks_is_of_no_step(tmp_path: Path, busy: int, between: int) -> None:
+    """The marks last 2 ms of 10 or 30, and the device works for ``busy`` ms from their begin on."""
+    begins = (0, 10 * MS, 20 * MS, 50 * MS)
+    tasks = tuple(Task(begin + 5 * US, begin + busy * MS, launch=begin) for begin in begins)
+    marks = tuple(Range(f"execute_context_0(0)_generation_{begin}(1)", begin, begin + 2 * MS) for begin in begins)
+    around = tuple(
+        Range(name, begin + 2 * MS, following)
+        for begin, following in pairwise(begins)
+        for name in ("poll.py(1): pop", "torch/a.py(2): poll")
+    )
+    (trace,) = formats.read(Run(tasks, marks, functions=(Range(STEP, 0, 60 * MS), *around)).torch(tmp_path / "a.json"))
+    profile = analysis.attributed(trace).profile
+    assert [*profile.idle_between.values()] == [pytest.approx((between + more) * MS, rel=0.02) for more in (0, 0, 20)]
+    assert profile.range_between is not None
+    assert profile.range_between.name == "poll.py(1): pop"

@@ -89,6 +89,30 @@ def test_steps_that_kineto_wrote_as_operators_are_marks(tmp_path: Path, category
     assert [unit.number for unit in old.units] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("text", "us", "noted"),
+    [("7000000.250", 19, {7000}), ("7000000.250", 20, set()), ("7000000", 19, {7000}), ("250.000", 19, set())],
+)
+def test_of_short_functions_only_the_millisecond_is_kept(tmp_path: Path, text: str, us: int, noted: set[int]) -> None:
+    event = {"ph": "X", "cat": "python_function", "name": "a.py(3): f", "pid": 1, "tid": 1, "ts": 1, "dur": us}
+    (tmp_path / "run.json").write_text(json.dumps({"traceEvents": [event]}).replace('"ts": 1', f'"ts": {text}'))
+    (trace,) = formats.read(tmp_path / "run.json")
+    assert trace.short_events == noted
+    assert trace.has_stacks
+
+
+@pytest.mark.parametrize(
+    ("name", "us", "read"),
+    [("Runtime Triggered Module Loading", 20, 1), ("Activity Buffer Request", 19, 0), ("Buffer Flush", 20, 0)],
+)
+def test_overheads_that_hold_the_host_are_read(tmp_path: Path, name: str, us: int, read: int) -> None:
+    event = {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": 1, "dur": us}
+    (tmp_path / "run.json").write_text(json.dumps({"traceEvents": [event]}))
+    (trace,) = formats.read(tmp_path / "run.json")
+    assert len(trace.overheads.begin) == read
+    assert not trace.unread
+
+
 def test_how_many_ranks_there_are_is_read(tmp_path: Path) -> None:
     head = {"rank": 1, "world_size": 4}
     (tmp_path / "t.json").write_text(json.dumps({"distributedInfo": head, "traceEvents": []}))
