@@ -323,7 +323,7 @@ def _diagnose_turns(
     if (cause := _longer_on_last_rank(worst)) and len(worst) > 1 and len({late.source for late in worst}) == 1:
         culprit = names[worst[0].source]
         headline = Text(
-            "In steps {numbers}, the other ranks wait for {rank}, mostly while its host is in {call}",
+            "The other ranks wait for {rank} in steps {numbers}, mostly while its host is in {call}",
             numbers=listed(sorted(late.step.number for late in worst)), rank=culprit, call=host_name(cause),
         )  # fmt: skip
         advice = _advice_on_straggler(culprit, disturbed=False)

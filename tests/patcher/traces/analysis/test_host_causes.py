@@ -535,7 +535,7 @@ def test_ranks_that_come_last_in_turn_are_no_stragglers(waits: list[list[int]], 
 @pytest.mark.parametrize(
     ("waits", "call", "title"),
     [
-        ([[45, 5], [5, 23], [45, 5], [5, 23]], "a", "In steps 0, 2, the other ranks wait for rank 1, mostly while its host is in a"),
+        ([[45, 5], [5, 23], [45, 5], [5, 23]], "a", "The other ranks wait for rank 1 in steps 0, 2, mostly while its host is in a"),
         ([[45, 5], [5, 23], [45, 5], [5, 23]], "", "Ranks wait for each other: the straggler changes from step to step"),
         ([[45, 5], [5, 25], [45, 5], [5, 25]], "a", "Ranks wait for each other: the straggler changes from step to step: the last one spends more time in a"),
     ],
