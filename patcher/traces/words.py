@@ -195,5 +195,14 @@ def replays_phrase(count: int, complete: int, why: Sequence[str]) -> str:
 
 
 def host_name(name: str) -> str:
-    """Return the name of a call, frame, range, operator or module, cut to 60 characters in its middle."""
-    return "".join(character if character.isprintable() else "?" for character in cut(name, _HOST_ROOM))
+    """Return the name of a call, frame, range, operator or module, cut to 60 characters.
+
+    A frame loses its first folders, so that its file and function stay; anything else is cut in its middle.
+    """
+    path, bracket, function = name.partition("(")
+    folders = path.split("/") if path.endswith(".py") else []
+    shortened = name
+    while len(shortened) > _HOST_ROOM and len(folders) > 1:
+        del folders[0]
+        shortened = f"…/{'/'.join(folders)}{bracket}{function}"
+    return "".join(character if character.isprintable() else "?" for character in cut(shortened, _HOST_ROOM))

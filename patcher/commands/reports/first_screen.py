@@ -325,7 +325,9 @@ def _breakdown_line(
     if profile.on_host:
         return ""
     if not profile.total_ns:
-        return Text("no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
+        return Text(
+            "no events of a known device found; the median step takes {time} on the host", in_ms(profile.host_median_ns)
+        )
     labels = {**model.PARTS, **model.FREE, model.LEAD_IN: Text("time before the first kernel")}
     total, before = in_ms(profile.total_ns), profile.sum_ns(model.LEAD_IN)
     of_all = with_lead_in and not name and before >= LITTLE * profile.total_ns

@@ -108,7 +108,10 @@ def _profile_lines(profile: model.RankProfile) -> Iterator[str]:
     if profile.total_ns:
         yield from _breakdown_lines(profile)
     else:
-        yield Text("  no device events found; the median step takes {time} on the host", in_ms(profile.host_median_ns))
+        yield Text(
+            "  no events of a known device found; the median step takes {time} on the host",
+            in_ms(profile.host_median_ns),
+        )
     yield from map(Detail, _step_table(profile))
     for check in profile.checks:
         line = Text("check “{check}” passed: {evidence}", check=check.id, evidence=check.evidence)

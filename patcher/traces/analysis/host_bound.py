@@ -28,7 +28,7 @@ HOST_PARTS = HOST["dispatch"]
 """The parts of a step that a host which launches earlier would hide."""
 
 _NAMED = 2  # modules or operators that a sentence names
-_STACKS = "rlpatch apply … --contents npu,cpu,stack"
+_STACKS = "rlpatch apply … --contents {device},cpu,stack"
 _ON_GPUS = Text("use CUDA graphs (leave out enforce_eager), asynchronous scheduling, or fewer and larger operators")
 _ON_NPUS = Text("use ACL graphs, TASK_QUEUE_ENABLE=2 or asynchronous scheduling, or bind the processes to CPU cores")
 _IN_TRAINING = Text("use larger micro-batches, torch.compile, or fewer and larger operators, as in fused optimizers")
@@ -267,9 +267,10 @@ def _advice_without_activity(profile: model.RankProfile, gap: model.FreeGap) -> 
         return Text(
             "no single function covers these gaps: look at them in a trace viewer; {longest_gap}", longest_gap_text(gap)
         )
+    device = "npu" if model.PROFILERS[profile.form] == "torch_npu.profiler" else "cuda"
     return Text(
         "to see Python frames, too, record again with {command}: no single recorded event covers half of this gap",
-        _STACKS,
+        _STACKS.format(device=device),
     )
 
 

@@ -36,6 +36,19 @@ def test_a_name_fits_and_moves_no_cursor() -> None:
     assert (words.cut("abc", 3), words.cut("abcd", 3)) == ("abc", "ab…")
 
 
+@pytest.mark.parametrize(
+    ("name", "shortened"),
+    [
+        ("a/b.py(1): f", "a/b.py(1): f"),
+        (f"{'folder/' * 8}runner.py(545): capture", f"…/{'folder/' * 5}runner.py(545): capture"),
+        (f"folder/{'x' * 50}.py(5): capture", f"…/{'x' * 28}…{'x' * 14}.py(5): capture"),
+        ("r" * 80, f"{'r' * 30}…{'r' * 29}"),
+    ],
+)
+def test_frames_keep_their_file_and_function(name: str, shortened: str) -> None:
+    assert words.host_name(name) == shortened
+
+
 GEMM = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT{}_MI16x16x1_SN_LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_WG32_8_1"
 ALIKE: list[tuple[list[str], list[str]]] = [
     (["aten::mm", "x" * 99], ["aten::mm", "x" * 20 + "…" + "x" * 19]),

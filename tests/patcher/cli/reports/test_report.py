@@ -280,7 +280,8 @@ def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "no kernel was recorded for 4 of 4 steps" in result.stdout
     assert (
-        "  4 steps, #3 to #6\n  no device events found; the median step takes 100.00 ms on the host\n" in result.stdout
+        "  4 steps, #3 to #6\n  no events of a known device found; the median step takes 100.00 ms on the host\n"
+        in result.stdout
     )
     assert "Operators\n  host ms/step  calls/step  name\n        10.000         0.2  aten::mm\n" in (result.stdout)
     assert typed("compare", path, path).exit_code == 4

@@ -532,7 +532,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, int | None, str, str, str]] = {
     ),
     "a place that nothing covers": (
         {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40),)}, "dispatch", 20, "25.0 5.0 7 20.00 2 2",
-        "--contents npu,cpu,stack", "before fresh on stream 7",
+        "--contents cuda,cpu,stack", "before fresh on stream 7",
     ),
     "a place that nothing covers, with stacks": (
         {"units": of_units(2, **LATE), "gaps": (gap(HOST_LATE, 40),), "settings": {"stacks": "True"}}, "dispatch", 20,

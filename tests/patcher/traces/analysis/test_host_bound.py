@@ -181,7 +181,7 @@ def polls(machine: Machine) -> None:
     machine.spend(machine.frames, "queue.py(9): wait", 20 * MS)
 
 
-STACK = "--contents npu,cpu,stack"
+STACK = "--contents cuda,cpu,stack"
 CASES: dict[str, tuple[Inject, str, tuple[str, ...], tuple[str, ...]]] = {
     "a call that had returned": (returned_early, "dispatch", ("zoom_shift (within main.py(9): step) for 80 %",), ("Synchronize",)),
     "a call that blocks": (returned_late, "dispatch", ("cudaMemcpyAsync for 100 %",), ()),
