@@ -47,8 +47,8 @@ class Clear(NamedTuple):
     fewest_steps: int = 0
 
 
-CLEAR = (Clear(12, 0.3), Clear(100, 0.2), Clear(25, 0.2, 12), Clear(50, 0.12, 12))
-"""The spread of few steps may be small by chance, so the last two need twelve of them."""
+CLEAR = (Clear(12, 0.3), Clear(100, 0.2), Clear(15, 0.12, 12))
+"""The spread of few steps may be small by chance, so the last row needs twelve of them."""
 
 FEWEST_FOR_DELAYS = 12
 """Steps to compare with, below which the usual delays of a rank are not known."""

@@ -162,9 +162,9 @@ def test_the_second_cause_of_a_step_is_kept() -> None:
 
 def test_an_excess_within_the_variation_of_whole_steps_is_none() -> None:
     """The update varies by seconds, so that two more in the advantage say nothing."""
-    usual = [step(update=2 + at * 7 % 5, more={ADV: 1 + at % 3 / 20}) for at in range(20)]
+    usual = [step(update=2 + at * 7 % 5, more={ADV: 1 + at % 3 / 5}) for at in range(20)]
     assert judged(*usual, step(update=4, more={ADV: 3}))[:2] == ("typical", None)
-    assert judged(*usual, step(update=4, more={ADV: 9}))[:2] == ("limited", ("adv", None, 7.95))
+    assert judged(*usual, step(update=4, more={ADV: 9}))[:2] == ("limited", ("adv", None, 7.8))
 
 
 def test_validation_is_no_cause_but_is_said() -> None:
@@ -202,7 +202,7 @@ def test_more_decode_steps_count_where_times_vary(count: int, verdict: str) -> N
         replace(step(update=2 + (at % 7) / 4, decode=1 + (at % 3) / 20), amounts=Amounts(100 + at % 2, 1_000))
         for at in range(20)
     ]
-    found = verdicts([*usual, replace(step(update=2, decode=2.2), amounts=Amounts(count, 1_000))], WHO)[-1]
+    found = verdicts([*usual, replace(step(update=2, decode=2.0), amounts=Amounts(count, 1_000))], WHO)[-1]
     assert found.verdict == verdict
     assert ("400 decode steps" in str(found.why)) == (verdict == "limited")
 
@@ -494,8 +494,7 @@ def test_roles_that_are_slower_in_other_phases_are_not_slower_together() -> None
     [
         (12, 1, 30, 0, False), (13, 1, 30, 0, True), (9, 0.1, 30, 0, False), (9.1, 0.1, 30, 0, True), (31, 2.6, 30, 0, False),
         (6, 0, 30, 0, False), (6.1, 0.06, 30, 0, True), (6.1, 0.07, 30, 0, False),
-        (6.1, 0.24, 30, 12, True), (6.1, 0.25, 30, 12, False), (6.1, 0.24, 30, 11, False), (5.9, 0.13, 30, 12, False),
-        (3.7, 0.07, 30, 12, True), (3.7, 0.08, 30, 12, False), (3.5, 0, 30, 12, False), (3.7, 0.07, 30, 11, False),
+        (3.7, 0.24, 30, 12, True), (3.7, 0.25, 30, 12, False), (3.7, 0.24, 30, 11, False), (3.5, 0, 30, 12, False),
     ],
 )  # fmt: skip
 def test_an_excess_of_many_spreads_and_a_share_of_the_step_is_clear(
