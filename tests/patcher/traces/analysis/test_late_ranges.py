@@ -106,11 +106,12 @@ def test_it_is_named_in_the_headline_unless_computing_takes_over_twice_as_long(
     assert "use CUDA graphs" in finding.advice
 
 
-@pytest.mark.parametrize(("busy", "between"), [(1, 8), (5, 5)])
-def test_idle_time_between_marks_is_of_no_step(tmp_path: Path, busy: int, between: int) -> None:
-    """The marks last 2 ms of 10 or 30, and the device works for ``busy`` ms from their begin on."""
+@pytest.mark.parametrize(("launch", "busy", "between"), [(0, 1, 8), (0, 5, 5), (1, 5, 5)])
+def test_idle_time_between_marks_is_of_no_step(tmp_path: Path, launch: int, busy: int, between: int) -> None:
+    """The marks last 2 ms of 10 or 30, and the device works from ``launch`` to ``busy`` ms after their begin."""
     begins = (0, 10 * MS, 20 * MS, 50 * MS)
-    tasks = tuple(Task(begin + 5 * US, begin + busy * MS, launch=begin) for begin in begins)
+    starts = tuple(begin + launch * MS for begin in begins)
+    tasks = tuple(Task(at + 5 * US, begin + busy * MS, launch=at) for begin, at in zip(begins, starts, strict=True))
     marks = tuple(Range(f"execute_context_0(0)_generation_{begin}(1)", begin, begin + 2 * MS) for begin in begins)
     around = tuple(
         Range(name, begin + 2 * MS, following)

@@ -355,7 +355,8 @@ def test_a_step_in_which_the_host_records_nothing_was_stopped(call: str, fields:
     units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
     units[3] = replace(units[3], free_host_late_ns=90 * MS)
     place = replace(gap(90 * MS, call), unit=3, module="RMSNorm", **({"unrecorded": True, "units": 2} | fields))
-    made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(place,), has_stacks=True)
+    short = replace(place, ns=MS, call_ns=MS, unit_ns=MS, longest_ns=MS)
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(place, short), has_stacks=True)
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert ("recorded nothing for up to 90.00 ms within RMSNorm" in finding.title) == told
     assert ("garbage collection (compare" in finding.advice) == told
@@ -365,19 +366,25 @@ def test_a_step_in_which_the_host_records_nothing_was_stopped(call: str, fields:
     assert f"spent in {call}" in finding.title
 
 
-@pytest.mark.parametrize(("between", "told"), [(46, True), (45, False)])
-def test_idle_time_between_steps_makes_no_step_slow(between: int, told: bool) -> None:
-    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
-    units[3] = replace(units[3], free_host_late_ns=90 * MS)
+@pytest.mark.parametrize(
+    ("late", "between", "usual", "share", "severity"),
+    [(90, 46, 0, "30.7 %", "warning"), (90, 45, 0, "", ""), (90, 46, 1, "", ""), (4, 3, 0, "4.7 %", "note")],
+)
+def test_idle_time_between_steps_makes_no_step_slow(
+    late: int, between: int, usual: int, share: str, severity: str
+) -> None:
+    told = bool(share)
+    units = [RecordedUnit(number=at, host_ns=9 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
+    units[3] = replace(units[3], free_host_late_ns=late * MS)
+    idle = {**dict.fromkeys(range(6), usual * MS), 3: between * MS}
     polls = HostRange("poll.py(1): pop", 40 * MS, 40 * MS)
-    made = RankProfile(
-        "a", "torch", 0, "H100", tuple(units), idle_between={3: between * MS}, range_between=polls if told else None
-    )
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), idle_between=idle, range_between=polls if told else None)
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
-    assert ("The device is idle between steps for 30.7 % of the time" in finding.title) == told
+    assert (f"The device is idle between steps for {share} of the time" in finding.title) == told
+    assert not told or finding.severity == severity
     assert (finding.slow_steps is None) == told
     assert finding.title.endswith(polls.name) == ("between steps" in finding.advice) == told
-    assert finding.saving_ns == (40 if told else 90) * MS // 6
+    assert finding.saving_ns == (40 if told else late) * MS // 6
 
 
 @pytest.mark.parametrize(
@@ -629,12 +636,18 @@ def test_only_a_gap_in_which_the_host_is_late_is_held_by_it(part: str, call: str
     assert diagnoses._host_held(replace(gap(9, call), part=part)) == named
 
 
-@pytest.mark.parametrize(("elsewhere", "named"), [(0, True), (40, False)])
-def test_a_call_that_blocks_at_several_places_makes_a_step_slow(elsewhere: int, named: bool) -> None:
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({}, True), ({"ns": 70 * MS}, False), ({"ns": 86 * MS, "call_ns": 86 * MS}, True),
+        ({"ns": 90 * MS, "call_ns": 90 * MS}, False), ({"unit": 1}, False), ({"part": "free_host_late_ns"}, False),
+    ],
+)  # fmt: skip
+def test_a_call_that_blocks_at_several_places_makes_a_step_slow(fields: dict[str, Any], named: bool) -> None:
     units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(5)]
     units[0] = replace(units[0], free_blocked_ns=90 * MS)
     place = replace(gap(30 * MS, "Module Loading", covered=30 * MS), part="free_blocked_ns", unit=0, unit_ns=30 * MS)
-    places = [replace(place, after=kernel, ns=(30 + elsewhere) * MS) for kernel in "abc"]
+    places = [replace(place, after=kernel, **fields) for kernel in "abc"]
     made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=tuple(places))
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert ("spent in Module Loading" in finding.title) == named
