@@ -120,6 +120,11 @@ PARTS: dict[str, tuple[Mapping[str, int], Mapping[str, list[int]], str]] = {
     "a range in another one": (MIXED, {"a": [40] * 6, "a.inner": [35] * 6, "b": [30] * 6}, "70 % of the time is spent in a (40 %), b (30 %); longest"),
     "equal passes": ({"aten::mm": 42, "aten::mul": 19, "aten::addmm": 39}, {"fit_backward": [50] * 6, "forward": [40] * 6}, "nothing stands out: the steps mostly consist of fit_backward (50 %), forward (40 %); 81 % in matmuls"),
     "passes of another operator": ({"aten::mm": 41, "aten::sort": 20, "aten::relu": 39}, {"Backward": [50] * 6, "Forward": [40] * 6}, "90 % of the time is spent in Backward (50 %), Forward (40 %); longest operators: aten::mm (41 %), aten::relu (39 %)"),
+    "a single pass": ({"aten::mm": 42, "aten::mul": 19, "aten::addmm": 39}, {"backward": [60] * 6}, "60 % of the time is spent in backward; 81 % in matmuls"),
+    "ranges that are no passes": ({"aten::mm": 42, "aten::mul": 19, "aten::addmm": 39}, {"rollout": [40] * 6, "fit": [39] * 6}, "79 % of the time is spent in rollout (40 %), fit (39 %); 81 % in matmuls"),
+    "functions of passes": ({"aten::mm": 42, "aten::mul": 19, "aten::addmm": 39}, {"f.py(1): backward": [50] * 6, "f.py(2): forward": [40] * 6}, "90 % of the time is spent in f.py(1): backward (50 %), f.py(2): forward (40 %); 81 % in matmuls"),
+    "passes whose longest operator has less than a third": ({"aten::mm": 33, "aten::addmm": 31, "aten::mul": 18, "aten::relu": 18}, {"backward": [50] * 6, "forward": [40] * 6}, "90 % of the time is spent in backward (50 %), forward (40 %); 64 % in matmuls"),
+    "passes whose longest operator is no matmul": ({"aten::relu": 38, "aten::mm": 33, "aten::addmm": 29}, {"backward": [50] * 6, "forward": [40] * 6}, "90 % of the time is spent in backward (50 %), forward (40 %); 62 % in matmuls"),
     "a pass beside a longer range": (MIXED, {"relabel": [50] * 6, "forward": [40] * 6}, "50 % of the time is spent in relabel; longest"),
     "a range beside a longer pass": (MIXED, {"backward": [50] * 6, "feedforward": [40] * 6}, "50 % of the time is spent in backward; longest"),
     "a short pass beside a longer one": (MIXED, {"backward": [60] * 6, "forward": [19] * 6}, "60 % of the time is spent in backward; longest"),
@@ -147,6 +152,25 @@ def test_the_headline_names_the_range_or_the_operators_with_half_of_the_time(
     assert f"No device data; {title}" in first.title or first.title.endswith(title)
     for name, times in [*ranges.items()][:3]:
         assert (f"{name} ({round(sum(times) / 6)} %)" in first.evidence) == bool(times)
+
+
+@pytest.mark.parametrize(
+    ("operators", "calls", "range_", "more"),
+    [
+        ({"aten::relu": 46, "aten::mm": 44, "aten::sort": 10}, 999, "relabel", "; longest operators: aten::relu (46 %), aten::mm (44 %), aten::sort (10 %)"),
+        ({"aten::relu": 46, "aten::mm": 45, "aten::sort": 9}, 1, "relabel", "; longest operators: aten::relu (46 %), aten::mm (45 %)"),
+        ({"aten::relu": 32, "aten::mm": 28, "aten::copy_": 20, "aten::sort": 20}, 1, "relabel", "; longest operators: aten::relu (32 %), aten::mm (28 %), aten::copy_ (20 %)"),
+        ({"aten::relu": 32, "aten::mm": 28, "aten::copy_": 20, "aten::sort": 20}, 999, "relabel", "; longest operators: aten::relu (32 %), aten::mm (28 %), aten::copy_ (20 %); 3,996 operators per step"),
+        ({"Optimizer.step#SGD.step": 60, "aten::mm": 40}, 1, "Optimizer.step#SGD.step", ""),
+    ],
+    ids=["a tenth", "less", "a fourth one", "many operators", "an operator that is the range"],
+)  # fmt: skip
+def test_up_to_three_operators_are_named_beside_the_range_that_holds_the_time(
+    operators: Mapping[str, int], calls: int, range_: str, more: str
+) -> None:
+    made = rank([step(at, operators, {}, ranges={range_: 60 * MS}) for at in range(6)])
+    made = replace(made, operators=tuple(replace(each, calls=6 * calls) for each in made.operators))
+    assert headline(made).title == f"No device data; 60 % of the time is spent in {range_}{more}"
 
 
 @pytest.mark.parametrize(
@@ -1086,6 +1110,8 @@ def test_a_trace_without_marks_has_no_steps() -> None:
     screen = " ".join(line.strip() for line in first_screen(analysis.reported([profile])))
     assert "on the host, 2,000 operators take most of the time" in screen
     assert "100.00 ms in total. The longest" in screen
+    within = replace(profile, host_steps=(replace(many, ranges={"relabel": 60 * MS}),))
+    assert headline(within).title.endswith("spent in relabel; 2,000 operators")
     assert "per step" not in screen
     frequent = replace(many, calls={"aten::f0": 6000})
     (small, _) = host_only.diagnoses(replace(profile, host_steps=(frequent,)))
@@ -1103,8 +1129,9 @@ ADVICE: dict[str, tuple[Mapping[str, int], Mapping[str, list[int]], int, str]] =
     "two passes": ({"aten::mm": 60, "aten::sort": 40}, {"backward": [50] * 6, "forward": [40] * 6}, 1, "try another precision or batch size; to see more"),
     "passes of small operators": ({f"aten::f{at}": 5 for at in range(20)}, {"backward": [50] * 6, "forward": [40] * 6}, 50, "use fewer and larger operators"),
     "many small operators": ({f"aten::f{at}": 5 for at in range(20)}, {}, 50, "use fewer and larger operators"),
-    "few of them": ({f"aten::f{at}": 5 for at in range(20)}, {}, 49, "try another precision or batch size; to see more"),
-    "a backward operator": ({"AddmmBackward0": 60, "aten::mm": 40}, {}, 1, "try another precision or batch size; to see more"),
+    "few of them": ({f"aten::f{at}": 4 for at in range(20)}, {}, 49, "try another precision or batch size; to see more"),
+    "many small operators with a long one": ({"aten::mm": 40, "aten::relu": 35, "aten::sort": 25}, {}, 999, "use fewer and larger operators"),
+    "a backward operator": ({"ScaledDotProductFlashAttentionForCpuBackward0": 60, "aten::mm": 40}, {}, 1, "try another precision or batch size; to see more"),
     "many small matmuls": ({"aten::mm": 60, "aten::sort": 40}, {}, 999, "try another precision or batch size; to see more"),
     "passes of many operators with a long one": ({"aten::mm": 40, "aten::relu": 35, "aten::sort": 25}, {"backward": [50] * 6, "forward": [40] * 6}, 999, "try another precision or batch size; to see more"),
     "many long ones": ({f"aten::f{at}": 6 for at in range(20)}, {}, 50, "try another precision or batch size; to see more"),
