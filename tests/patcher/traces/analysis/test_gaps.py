@@ -275,6 +275,10 @@ CASES: dict[str, Case] = {
     "a sleep of which a tenth is recorded": (
         at(4, little_recorded), {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": False}, STACKS,
     ),
+    "a sleep at whose begin a function ends": (
+        at(4, lambda machine: little_recorded(machine, begin=0, end=200 * US)),
+        {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": True}, STACKS,
+    ),
     "a sleep with a short operator": (
         at(4, lambda machine: little_recorded(machine, "operators")),
         {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": False}, STACKS,

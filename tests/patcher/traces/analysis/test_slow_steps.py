@@ -27,7 +27,7 @@ from patcher.traces.model import (
     TraceReport,
     Verdict,
 )
-from patcher.traces.places import host_cause
+from patcher.traces.places import host_cause, main_place
 from patcher.traces.words import in_ms
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps, timeline
 
@@ -368,7 +368,13 @@ def test_a_step_in_which_the_host_records_nothing_was_stopped(call: str, fields:
 
 @pytest.mark.parametrize(
     ("late", "between", "usual", "share", "severity"),
-    [(90, 46, 0, "30.7 %", "warning"), (90, 45, 0, "", ""), (90, 46, 1, "", ""), (4, 3, 0, "4.7 %", "note")],
+    [
+        (90, 46, 0, "30.7 %", "warning"),
+        (90, 47, 1, "34.7 %", "warning"),
+        (90, 45, 0, "", ""),
+        (90, 46, 1, "", ""),
+        (4, 3, 0, "4.7 %", "note"),
+    ],
 )
 def test_idle_time_between_steps_makes_no_step_slow(
     late: int, between: int, usual: int, share: str, severity: str
@@ -475,6 +481,26 @@ def test_a_range_that_covers_clearly_more_than_a_function_in_it_is_named(call: s
     assert (found.culprit, found.saving_ns) == (name, 60 if name == call else around)
     assert name in found.title
     assert (name in found.advice) == (name != "cudaMalloc")
+    assert ("(within " in f"{found.title} {found.advice}") == (name == call)
+
+
+@pytest.mark.parametrize(
+    ("parts", "more", "latency", "named"),
+    [
+        (("free_host_late_ns",), {}, 0, True), (("free_blocked_ns",), {}, 0, False),
+        (("free_host_late_ns",), {"part": "free_waiting_ns"}, 0, True), (("free_host_late_ns",), {"call": "f.py(7): g"}, 0, True),
+        (("free_host_late_ns", "free_latency_ns"), {}, 19, True), (("free_host_late_ns", "free_latency_ns"), {}, 20, False),
+    ],
+)  # fmt: skip
+def test_a_range_is_named_for_host_bound_time_if_it_has_over_half_of_the_idle_time(
+    parts: tuple[str, ...], more: dict[str, Any], latency: int, named: bool
+) -> None:
+    unit = RecordedUnit(number=0, host_ns=200, kernels=1, free_latency_ns=latency, **{parts[0]: 100})
+    late = HostRange("f.py(3): lists", 60, 60)
+    place = replace(gap(90, "a.py(7): load", covered=40), part=parts[0])
+    places = (place, replace(place, ns=9, call_ns=9, **more)) if more else (place,)
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), gaps=places, late_range=late)
+    assert (main_place(profile, parts) is None) == named
 
 
 def short_gaps(ns: int, returned_from: str, count: int) -> FreeGap:
