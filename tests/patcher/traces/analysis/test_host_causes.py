@@ -526,7 +526,9 @@ def test_a_collective_explains_a_stretch_in_which_the_host_only_waits(
 ) -> None:
     operators = (Range("c10d::allreduce_", 0, MS), Range("aten::add_", 9 * MS, 10 * MS))
     trace = timeline(Run((), (Range("ProfilerStep#1", 0, 10 * MS),), operators, functions=frames))
-    trace.add_frame(COLLECTIVE.name, COLLECTIVE.begin, COLLECTIVE.end, trace.thread(1, COLLECTIVE.thread))
+    for later in (0, 10 * MS):
+        begin, end = COLLECTIVE.begin + later, COLLECTIVE.end + later
+        trace.add_frame(COLLECTIVE.name, begin, end, trace.thread(1, COLLECTIVE.thread))
     threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
     (made,) = host_steps(trace, split(trace), [0], threads)
     assert made.places == {place: 8 * MS}
