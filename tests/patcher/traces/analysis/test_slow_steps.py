@@ -495,7 +495,8 @@ def test_a_range_that_covers_clearly_more_than_a_function_in_it_is_named(call: s
 def test_a_range_is_named_for_host_bound_time_if_it_has_over_half_of_the_idle_time(
     parts: tuple[str, ...], more: dict[str, Any], latency: int, named: bool
 ) -> None:
-    unit = RecordedUnit(number=0, host_ns=200, kernels=1, free_latency_ns=latency, **{parts[0]: 100})
+    times: dict[str, Any] = {parts[0]: 100, "free_latency_ns": latency}
+    unit = RecordedUnit(number=0, host_ns=200, kernels=1, **times)
     late = HostRange("f.py(3): lists", 60, 60)
     place = replace(gap(90, "a.py(7): load", covered=40), part=parts[0])
     places = (place, replace(place, ns=9, call_ns=9, **more)) if more else (place,)
