@@ -308,7 +308,8 @@ def test_memory_that_is_freed_all_the_time_is_not_cached(call: str, frees: int, 
         kind="place", part="free_host_late_ns", ns=20, count=frees, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0,
         call=call, call_ns=20, operator="aten::mm",
     )  # fmt: skip
-    made = replace(launching(60, 40), gaps=(gap,), kernels=(Kernel("mm", "compute", kernels, 9, 1),))
+    places = (gap, replace(gap, call="hipMalloc", count=100))
+    made = replace(launching(60, 40), gaps=places, kernels=(Kernel("mm", "compute", kernels, 9, 1),))
     assert ("NO_HIP_MEMORY_CACHING" in host_bound.advice_on_place(made, gap)) == told
     assert "MEMORY_CACHING" not in host_bound.advice_on_place(made, replace(gap, call="a.py(1): f"))
 

@@ -14,6 +14,7 @@ from patcher.traces import analysis
 from patcher.traces.analysis import host_only
 from patcher.traces.analysis.host_only import (
     idle_host,
+    large_ranges,
     late_ranks,
     longest_operators,
     measures,
@@ -208,6 +209,19 @@ def test_a_slow_step_leads_if_nothing_has_much_of_the_time(operators: dict[str, 
     made[4] = step(4, {**{name: ns // MS for name, ns in usual.operators.items()}, "aten::histc": 80}, {})
     title = analysis.reported([rank(made)]).verdict.title
     assert title.startswith("One step takes much longer") == leads
+
+
+@pytest.mark.parametrize(
+    ("ranges", "names"),
+    [
+        ({"a": 98, "b": 30, "c": 20, "d": 12}, "a (98 %), b (30 %), c (20 %)"),
+        ({"a": 99, "b": 10, "c": 9}, "b (10 %)"),
+    ],
+)
+def test_up_to_three_long_ranges_are_evidence(ranges: Mapping[str, int], names: str) -> None:
+    made = [step(at, {"aten::mm": 100}, {}, ranges={name: ms * MS for name, ms in ranges.items()}) for at in range(2)]
+    sentence = large_ranges.longest_ranges(made, 200 * MS)
+    assert sentence == f"Longest ranges, as shares of the whole time: {names}."
 
 
 def test_an_operator_is_named_with_those_that_it_calls() -> None:
@@ -620,6 +634,8 @@ def test_collectives_that_take_all_ranks_long_are_told_as_communication(
     assert bool(found) == bool(title)
     if found and len(times[1]) == 2:
         assert found.saving_ns == sum(map(min, *times)) * MS
+        waiting = sum(map(sum, times)) / 2 - sum(map(min, *times))
+        assert found.evidence.endswith(f"a rank waits for others for {waiting:.2f} ms per step.")
         assert headline(*ranks) == replace(found, severity="problem")
 
 

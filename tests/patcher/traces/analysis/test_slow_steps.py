@@ -387,7 +387,9 @@ def test_idle_time_between_steps_makes_no_step_slow(
     made = RankProfile("a", "torch", 0, "H100", tuple(units), idle_between=idle, range_between=polls if told else None)
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert (f"The device is idle between steps for {share} of the time" in finding.title) == told
-    assert not told or finding.severity == severity
+    if told:
+        assert finding.severity == severity
+        assert finding.parts == {"free_host_late_ns": (between + 5 * usual) * MS // 6}
     assert (finding.slow_steps is None) == told
     assert finding.title.endswith(polls.name) == ("between steps" in finding.advice) == told
     assert finding.saving_ns == (40 if told else late) * MS // 6
