@@ -130,7 +130,7 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         ELEMENTWISE,
         re.compile(
-            r"elementwise|norm|reduce|softmax|silu|gelu|swiglu|glu(?![a-z])|act_and|relu|rotary|rope|cast|convert|quant|amax(?![a-z])|compute_scale|scaling|copy|fill"
+            r"elementwise|norm|reduce|softmax|silu|gelu|swiglu|glu(?![a-z])|act_and|relu|rotary|rope|cast|convert|quant|amax(?![a-z])|copy|fill"
             r"|cat(?:_|array|batch)|transpose|embedding|ind(?:ex|ices)|gather|clamp|To(?:Nhwc|Nchw)|GammaBeta|RowwiseMoments|FusedParams|InternalGradients|scatter|triton_(?:poi|per|red)|dropout|adam|foreach|multi_tensor"
             r"|(?<![a-z])bn_|arange|where|sort|scan|nonzero|memset|pad(?![a-z])|pool|cumsum|topk|distribution"
             r"|grad_weight|partial\w*_segment|memcpy|interleave|concat|split|slice|loss|nll|sqrt|sigmoid|tanh|(?:functor)|sum(?![a-z])"

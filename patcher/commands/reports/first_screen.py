@@ -24,7 +24,7 @@ NOTABLE, LITTLE = 0.01, 0.05
 
 _LARGE = 0.2  # the share of the time from which on a single kernel is named beside another verdict
 _QUANTIZES = re.compile(
-    r"(?!.*(?:norm|act_|silu|gelu|glu|rope|softmax)).*(?:(?<!broad)cast|quant|amax(?![a-z])|compute_scale|scaling)",
+    r"(?!.*(?:norm|act_|silu|gelu|glu|rope|softmax)).*(?:(?<!broad)cast|quant|amax(?![a-z]))",
     re.I,
 )
 """Name of an elementwise kernel that does nothing but cast, or find and apply the scales of a smaller data type."""

@@ -159,7 +159,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
         return None
     between = Counter(profile.idle_between)
-    if 2 * (between[slowest.number] - between[usual.number]) > time(slowest) - time(usual) and not profile.on_host:
+    if 2 * (between[slowest.number] - between[usual.number]) > time(slowest) - time(usual):
         return _diagnose_between_steps(profile)
     steps = _steps_on_host(profile, units)
     change = _trend(profile, units, steps)

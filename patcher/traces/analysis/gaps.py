@@ -255,7 +255,7 @@ class GapSums:
         """
         begin, end = gap.at_ns + gap.longest_ns // _EDGE, gap.at_ns + gap.longest_ns * (_EDGE - 1) // _EDGE
         short, frames = self.trace.short_events, self.activities.frames.values()
-        if gap.kind != "place" or any(tick in short for tick in range(begin // TICK, end // TICK + 1)):
+        if any(tick in short for tick in range(begin // TICK, end // TICK + 1)):
             return False
         of_threads = chain.from_iterable(self.threads)
         is_silent = all(

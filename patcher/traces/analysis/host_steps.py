@@ -277,7 +277,7 @@ def _host_step(
     chain = covering_ranges["frames"]
     for index in range(bisect_left(chain.begin, begin), bisect_left(chain.begin, end)):
         if (name := texts[chain.name[index]]) in around:
-            around[name] |= around.keys() & {texts[chain.name[outer]] for outer in chain.around(chain.parent[index])}
+            around[name] |= {texts[chain.name[outer]] for outer in chain.around(chain.parent[index])}
     collectives: dict[str, list[int]] = {}
     ranges = covering_ranges["collectives"]
     for index in range(bisect_left(ranges.begin, begin), bisect_left(ranges.begin, end)):

@@ -49,9 +49,7 @@ def main_parts(steps: Sequence[model.HostStep], whole: int) -> dict[str, int]:
     for other, ns in times.most_common() if not name or PASS.search(name) else ():
         counts = PASS.search(other) if name else 2 * sum(parts.values()) < whole or ns >= _ALIKE * min(parts.values())
         inside = any(
-            part in (other, *step.around.get(other, ())) or other in step.around.get(part, ())
-            for step in steps
-            for part in parts
+            part in step.around.get(other, ()) or other in step.around.get(part, ()) for step in steps for part in parts
         )
         if counts and not inside and LARGE * whole <= ns < _NEARLY_WHOLE * whole and is_function(other):
             parts[other] = ns

@@ -406,10 +406,10 @@ def _times_by_name(step: model.HostStep) -> Counter[str]:
 def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) -> bool:
     """Tell whether the rank with ``source`` is idle for longer than the typical other one, by over half of ``ns``.
 
-    Waiting in collectives does not count as idle here.
+    Waiting in collectives, sends and receives does not count as idle here.
     """
     idle = {
-        profile.source: median([step.idle_ns - communicating(step) for step in profile.host_steps])
+        profile.source: median([step.idle_ns - communicating(step) - between_two(step) for step in profile.host_steps])
         for profile in profiles
         if profile.on_host
     }

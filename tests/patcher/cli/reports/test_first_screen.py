@@ -186,6 +186,8 @@ def test_computing_names_the_operators_of_its_kernels(
         ("void transformer_engine::detail::compute_scale_from_amax_kernel<float>(x)", True),
         ("void transformer_engine::detail::cast_transpose_fused_kernel<float>(x)", True),
         ("void vllm::scaled_fp8_quant_kernel<float>(x)", True), ("Cast", True), ("BroadcastTo", False),
+        ("void vllm::act_and_mul_quant_kernel<x>(y)", False), ("silu_mul_fp8_quant", False), ("gelu_cast_kernel", False),
+        ("DequantSwigluQuant", False), ("fused_rope_quant_kernel", False), ("scaled_softmax_cast_kernel", False),
         ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16b", False), ("void vllm::moe_align_quant<x>(y)", False),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(x)", False),
     ],
@@ -198,7 +200,7 @@ def test_kernels_that_only_cast_scale_or_quantize(name: str, is_one: bool) -> No
 @pytest.mark.parametrize(("cast", "told"), [(12, "; casts, scales and quantization: 36.00 ms (36 %)"), (11, "")])
 def test_computing_names_casts_that_together_take_longest(cast: int, told: str) -> None:
     unit = RecordedUnit(number=0, host_ns=99 * MS, kernels=9, compute_ns=100 * MS)
-    times = {"gemm": 30, "amax_kernel": 24, "cast_kernel": cast}
+    times = {"gemm": 30, "amax_kernel": 24, "cast_kernel": cast, "gemm_quant": 20}
     kernels = tuple(Kernel(name, "compute", 1, ns * MS) for name, ns in times.items())
     profile = RankProfile("a", "torch", 0, "H100", (unit,), kernels=kernels)
     text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())

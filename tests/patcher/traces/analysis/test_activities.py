@@ -153,6 +153,7 @@ def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: st
     assert (LETTERS[found.name] if found else "") == call
     assert (LETTERS[held.name] if held else "") == (call or "h")
     assert held is None or not held.is_operator
+    assert call != "d" or (found is not None and found.thread == 2)
 
 
 def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:

@@ -162,10 +162,11 @@ def sorted_answer(machine: Machine) -> None:
     machine.built_in("function sort", 3 * MS)
 
 
-def little_recorded(machine: Machine) -> None:
-    machine.sleep(MS)
-    machine.functions.append(Range("loop.py(7): run", machine.now, machine.now + 350 * US, machine.thread))
-    machine.sleep(2 * MS)
+def little_recorded(machine: Machine, kind: str = "functions", begin: int = MS, end: int = 1350 * US) -> None:
+    """The host records one event in 3 ms, from ``begin`` to ``end``."""
+    name = "aten::mm" if kind == "operators" else "loop.py(7): run"
+    getattr(machine, kind).append(Range(name, machine.now + begin, machine.now + end, machine.thread))
+    machine.sleep(3 * MS)
 
 
 def stops(machine: Machine, *, after: int = 0) -> None:
@@ -273,6 +274,26 @@ CASES: dict[str, Case] = {
     ),
     "a sleep of which a tenth is recorded": (
         at(4, little_recorded), {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": False}, STACKS,
+    ),
+    "a sleep at whose begin a function ends": (
+        at(4, lambda machine: little_recorded(machine, begin=0, end=200 * US)),
+        {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": True}, STACKS,
+    ),
+    "a sleep with a short operator": (
+        at(4, lambda machine: little_recorded(machine, "operators")),
+        {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": False}, STACKS,
+    ),
+    "a sleep with a short call": (
+        at(4, lambda machine: little_recorded(machine, "calls")),
+        {"part": LATE, "after": "out", "units": 4, "call": "", "unrecorded": False}, STACKS,
+    ),
+    "a sleep in which a function begins": (
+        at(4, lambda machine: little_recorded(machine, begin=MS, end=3 * MS)),
+        {"part": LATE, "after": "out", "units": 4, "call": "loop.py(7): run", "unrecorded": False}, STACKS,
+    ),
+    "a sleep in which a function ends": (
+        at(4, lambda machine: little_recorded(machine, begin=0, end=2 * MS)),
+        {"part": LATE, "after": "out", "units": 4, "call": "loop.py(7): run", "unrecorded": False}, STACKS,
     ),
     "a stop within a function": (
         at(4, stops), {"part": LATE, "after": "out", "units": 4, "call": "loop.py(7): run", "unrecorded": True}, STACKS,

@@ -285,6 +285,21 @@ def test_a_wait_within_the_data_loader_is_for_its_workers(caller: str, advice: s
 
 
 @pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        ("Lazy Function Loading", "loads a kernel's code"), ("Driver Compiler", "loads a kernel's code"),
+        ("Activity Buffer Request", "warmup=1"), ("UVM Activity Init", "warmup=1"),
+    ],
+)  # fmt: skip
+def test_what_the_driver_or_the_profiler_does_first_belongs_before_the_window(call: str, advice: str) -> None:
+    gap = FreeGap(
+        kind="place", part="free_host_late_ns", ns=20, count=1, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0,
+        call=call, call_ns=20,
+    )  # fmt: skip
+    assert advice in host_bound.advice_on_place(launching(60, 40), gap)
+
+
+@pytest.mark.parametrize(
     ("call", "frees", "kernels", "told"),
     [("hipFree", 50, 500, True), ("hipFree", 50, 501, False), ("hipFree", 49, 9, False), ("hipMalloc", 50, 500, False)],
 )
@@ -293,8 +308,10 @@ def test_memory_that_is_freed_all_the_time_is_not_cached(call: str, frees: int, 
         kind="place", part="free_host_late_ns", ns=20, count=frees, units=1, unit=0, unit_ns=20, longest_ns=20, begin_ns=0,
         call=call, call_ns=20, operator="aten::mm",
     )  # fmt: skip
-    made = replace(launching(60, 40), gaps=(gap,), kernels=(Kernel("mm", "compute", kernels, 9, 1),))
+    places = (gap, replace(gap, call="hipMalloc", count=100))
+    made = replace(launching(60, 40), gaps=places, kernels=(Kernel("mm", "compute", kernels, 9, 1),))
     assert ("NO_HIP_MEMORY_CACHING" in host_bound.advice_on_place(made, gap)) == told
+    assert "MEMORY_CACHING" not in host_bound.advice_on_place(made, replace(gap, call="a.py(1): f"))
 
 
 def test_the_seconds_of_the_kinds_of_free_time_are_disjoint(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from patcher.traces import analysis
 from patcher.traces.analysis import host_only
 from patcher.traces.analysis.host_only import (
     idle_host,
+    large_ranges,
     late_ranks,
     longest_operators,
     measures,
@@ -119,7 +120,18 @@ PARTS: dict[str, tuple[Mapping[str, int], Mapping[str, list[int]], str]] = {
     "three equal ranges": (MIXED, {"a": [33] * 6, "b": [31] * 6, "c": [30] * 6}, "94 % of the time is spent in a (33 %), b (31 %), c (30 %); longest"),
     "a range in another one": (MIXED, {"a": [40] * 6, "a.inner": [35] * 6, "b": [30] * 6}, "70 % of the time is spent in a (40 %), b (30 %); longest"),
     "equal passes": ({"aten::mm": 42, "aten::mul": 19, "aten::addmm": 39}, {"fit_backward": [50] * 6, "forward": [40] * 6}, "nothing stands out: the steps mostly consist of fit_backward (50 %), forward (40 %); 81 % in matmuls"),
-    "passes of another operator": ({"aten::mm": 41, "aten::sort": 20, "aten::relu": 39}, {"backward": [50] * 6, "forward": [40] * 6}, "90 % of the time is spent in backward (50 %), forward (40 %); longest operators: aten::mm (41 %), aten::relu (39 %)"),
+    "passes of another operator": ({"aten::mm": 41, "aten::sort": 20, "aten::relu": 39}, {"Backward": [50] * 6, "Forward": [40] * 6}, "90 % of the time is spent in Backward (50 %), Forward (40 %); longest operators: aten::mm (41 %), aten::relu (39 %)"),
+    "a single pass": ({"aten::mm": 42, "aten::mul": 19, "aten::addmm": 39}, {"backward": [60] * 6}, "60 % of the time is spent in backward; 81 % in matmuls"),
+    "ranges that are no passes": ({"aten::mm": 42, "aten::mul": 19, "aten::addmm": 39}, {"rollout": [40] * 6, "fit": [39] * 6}, "79 % of the time is spent in rollout (40 %), fit (39 %); 81 % in matmuls"),
+    "functions of passes": ({"aten::mm": 42, "aten::mul": 19, "aten::addmm": 39}, {"f.py(1): backward": [50] * 6, "f.py(2): forward": [40] * 6}, "90 % of the time is spent in f.py(1): backward (50 %), f.py(2): forward (40 %); 81 % in matmuls"),
+    "passes whose longest operator has less than a third": ({"aten::mm": 33, "aten::addmm": 31, "aten::mul": 18, "aten::relu": 18}, {"backward": [50] * 6, "forward": [40] * 6}, "90 % of the time is spent in backward (50 %), forward (40 %); 64 % in matmuls"),
+    "passes whose longest operator is no matmul": ({"aten::relu": 38, "aten::mm": 33, "aten::addmm": 29}, {"backward": [50] * 6, "forward": [40] * 6}, "90 % of the time is spent in backward (50 %), forward (40 %); 62 % in matmuls"),
+    "a pass beside a longer range": (MIXED, {"relabel": [50] * 6, "forward": [40] * 6}, "50 % of the time is spent in relabel; longest"),
+    "a range beside a longer pass": (MIXED, {"backward": [50] * 6, "feedforward": [40] * 6}, "50 % of the time is spent in backward; longest"),
+    "a short pass beside a longer one": (MIXED, {"backward": [60] * 6, "forward": [19] * 6}, "60 % of the time is spent in backward; longest"),
+    "a pass of a library": (MIXED, {"backward": [60] * 6, "torch/nn/f.py(1): forward": [30] * 6}, "60 % of the time is spent in backward; longest"),
+    "a pass in another one": (MIXED, {"forward": [80] * 6, "forward.inner": [50] * 6}, "50 % of the time is spent in forward.inner; longest"),
+    "four ranges": (MIXED, {"a": [24] * 6, "b": [23] * 6, "c": [22] * 6, "d": [21] * 6}, "69 % of the time is spent in a (24 %), b (23 %), c (22 %); longest"),
     "a range before a family": ({"aten::mm": 40, "aten::bmm": 30, "aten::relu": 30}, {"relabel": [70] * 6}, "70 % of the time is spent in relabel; 70 % in matmuls and convolutions (mostly aten::mm)"),
     "a family with its longest operator": ({"aten::mm": 40, "aten::bmm": 30, "aten::relu": 30}, {}, "70 % of the time is spent in matmuls and convolutions (mostly aten::mm)"),
     "a family of equal operators": ({"aten::mm": 26, "aten::bmm": 26, "aten::addmm": 26, "aten::relu": 22}, {}, "78 % of the time is spent in matmuls and convolutions"),
@@ -132,15 +144,34 @@ PARTS: dict[str, tuple[Mapping[str, int], Mapping[str, list[int]], str]] = {
 def test_the_headline_names_the_range_or_the_operators_with_half_of_the_time(
     operators: Mapping[str, int], ranges: Mapping[str, list[int]], title: str
 ) -> None:
-    around = {name: ["a"] for name in ranges if name == "a.inner"}
+    around = {name: [name.removesuffix(".inner")] for name in ranges if name.endswith(".inner")}
     made = [
         step(at, operators, {}, ranges={name: times[at] * MS for name, times in ranges.items()}, around=around)
         for at in range(6)
     ]
     first = headline(rank(made))
     assert f"No device data; {title}" in first.title or first.title.endswith(title)
-    for name, times in ranges.items():
+    for name, times in [*ranges.items()][:3]:
         assert (f"{name} ({round(sum(times) / 6)} %)" in first.evidence) == bool(times)
+
+
+@pytest.mark.parametrize(
+    ("operators", "calls", "range_", "more"),
+    [
+        ({"aten::relu": 46, "aten::mm": 44, "aten::sort": 10}, 999, "relabel", "; longest operators: aten::relu (46 %), aten::mm (44 %), aten::sort (10 %)"),
+        ({"aten::relu": 46, "aten::mm": 45, "aten::sort": 9}, 1, "relabel", "; longest operators: aten::relu (46 %), aten::mm (45 %)"),
+        ({"aten::relu": 32, "aten::mm": 28, "aten::copy_": 20, "aten::sort": 20}, 1, "relabel", "; longest operators: aten::relu (32 %), aten::mm (28 %), aten::copy_ (20 %)"),
+        ({"aten::relu": 32, "aten::mm": 28, "aten::copy_": 20, "aten::sort": 20}, 999, "relabel", "; longest operators: aten::relu (32 %), aten::mm (28 %), aten::copy_ (20 %); 3,996 operators per step"),
+        ({"Optimizer.step#SGD.step": 60, "aten::mm": 40}, 1, "Optimizer.step#SGD.step", ""),
+    ],
+    ids=["a tenth", "less", "a fourth one", "many operators", "an operator that is the range"],
+)  # fmt: skip
+def test_up_to_three_operators_are_named_beside_the_range_that_holds_the_time(
+    operators: Mapping[str, int], calls: int, range_: str, more: str
+) -> None:
+    made = rank([step(at, operators, {}, ranges={range_: 60 * MS}) for at in range(6)])
+    made = replace(made, operators=tuple(replace(each, calls=6 * calls) for each in made.operators))
+    assert headline(made).title == f"No device data; 60 % of the time is spent in {range_}{more}"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +209,19 @@ def test_a_slow_step_leads_if_nothing_has_much_of_the_time(operators: dict[str, 
     made[4] = step(4, {**{name: ns // MS for name, ns in usual.operators.items()}, "aten::histc": 80}, {})
     title = analysis.reported([rank(made)]).verdict.title
     assert title.startswith("One step takes much longer") == leads
+
+
+@pytest.mark.parametrize(
+    ("ranges", "names"),
+    [
+        ({"a": 98, "b": 30, "c": 20, "d": 12}, "a (98 %), b (30 %), c (20 %)"),
+        ({"a": 99, "b": 10, "c": 9}, "b (10 %)"),
+    ],
+)
+def test_up_to_three_long_ranges_are_evidence(ranges: Mapping[str, int], names: str) -> None:
+    made = [step(at, {"aten::mm": 100}, {}, ranges={name: ms * MS for name, ms in ranges.items()}) for at in range(2)]
+    sentence = large_ranges.longest_ranges(made, 200 * MS)
+    assert sentence == f"Longest ranges, as shares of the whole time: {names}."
 
 
 def test_an_operator_is_named_with_those_that_it_calls() -> None:
@@ -436,6 +480,15 @@ def test_the_stage_that_computes_longest_is_the_one_that_the_others_wait_for(com
     if found:
         assert (found.saving_ns, found.source) == (50 * MS, "rank1")
         assert [each.id for each in analysis.reported(ranks).findings if each.severity == "problem"] == ["slow-rank"]
+        assert "host-idle" not in {each.id for each in analysis.reported(ranks).findings}
+
+
+def test_the_longer_one_of_two_stages_is_named() -> None:
+    recv = HostPlace("gloo:recv", "gloo:recv")
+    two = [rank(steps({"aten::mm": ms}, {recv: wait}), at) for at, (ms, wait) in enumerate(((10, 70), (41, 10)))]
+    found = late_ranks.diagnose_straggler(two)
+    assert found is not None
+    assert found.culprit == "rank 1"
 
 
 @pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])
@@ -461,7 +514,7 @@ def test_a_call_with_nearly_all_of_the_time_of_a_frame_is_named_with_the_range_a
     assert first.title.endswith(f"mostly in {read} (within {execute}); most of the time in gen (60 %)")
     assert (first.saving_ns, first.advice) == (90 * MS, wording.WAITS_IN_CALL)
     frames[execute][send] = 23 * MS
-    assert f"mostly in {execute}" in headline(rank(made)).title
+    assert headline(rank(made)).title.endswith(f"mostly in {execute}")
 
 
 @pytest.mark.parametrize(("ms", "asked"), [(45, False), (44, True)])
@@ -487,7 +540,9 @@ def test_a_collective_explains_a_stretch_in_which_the_host_only_waits(
 ) -> None:
     operators = (Range("c10d::allreduce_", 0, MS), Range("aten::add_", 9 * MS, 10 * MS))
     trace = timeline(Run((), (Range("ProfilerStep#1", 0, 10 * MS),), operators, functions=frames))
-    trace.add_frame(COLLECTIVE.name, COLLECTIVE.begin, COLLECTIVE.end, trace.thread(1, COLLECTIVE.thread))
+    for later in (0, 10 * MS):
+        begin, end = COLLECTIVE.begin + later, COLLECTIVE.end + later
+        trace.add_frame(COLLECTIVE.name, begin, end, trace.thread(1, COLLECTIVE.thread))
     threads = [host_thread(trace, thread) for thread in range(len(trace.operators))]
     (made,) = host_steps(trace, split(trace), [0], threads)
     assert made.places == {place: 8 * MS}
@@ -530,28 +585,31 @@ def test_ranks_that_come_last_in_turn_are_no_stragglers(waits: list[list[int]], 
     assert title in first.title
     assert first.title.endswith(title) or "runs no" in title
     assert (first.culprit == "rank 1") == ("rank 1" in title)
+    assert "in step 3" not in first.evidence
 
 
 @pytest.mark.parametrize(
-    ("waits", "call", "title"),
+    ("waits", "calls", "order", "title"),
     [
-        ([[45, 5], [5, 23], [45, 5], [5, 23]], "a", "The other ranks wait for rank 1 in steps 0, 2, mostly while its host is in a"),
-        ([[45, 5], [5, 23], [45, 5], [5, 23]], "", "Ranks wait for each other: the straggler changes from step to step"),
-        ([[45, 5], [5, 25], [45, 5], [5, 25]], "a", "Ranks wait for each other: the straggler changes from step to step: the last one spends more time in a"),
+        ([[42, 5], [5, 23], [45, 5], [5, 23]], "ba", "20", "The other ranks wait for rank 1 in steps 0, 2, mostly while its host is in a"),
+        ([[45, 5], [5, 23], [45, 5], [5, 23]], ["", ""], "02", "Ranks wait for each other: the straggler changes from step to step"),
+        ([[45, 5], [5, 25], [45, 5], [5, 25]], "aa", "02", "Ranks wait for each other: the straggler changes from step to step: the last one spends more time in a"),
+        ([[45, 5], [5, 22], [17, 5], [5, 22]], "aa", "0", "Ranks wait for each other: the straggler changes from step to step: the last one spends more time in a"),
     ],
-    ids=["one rank", "for unknown causes", "two ranks"],
+    ids=["one rank", "for unknown causes", "two ranks", "one step"],
 )  # fmt: skip
 def test_the_rank_that_is_last_in_the_steps_with_much_waiting_is_named(
-    waits: list[list[int]], call: str, title: str
+    waits: list[list[int]], calls: Sequence[str], order: str, title: str
 ) -> None:
     ranks = [
-        rank([step(at, {"aten::mm": 10}, {GLOO: ms[number], HostPlace(call): 50 - ms[number]}) for at, ms in enumerate(waits)], number)
+        rank([step(at, {"aten::mm": 10}, {GLOO: ms[number], HostPlace(calls[number]): 50 - ms[number]}) for at, ms in enumerate(waits)], number)
         for number in range(2)
     ]  # fmt: skip
     found = late_ranks.diagnose_straggler(ranks)
     assert found is not None
     assert (found.title, found.culprit) == (title, "rank 1" if "rank 1" in title else "")
-    assert "The others wait most for rank 1 in step 0, rank 1 in step 2" in found.evidence
+    assert (found.source, "rank 1" in found.advice) == (("rank1", True) if found.culprit else ("", False))
+    assert f"The others wait most for {', '.join(f'rank 1 in step {number}' for number in order)}" in found.evidence
 
 
 @pytest.mark.parametrize(
@@ -559,9 +617,9 @@ def test_the_rank_that_is_last_in_the_steps_with_much_waiting_is_named(
     [
         ([(20, 30), (30, 20)], 50, "Communication takes 50 % of the time on all ranks alike, mostly during gloo:all_reduce (within sync), 2 per step"),
         ([(20, 30), (30, 20)], 19, ""), ([(15, 45), (45, 15)], 50, ""), ([(16, 45), (45, 15)], 50, "Communication takes"),
-        ([(20, 30), (30,)], 50, "Communication takes"),
+        ([(20, 30), (30,)], 50, "Communication takes"), ([(15, 45), (45,)], 50, ""),
     ],
-    ids=["more than waiting", "little of the time", "as much as waiting", "a little more", "one is not recorded"],
+    ids=["more than waiting", "little of the time", "as much as waiting", "a little more", "one is not recorded", "one of a single rank"],
 )  # fmt: skip
 def test_collectives_that_take_all_ranks_long_are_told_as_communication(
     times: list[tuple[int, ...]], exposed: int, title: str
@@ -576,7 +634,24 @@ def test_collectives_that_take_all_ranks_long_are_told_as_communication(
     assert bool(found) == bool(title)
     if found and len(times[1]) == 2:
         assert found.saving_ns == sum(map(min, *times)) * MS
+        waiting = sum(map(sum, times)) / 2 - sum(map(min, *times))
+        assert found.evidence.endswith(f"a rank waits for others for {waiting:.2f} ms per step.")
         assert headline(*ranks) == replace(found, severity="problem")
+
+
+def test_an_idle_host_beside_communication_is_marked_as_its_cause() -> None:
+    collectives = {"gloo:all_reduce": [50 * MS]}
+    ranks = [
+        rank([step(at, {"aten::mm": 50}, places, collectives=collectives) for at in range(4)], number)
+        for number, places in enumerate(({GLOO: 50, SORT: 200}, {GLOO: 50}, {GLOO: 50}))
+    ]
+    found = {
+        finding.id: finding.same_as for finding in analysis.reported(ranks).findings if finding.id != "host-operators"
+    }
+    assert found == {"communication": "", "host-idle": "communication"}
+    communication = late_ranks.diagnose_straggler(ranks)
+    assert communication is not None
+    assert "mostly during gloo:all_reduce" in communication.title
 
 
 def test_a_rank_is_late_in_one_step_if_that_is_most_of_the_time_in_collectives() -> None:
@@ -1064,6 +1139,8 @@ def test_a_trace_without_marks_has_no_steps() -> None:
     screen = " ".join(line.strip() for line in first_screen(analysis.reported([profile])))
     assert "on the host, 2,000 operators take most of the time" in screen
     assert "100.00 ms in total. The longest" in screen
+    within = replace(profile, host_steps=(replace(many, ranges={"relabel": 60 * MS}),))
+    assert headline(within).title.endswith("spent in relabel; 2,000 operators")
     assert "per step" not in screen
     frequent = replace(many, calls={"aten::f0": 6000})
     (small, _) = host_only.diagnoses(replace(profile, host_steps=(frequent,)))
@@ -1081,7 +1158,11 @@ ADVICE: dict[str, tuple[Mapping[str, int], Mapping[str, list[int]], int, str]] =
     "two passes": ({"aten::mm": 60, "aten::sort": 40}, {"backward": [50] * 6, "forward": [40] * 6}, 1, "try another precision or batch size; to see more"),
     "passes of small operators": ({f"aten::f{at}": 5 for at in range(20)}, {"backward": [50] * 6, "forward": [40] * 6}, 50, "use fewer and larger operators"),
     "many small operators": ({f"aten::f{at}": 5 for at in range(20)}, {}, 50, "use fewer and larger operators"),
-    "few of them": ({f"aten::f{at}": 5 for at in range(20)}, {}, 49, "try another precision or batch size; to see more"),
+    "few of them": ({f"aten::f{at}": 4 for at in range(20)}, {}, 49, "try another precision or batch size; to see more"),
+    "many small operators with a long one": ({"aten::mm": 40, "aten::relu": 35, "aten::sort": 25}, {}, 999, "use fewer and larger operators"),
+    "a backward operator": ({"ScaledDotProductFlashAttentionForCpuBackward0": 60, "aten::mm": 40}, {}, 1, "try another precision or batch size; to see more"),
+    "many small matmuls": ({"aten::mm": 60, "aten::sort": 40}, {}, 999, "try another precision or batch size; to see more"),
+    "passes of many operators with a long one": ({"aten::mm": 40, "aten::relu": 35, "aten::sort": 25}, {"backward": [50] * 6, "forward": [40] * 6}, 999, "try another precision or batch size; to see more"),
     "many long ones": ({f"aten::f{at}": 6 for at in range(20)}, {}, 50, "try another precision or batch size; to see more"),
 }  # fmt: skip
 

@@ -1117,10 +1117,14 @@ def test_a_step_has_the_long_ranges_around_its_long_ranges(tmp_path: Path) -> No
         loop.sleep(MS)
         loop.within(loop.functions, "f.py(1): g", lambda: loop.sleep(2 * MS))
 
-    def phases(loop: Loop, _: int) -> None:
+    def epoch(loop: Loop) -> None:
+        loop.sleep(MS)
         loop.within(loop.annotations, "fit", lambda: fit(loop))
+
+    def phases(loop: Loop, number: int) -> None:
+        loop.within(loop.annotations, f"epoch {number}", lambda: epoch(loop))
         loop.within(loop.annotations, "score", lambda: loop.sleep(2 * MS))
         loop.within(loop.annotations, "short", lambda: loop.sleep(MS // 9))
 
     step = profile(phases, tmp_path).host_steps[1]
-    assert step.around == {"fit": set(), "f.py(1): g": {"fit"}, "score": set()}
+    assert step.around == {"epoch 1": set(), "fit": {"epoch 1"}, "f.py(1): g": {"epoch 1", "fit"}, "score": set()}

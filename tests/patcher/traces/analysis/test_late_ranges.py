@@ -42,6 +42,13 @@ def test_the_range_with_most_idle_time_is_the_innermost_one_that_tells(tmp_path:
     assert found.idle_ns == pytest.approx(3 * MS, rel=0.02)
 
 
+def test_it_may_be_of_a_library(tmp_path: Path) -> None:
+    name = "torch/optim/adamw.py(61): step"
+    found = late(tmp_path, (BUSY, *launches(6 * MS, 10 * MS, SLOW)), Range(name, 6 * MS, 10 * MS))
+    assert isinstance(found, HostRange)
+    assert found.name == name
+
+
 @pytest.mark.parametrize(("begin", "told"), [(7900, True), (8100, False)])
 def test_it_has_over_half_of_the_idle_time(tmp_path: Path, begin: int, told: bool) -> None:
     found = late(tmp_path, (BUSY, *launches(6 * MS, 10 * MS, SLOW)), Range(OPTIMIZER, begin * US, 10 * MS))
@@ -106,16 +113,17 @@ def test_it_is_named_in_the_headline_unless_computing_takes_over_twice_as_long(
     assert "use CUDA graphs" in finding.advice
 
 
-@pytest.mark.parametrize(("busy", "between"), [(1, 8), (5, 5)])
-def test_idle_time_between_marks_is_of_no_step(tmp_path: Path, busy: int, between: int) -> None:
-    """The marks last 2 ms of 10 or 30, and the device works for ``busy`` ms from their begin on."""
+@pytest.mark.parametrize(("launch", "busy", "between"), [(0, 1, 8), (0, 5, 5), (1, 5, 5)])
+def test_idle_time_between_marks_is_of_no_step(tmp_path: Path, launch: int, busy: int, between: int) -> None:
+    """The marks last 2 ms of 10 or 30, and the device works from ``launch`` to ``busy`` ms after their begin."""
     begins = (0, 10 * MS, 20 * MS, 50 * MS)
-    tasks = tuple(Task(begin + 5 * US, begin + busy * MS, launch=begin) for begin in begins)
+    starts = tuple(begin + launch * MS for begin in begins)
+    tasks = tuple(Task(at + 5 * US, begin + busy * MS, launch=at) for begin, at in zip(begins, starts, strict=True))
     marks = tuple(Range(f"execute_context_0(0)_generation_{begin}(1)", begin, begin + 2 * MS) for begin in begins)
     around = tuple(
-        Range(name, begin + 2 * MS, following)
+        Range(name, begin + 2 * MS + at * 10 * US, following)
         for begin, following in pairwise(begins)
-        for name in ("poll.py(1): pop", "torch/a.py(2): poll")
+        for at, name in enumerate(("poll.py(1): pop", "torch/a.py(2): poll"))
     )
     (trace,) = formats.read(Run(tasks, marks, functions=(Range(STEP, 0, 60 * MS), *around)).torch(tmp_path / "a.json"))
     profile = analysis.attributed(trace).profile

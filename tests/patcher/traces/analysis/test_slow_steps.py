@@ -27,7 +27,7 @@ from patcher.traces.model import (
     TraceReport,
     Verdict,
 )
-from patcher.traces.places import host_cause
+from patcher.traces.places import host_cause, main_place
 from patcher.traces.words import in_ms
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps, timeline
 
@@ -355,7 +355,8 @@ def test_a_step_in_which_the_host_records_nothing_was_stopped(call: str, fields:
     units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
     units[3] = replace(units[3], free_host_late_ns=90 * MS)
     place = replace(gap(90 * MS, call), unit=3, module="RMSNorm", **({"unrecorded": True, "units": 2} | fields))
-    made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(place,), has_stacks=True)
+    short = replace(place, ns=MS, call_ns=MS, unit_ns=MS, longest_ns=MS)
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=(place, short), has_stacks=True)
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert ("recorded nothing for up to 90.00 ms within RMSNorm" in finding.title) == told
     assert ("garbage collection (compare" in finding.advice) == told
@@ -365,19 +366,33 @@ def test_a_step_in_which_the_host_records_nothing_was_stopped(call: str, fields:
     assert f"spent in {call}" in finding.title
 
 
-@pytest.mark.parametrize(("between", "told"), [(46, True), (45, False)])
-def test_idle_time_between_steps_makes_no_step_slow(between: int, told: bool) -> None:
-    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
-    units[3] = replace(units[3], free_host_late_ns=90 * MS)
+@pytest.mark.parametrize(
+    ("late", "between", "usual", "share", "severity"),
+    [
+        (90, 46, 0, "30.7 %", "warning"),
+        (90, 47, 1, "34.7 %", "warning"),
+        (90, 45, 0, "", ""),
+        (90, 46, 1, "", ""),
+        (4, 3, 0, "4.7 %", "note"),
+    ],
+)
+def test_idle_time_between_steps_makes_no_step_slow(
+    late: int, between: int, usual: int, share: str, severity: str
+) -> None:
+    told = bool(share)
+    units = [RecordedUnit(number=at, host_ns=9 * MS, kernels=1, compute_ns=10 * MS) for at in range(6)]
+    units[3] = replace(units[3], free_host_late_ns=late * MS)
+    idle = {**dict.fromkeys(range(6), usual * MS), 3: between * MS}
     polls = HostRange("poll.py(1): pop", 40 * MS, 40 * MS)
-    made = RankProfile(
-        "a", "torch", 0, "H100", tuple(units), idle_between={3: between * MS}, range_between=polls if told else None
-    )
+    made = RankProfile("a", "torch", 0, "H100", tuple(units), idle_between=idle, range_between=polls if told else None)
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
-    assert ("The device is idle between steps for 30.7 % of the time" in finding.title) == told
+    assert (f"The device is idle between steps for {share} of the time" in finding.title) == told
+    if told:
+        assert finding.severity == severity
+        assert finding.parts == {"free_host_late_ns": (between + 5 * usual) * MS // 6}
     assert (finding.slow_steps is None) == told
     assert finding.title.endswith(polls.name) == ("between steps" in finding.advice) == told
-    assert finding.saving_ns == (40 if told else 90) * MS // 6
+    assert finding.saving_ns == (40 if told else late) * MS // 6
 
 
 @pytest.mark.parametrize(
@@ -468,6 +483,27 @@ def test_a_range_that_covers_clearly_more_than_a_function_in_it_is_named(call: s
     assert (found.culprit, found.saving_ns) == (name, 60 if name == call else around)
     assert name in found.title
     assert (name in found.advice) == (name != "cudaMalloc")
+    assert ("(within " in f"{found.title} {found.advice}") == (name == call)
+
+
+@pytest.mark.parametrize(
+    ("parts", "more", "latency", "named"),
+    [
+        (("free_host_late_ns",), {}, 0, True), (("free_blocked_ns",), {}, 0, False),
+        (("free_host_late_ns",), {"part": "free_waiting_ns"}, 0, True), (("free_host_late_ns",), {"call": "f.py(7): g"}, 0, True),
+        (("free_host_late_ns", "free_latency_ns"), {}, 19, True), (("free_host_late_ns", "free_latency_ns"), {}, 20, False),
+    ],
+)  # fmt: skip
+def test_a_range_is_named_for_host_bound_time_if_it_has_over_half_of_the_idle_time(
+    parts: tuple[str, ...], more: dict[str, Any], latency: int, named: bool
+) -> None:
+    times: dict[str, Any] = {parts[0]: 100, "free_latency_ns": latency}
+    unit = RecordedUnit(number=0, host_ns=200, kernels=1, **times)
+    late = HostRange("f.py(3): lists", 60, 60)
+    place = replace(gap(90, "a.py(7): load", covered=40), part=parts[0])
+    places = (place, replace(place, ns=9, call_ns=9, **more)) if more else (place,)
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), gaps=places, late_range=late)
+    assert (main_place(profile, parts) is None) == named
 
 
 def short_gaps(ns: int, returned_from: str, count: int) -> FreeGap:
@@ -629,12 +665,18 @@ def test_only_a_gap_in_which_the_host_is_late_is_held_by_it(part: str, call: str
     assert diagnoses._host_held(replace(gap(9, call), part=part)) == named
 
 
-@pytest.mark.parametrize(("elsewhere", "named"), [(0, True), (40, False)])
-def test_a_call_that_blocks_at_several_places_makes_a_step_slow(elsewhere: int, named: bool) -> None:
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({}, True), ({"ns": 70 * MS}, False), ({"ns": 86 * MS, "call_ns": 86 * MS}, True),
+        ({"ns": 90 * MS, "call_ns": 90 * MS}, False), ({"unit": 1}, False), ({"part": "free_host_late_ns"}, False),
+    ],
+)  # fmt: skip
+def test_a_call_that_blocks_at_several_places_makes_a_step_slow(fields: dict[str, Any], named: bool) -> None:
     units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(5)]
     units[0] = replace(units[0], free_blocked_ns=90 * MS)
     place = replace(gap(30 * MS, "Module Loading", covered=30 * MS), part="free_blocked_ns", unit=0, unit_ns=30 * MS)
-    places = [replace(place, after=kernel, ns=(30 + elsewhere) * MS) for kernel in "abc"]
+    places = [replace(place, after=kernel, **fields) for kernel in "abc"]
     made = RankProfile("a", "torch", 0, "H100", tuple(units), gaps=tuple(places))
     (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
     assert ("spent in Module Loading" in finding.title) == named

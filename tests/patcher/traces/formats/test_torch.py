@@ -93,8 +93,11 @@ def test_steps_that_kineto_wrote_as_operators_are_marks(tmp_path: Path, category
     ("text", "us", "noted"),
     [("7000000.250", 19, {7000}), ("7000000.250", 20, set()), ("7000000", 19, {7000}), ("250.000", 19, set())],
 )
-def test_of_short_functions_only_the_millisecond_is_kept(tmp_path: Path, text: str, us: int, noted: set[int]) -> None:
-    event = {"ph": "X", "cat": "python_function", "name": "a.py(3): f", "pid": 1, "tid": 1, "ts": 1, "dur": us}
+@pytest.mark.parametrize("name", ["a.py(3): f", "<built-in function len>"])
+def test_of_short_functions_only_the_millisecond_is_kept(
+    tmp_path: Path, name: str, text: str, us: int, noted: set[int]
+) -> None:
+    event = {"ph": "X", "cat": "python_function", "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": us}
     (tmp_path / "run.json").write_text(json.dumps({"traceEvents": [event]}).replace('"ts": 1', f'"ts": {text}'))
     (trace,) = formats.read(tmp_path / "run.json")
     assert trace.short_events == noted
@@ -103,7 +106,14 @@ def test_of_short_functions_only_the_millisecond_is_kept(tmp_path: Path, text: s
 
 @pytest.mark.parametrize(
     ("name", "us", "read"),
-    [("Runtime Triggered Module Loading", 20, 1), ("Activity Buffer Request", 19, 0), ("Buffer Flush", 20, 0)],
+    [
+        ("Runtime Triggered Module Loading", 20, 1),
+        ("Activity Buffer Request", 20, 1),
+        ("Activity Buffer Request", 19, 0),
+        ("UVM Activity Init", 20, 1),
+        ("Driver Compiler", 20, 1),
+        ("Buffer Flush", 20, 0),
+    ],
 )
 def test_overheads_that_hold_the_host_are_read(tmp_path: Path, name: str, us: int, read: int) -> None:
     event = {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": 1, "dur": us}
@@ -111,6 +121,15 @@ def test_overheads_that_hold_the_host_are_read(tmp_path: Path, name: str, us: in
     (trace,) = formats.read(tmp_path / "run.json")
     assert len(trace.overheads.begin) == read
     assert not trace.unread
+
+
+def test_overheads_in_a_merged_file_are_of_no_rank(tmp_path: Path) -> None:
+    file = merged(tmp_path, {"TP00": steps(3), "TP01": steps(3)})
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    event = {"ph": "X", "cat": "overhead", "name": "Driver Compiler", "pid": -1, "tid": 0, "ts": 1, "dur": 20}
+    content["traceEvents"].append(event)
+    file.write_bytes(gzip.compress(json.dumps(content).encode()))
+    assert [len(trace.overheads.begin) for trace in formats.read(file)] == [0, 0]
 
 
 def test_how_many_ranks_there_are_is_read(tmp_path: Path) -> None:
