@@ -21,7 +21,7 @@ from patcher.traces.analysis.host_only.large_ranges import (
 from patcher.traces.analysis.host_only.measures import MOST_NAMED, is_whole_trace, median, totals
 from patcher.traces.analysis.host_only.trends import trend, with_trend
 from patcher.traces.analysis.host_only.wording import GROWS, LOADS_DATA, WITH_SHAPES, WITH_STACKS
-from patcher.traces.analysis.host_steps import SHORT_NS
+from patcher.traces.analysis.host_steps import BACKWARD, SHORT_NS
 from patcher.traces.families import ELEMENTWISE, FAMILIES, GEMM
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import host_name, in_ms, percent
@@ -34,6 +34,9 @@ _SCATTERED = 1000
 
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
+
+_NODE = re.compile(rf"{BACKWARD}(\w+)Backward\d*")
+"""Operator of autograd, with the name of the operator whose gradient it computes, such as ``LogSoftmax``."""
 
 _THIRD = 1 / 3
 """Share of the time from which on the longest operator tells more than the number of all."""
@@ -84,6 +87,10 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):
         return Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
+    if _backward_part(profile, whole) and _passes_for_each_forward(profile) > 1:
+        return Text(
+            "run backward less often: add up the losses first, or compute gradients per sample with torch.func.vmap"
+        )
     parts = main_parts(steps, whole)
     if not all(map(PASS.search, parts)):
         names = joined(COMMA, map(host_name, parts))
@@ -114,6 +121,29 @@ def _are_many_and_short(profile: model.RankProfile) -> bool:
     return count >= _SCATTERED * len(profile.host_steps) and own <= SHORT_NS * count
 
 
+def _backward_part(profile: model.RankProfile, whole: int) -> dict[str, int]:
+    """Return the ns of autograd as a part of the steps, if it has half of ``whole`` ns and nothing else has; else {}.
+
+    Its operators have many names, of which none may have much time.
+    """
+    ns = sum(step.backward_ns for step in profile.host_steps)
+    is_other = 2 * ns < whole or main_parts(profile.host_steps, whole) or _dominant_label(profile, whole)[0]
+    return {} if is_other else {"backward": ns}
+
+
+def _passes_for_each_forward(profile: model.RankProfile) -> int:
+    """Return how many times as often autograd's operators run as those whose gradients they compute; 0 if unknown.
+
+    At least two kinds of operators have to agree. Backward calls many operators of forward, too.
+    """
+    calls, kinds = {call.name: call.calls for call in profile.operators}, Counter[int]()
+    for node in filter(None, map(_NODE.fullmatch, calls)):
+        forward = calls.get("aten::" + re.sub(r"(?<!^)(?=[A-Z])", "_", node[1]).lower())
+        if forward and calls[node[0]] % forward == 0:
+            kinds[calls[node[0]] // forward] += 1
+    return max((times for times, count in kinds.items() if count > 1), default=0)
+
+
 def _is_balanced(profile: model.RankProfile, parts: Collection[str]) -> bool:
     """Tell whether nothing stands out in steps whose ``parts`` are forward and backward passes of the user.
 
@@ -134,7 +164,7 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     Else it is an operator, or a family of operators.
     """
     dominant, dominant_ns = _dominant_label(profile, whole)
-    parts = main_parts(profile.host_steps, whole)
+    parts = main_parts(profile.host_steps, whole) or _backward_part(profile, whole)
     if not parts:
         return _spent_in(dominant, dominant_ns, whole) if dominant else _scattered_operators_headline(profile, whole)
     label = names_with_shares(parts.items(), whole) if len(parts) > 1 else host_name(*parts)
@@ -143,6 +173,9 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
         headline = Text("No device data; nothing stands out: the steps mostly consist of {passes}", label)
     elif len(parts) == 1:
         headline = with_trend(headline, times_in(profile.host_steps, *parts))
+    passes = _passes_for_each_forward(profile) if _backward_part(profile, whole) else 0
+    if passes > 1:
+        headline = Text("{headline}, which runs {count} times for each forward pass", headline=headline, count=passes)
     if dominant and dominant not in map(host_name, parts):
         share = percent(dominant_ns / whole, 0)
         return Text("{headline}; {share} in {operators}", headline=headline, share=share, operators=dominant)

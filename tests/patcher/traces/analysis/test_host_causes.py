@@ -895,6 +895,36 @@ def test_a_nanosecond_that_the_median_step_does_not_have_may_be_half_of_the_addi
     assert bool(step_excess._excess_in_range(replace(slow, ranges={"validate": 1}), usual)) == half
 
 
+NODE = "autograd::engine::evaluate_function: "
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ns", "ending"),
+    [
+        ((42, 42), 50, "50 % of the time is spent in backward, which runs 21 times for each forward pass"),
+        ((42, 21), 50, "50 % of the time is spent in backward"), ((2, 2), 50, "50 % of the time is spent in backward"),
+        ((43, 43), 50, "50 % of the time is spent in backward"), ((42, 42), 49, "the longest with those that it calls: aten::x (50 %)"),
+    ],
+    ids=["both nodes", "nodes that disagree", "once", "no whole number", "less than half"],
+)  # fmt: skip
+def test_operators_of_autograd_are_one_part_of_the_steps(nodes: tuple[int, int], ns: int, ending: str) -> None:
+    times = {**{f"{NODE}{name}Backward0": 10 for name in ("LogSoftmax", "Addmm")}, "aten::x": 20}
+    calls = {**dict(zip(times, nodes, strict=False)), "aten::log_softmax": 2, "aten::addmm": 2}
+    profile = rank([step(at, times, {}, backward_ns=ns * 40 * MS // 100) for at in range(4)])
+    profile = replace(profile, operators=tuple(CallSums(name, count, 0, 0, MS) for name, count in calls.items()))
+    first = headline(profile)
+    assert first.title.endswith(ending)
+    assert ("run backward less often" in first.advice) == ("21 times" in ending)
+
+
+def test_the_time_between_two_operators_of_autograd_is_of_backward() -> None:
+    spans = ((f"{NODE}A", 1, 2), (f"{NODE}B", 4, 6), ("aten::add", 7, 8), (f"{NODE}C", 9, 12))
+    operators = tuple(Range(name, begin * MS, end * MS) for name, begin, end in spans)
+    trace = timeline(Run((), (Range("ProfilerStep#1", 0, 10 * MS),), operators))
+    (made,) = host_steps(trace, split(trace), [0], [host_thread(trace, 0)])
+    assert made.backward_ns == 6 * MS
+
+
 BACKWARD = "AddmmBackward0"
 NOISY = [179, 351, 623, 932, 749, 712, 806, 1611, 1679]
 GROWTHS: dict[str, tuple[list[int], list[int], Mapping[str, Any], str]] = {
