@@ -10,7 +10,9 @@ from typing import NamedTuple
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
-from patcher.traces.analysis.host_only.measures import MOST_NAMED, elements, names_cause, steps_numbered
+from patcher.traces.analysis.host_only.large_ranges import NOT_WHOLE
+from patcher.traces.analysis.host_only.measures import MOST_NAMED, elements, is_function, names_cause, steps_numbered
+from patcher.traces.analysis.host_only.trends import trend_of_steps
 from patcher.traces.analysis.host_only.wording import (
     COMPILES,
     MORE_WORK,
@@ -65,9 +67,10 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     sentence = _largest_parts(most, whole)
+    within = _excess_in_range(slow, typical, longer_by_operator if trend_of_steps(profile.host_steps) else None)
     if sum(slow.calls.values()) != sum(typical.calls.values()):
-        return _excess_by_calls(slow, typical, longer_by_operator, sentence)
-    more = _excess_by_inputs(slow, typical, longer_by_operator)
+        return _excess_by_calls(slow, typical, longer_by_operator, sentence, within)
+    more = _excess_by_inputs(slow, typical, longer_by_operator, within)
     if not more.evidence and slow.inputs and slow.inputs == typical.inputs:
         more = _excess_on_same_inputs(longer_by_operator, whole)
     if not more.evidence:
@@ -132,43 +135,55 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
 
 
 def _excess_by_calls(
-    slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str], largest_parts: str
-) -> HostExcess:
+    slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str], largest_parts: str,
+    within: HostExcess | None,
+) -> HostExcess:  # fmt: skip
     """Return why a ``slow`` step with more or fewer operators takes longer than ``typical``: a range, or an operator.
 
     The cause is "" if neither takes half of the additional time. ``longer_by_operator`` maps the name of an operator to
     the ns by which it took longer. ``largest_parts`` is a sentence on what took most of the additional time, told where
-    no range did.
+    no range did: ``within`` is the explanation by one.
     """
     whole, calls, usual_calls = slow.ns - typical.ns, sum(slow.calls.values()), sum(typical.calls.values())
     counts = Text("This step ran {count:,} operators, the median step {median:,}.", count=calls, median=usual_calls)
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
         advice = MORE_WORK
-    if within := _excess_in_range(slow, typical):
+    if within:
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
     (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
     cause = Text("most of the additional time is spent in {place}", host_name(name)) if 2 * ns >= whole else ""
     return HostExcess(sentences(largest_parts, counts), cause, advice)
 
 
-def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExcess | None:
+def _excess_in_range(
+    slow: model.HostStep, typical: model.HostStep, growing: Counter[str] | None = None
+) -> HostExcess | None:
     """Return the explanation of a step that is longer mainly in one range; None without one that tells anything.
 
-    Ranges that take half of the ``typical`` step do not. Of ranges around each other, the innermost one is named.
+    Ranges that take half of the ``typical`` step do not. Of ranges around each other, the innermost one is named. If
+    step times rise or fall throughout, ``growing`` maps operators to the ns by which they take longer. Then functions
+    count, too, and even long ones are what changes. The operator with half of the additional time comes beside them.
     """
-    longer = ((ns - typical.ranges.get(name, 0), name) for name, ns in slow.ranges.items())
+    times, usual = (
+        Counter(step.ranges) | Counter({} if growing is None else step.functions) for step in (slow, typical)
+    )
+    whole, longest_part = slow.ns - typical.ns, typical.ns / 2 if growing is None else NOT_WHOLE * typical.ns
     telling = [
-        (ns, name) for ns, name in longer
-        if 2 * ns >= slow.ns - typical.ns and 2 * typical.ranges.get(name, 0) < typical.ns
+        (ns, name) for name, ns in times.items()
+        if 2 * (ns - usual[name]) >= whole and usual[name] < longest_part and is_function(name)
     ]  # fmt: skip
     if not telling:
         return None
     ns, name = min(telling)
     evidence = Text(
-        "{time} of this step's additional time is spent in the range {name}.", time=in_ms(ns), name=host_name(name)
+        "{time} of this step's additional time is spent in {name}.", time=in_ms(ns - usual[name]), name=host_name(name)
     )
-    return HostExcess(evidence, Text("most of the additional time is spent in {place}", host_name(name)))
+    cause: str = Text("most of the additional time is spent in {place}", host_name(name))
+    for operator, operator_ns in growing.most_common(1) if growing else ():
+        if 2 * operator_ns >= whole:
+            cause = Text("{cause}, mostly in {operator}", cause=cause, operator=host_name(operator))
+    return HostExcess(evidence, cause)
 
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
@@ -185,12 +200,14 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     return HostExcess(evidence, cause, advice_on(place))
 
 
-def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
+def _excess_by_inputs(
+    slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str], within: HostExcess | None
+) -> HostExcess:
     """Explain by their inputs why a ``slow`` step took longer than the ``typical`` one with as many operators.
 
-    Larger inputs are the cause, with the range in which most of the additional time is spent. Other inputs that are not
-    larger are evidence without a cause. All texts are "" if no sizes are known, or if no size is new in the slow step.
-    ``longer_by_operator`` maps the name of an operator to the ns by which it took longer.
+    Larger inputs are the cause, and the range with most of the additional time, which ``within`` explains. Other inputs
+    that are not larger are evidence without a cause. All texts are "" if no sizes are known, or if no size is new in
+    the slow step. ``longer_by_operator`` maps the name of an operator to the ns by which it took longer.
     """
     if other := _other_inputs(slow, typical, longer_by_operator):
         sizes = Text(
@@ -199,7 +216,7 @@ def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_o
             shapes=host_name(other.shapes),
             median_shapes=host_name(other.usual_shapes),
         )
-        return _excess_by_larger_inputs(slow, typical, other, sizes) if other.are_larger else HostExcess(sizes)
+        return _excess_by_larger_inputs(other, sizes, within) if other.are_larger else HostExcess(sizes)
     return HostExcess("")
 
 
@@ -283,17 +300,14 @@ def does_more_work(profile: model.RankProfile, slowest: int, usual: int) -> bool
     return calls >= (1 + NOTABLE) * usual_calls or (calls == usual_calls and other is not None and other.are_larger)
 
 
-def _excess_by_larger_inputs(
-    slow: model.HostStep, typical: model.HostStep, other: OtherInputs, sizes: str
-) -> HostExcess:
-    """Explain a ``slow`` step that runs an operator on larger inputs than the ``typical`` step.
+def _excess_by_larger_inputs(other: OtherInputs, sizes: str, within: HostExcess | None) -> HostExcess:
+    """Explain a slow step that runs an operator on larger inputs than the typical step.
 
     The sentence ``sizes`` tells the shapes of the ``other`` inputs. Larger weights are of another model, or of other
-    layers, whatever the batch.
+    layers, whatever the batch. ``within`` explains the step by a range.
     """
     if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
         return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), MORE_WORK)
-    within = _excess_in_range(slow, typical)
     cause: str = Text("larger inputs than in the median step")
     if within:
         cause, sizes = joined(SEMICOLON, (cause, within.cause)), sentences(within.evidence, sizes)

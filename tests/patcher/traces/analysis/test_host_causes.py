@@ -962,6 +962,41 @@ def test_steps_are_out_of_order_in_a_trend_if_their_work_has_it(
         assert "fastest third" in slow.certainty
 
 
+@pytest.mark.parametrize(
+    ("functions", "histc", "growth", "named"),
+    [
+        ({"f.py(9): stats": 10, "f.py(1): train": 50}, 10, 30, "f.py(9): stats, mostly in aten::histc"),
+        ({"f.py(9): stats": 10}, 10, 14, "f.py(9): stats"), ({"f.py(9): stats": 10}, 10, 0, "aten::mul"),
+        ({"f.py(9): <listcomp>": 10, "f.py(9): stats": 20}, 10, 30, "f.py(9): stats, mostly in aten::histc"),
+        ({"f.py(1): train": 59}, 10, 30, "aten::histc"), ({"f.py(9): stats": 58}, 10, 30, "f.py(9): stats, mostly in aten::histc"),
+    ],
+    ids=["the inner function", "two operators", "another part", "a comprehension", "the whole step", "most of the step"],
+)  # fmt: skip
+def test_the_innermost_function_that_grows_is_named_with_its_operator(
+    functions: Mapping[str, int], histc: int, growth: int, named: str
+) -> None:
+    """Each step takes 30 ms more than the step before; the first one 60 ms, as does all but the function."""
+    made = [
+        replace(
+            step(
+                at,
+                {
+                    "aten::histc": histc + growth * at,
+                    "aten::std": min(30 - growth, 14) * at,
+                    "aten::mul": max(16 - growth, 0) * at,
+                    "aten::mm": 50,
+                },
+                {},
+            ),
+            calls={"aten::histc": 1 + at, "aten::mm": 1},
+            functions={name: (ms + (min(growth * 3, 30) * at)) * MS for name, ms in functions.items()},
+        )
+        for at in range(6)
+    ]
+    (slow,) = (found for found in analysis.reported([rank(made)]).findings if found.id == "outlier")
+    assert slow.title.endswith(f"most of the additional time is spent in {named}")
+
+
 def test_a_place_without_operators_that_gets_longer_is_told_with_that() -> None:
     times = [91, 152, 263, 348, 354, 481, 586, 650]
     made = [step(at, {"aten::mm": 40}, {HostPlace("bonus"): ms}) for at, ms in enumerate(times)]
