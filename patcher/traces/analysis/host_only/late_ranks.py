@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from patcher.messages import COMMA, Text, joined, sentences
+from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.checks import NOTABLE
@@ -71,7 +71,7 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
     if late_step := _diagnose_late_step(late_steps, profiles, count, collective):
         return late_step
-    if shared := _diagnose_shared([profile for _, _, profile in waits], collective):
+    if shared := _diagnose_shared([profile for _, _, profile in waits]):
         return shared
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
@@ -127,33 +127,41 @@ def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diag
     )  # fmt: skip
 
 
-def _diagnose_shared(profiles: Sequence[model.RankProfile], collective: str) -> model.Diagnosis | None:
-    """Diagnose a kind of ``collective`` that takes all ranks longer than a rank waits in it for others; else None.
+def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+    """Diagnose collectives that take all ranks longer than a rank waits in them for others; None otherwise.
 
-    All ranks have the shortest of their times in common. The hosts have to be in collectives for at least a fifth of
-    the time. The saving in ns is per step.
+    All ranks have the shortest of their times in common. The hosts have to wait in collectives for at least a fifth of
+    the time. Operators may run meanwhile, such as those of autograd that start them. The saving in ns is per step.
     """
     every = [step for profile in profiles for step in profile.host_steps]
-    times: dict[tuple[int, int], list[int]] = defaultdict(list)
+    times: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    kinds, places = Counter[str](), Counter[model.HostPlace]()
     for step in every:
-        for at, ns in enumerate(step.collectives.get(collective, ())):
-            times[step.number, at].append(ns)
-    met = [of_ranks for of_ranks in times.values() if len(of_ranks) == len(profiles)]
+        places.update(step.places)
+        for kind, of_kind in step.collectives.items():
+            kinds[kind] += sum(of_kind) if meets(model.HostPlace(kind)) else 0
+            for at, ns in enumerate(of_kind):
+                times[kind, step.number, at].append(ns)
+    met = [of_ranks for (kind, *_), of_ranks in times.items() if len(of_ranks) == len(profiles) and kinds[kind]]
     shared, spent = sum(map(min, met)), sum(map(sum, met)) / len(profiles)
     communication, whole = sum(map(in_collectives, profiles)), sum(step.ns for step in every)
     if 2 * shared <= spent or communication < LARGE * whole:
         return None
     count = len(every) / len(profiles)
-    places = sum((Counter(step.places) for step in every), Counter[model.HostPlace]())
-    place = max((place for place in places if place.inside == collective), key=places.__getitem__)
     evidence = Text(
-        "The shortest of the ranks' times in {collective} is what all have in common: {time} per step. Beyond that, a"
-        " rank waits for others for {waiting} per step.",
-        collective=host_name(collective), time=in_ms(shared / count), waiting=in_ms((spent - shared) / count),
+        "The shortest of the ranks' times in each collective is what all have in common: {time} per step. Beyond that,"
+        " a rank waits for others for {waiting} per step.",
+        time=in_ms(shared / count), waiting=in_ms((spent - shared) / count),
     )  # fmt: skip
+    numbers = Counter(kind for kind, *_ in times)
+    large = [
+        Text("{place}, {count:,.0f} per step", place=_place_of_collective(kind, places), count=numbers[kind] / count)
+        for kind, ns in kinds.most_common(MOST_NAMED)
+        if ns >= LARGE * kinds.total()
+    ]
     headline = Text(
-        "Communication takes {share} of the time on all ranks alike, mostly {place}, {count:,.0f} per step",
-        share=percent(communication / whole, 0), place=place_words(place), count=len(times) / count,
+        "Communication takes {share} of the time on all ranks alike, mostly {places}",
+        share=percent(max(communication, kinds.total()) / whole, 0), places=joined(SEMICOLON, large),
     )  # fmt: skip
     advice = Text(
         "send fewer and larger messages (with gradient accumulation, only after the last micro-batch), or overlap"
@@ -162,6 +170,13 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile], collective: str) -> 
     return model.Diagnosis(
         "communication", "warning", evidence, round(shared / count), _HEURISTIC, advice, headline=headline
     )
+
+
+def _place_of_collective(kind: str, places: Counter[model.HostPlace]) -> str:
+    """Return a ``kind`` of collective in words, with the range in which over half of its time in ``places`` lies."""
+    of_kind = {place: ns for place, ns in places.items() if place.inside == kind}
+    place = max(of_kind, key=of_kind.__getitem__, default=model.HostPlace(kind))
+    return place_words(place if 2 * of_kind.get(place, 0) > sum(of_kind.values()) else model.HostPlace(kind))
 
 
 def _longest_collective(profiles: Sequence[model.RankProfile]) -> str:

@@ -579,6 +579,29 @@ def test_collectives_that_take_all_ranks_long_are_told_as_communication(
         assert headline(*ranks) == replace(found, severity="problem")
 
 
+@pytest.mark.parametrize(
+    ("waits", "broadcasts", "title"),
+    [
+        ((12, 10), 11, "71 % of the time on all ranks alike, mostly during gloo:all_gather (within a), 2 per step"),
+        ((11, 11), 12, "72 % of the time on all ranks alike, mostly during gloo:all_gather, 2 per step"),
+        ((11, 11), 15, "75 % of the time on all ranks alike, mostly during gloo:all_gather, 2 per step; during gloo:broadcast, 1 per step"),
+        ((0, 80), 0, "80 % of the time on all ranks alike, mostly during gloo:all_gather (within b), 2 per step"),
+    ],
+)  # fmt: skip
+def test_the_share_of_communication_is_that_of_all_collectives(
+    waits: tuple[int, int], broadcasts: int, title: str
+) -> None:
+    """Operators of autograd may run during collectives. Sends and receives are no collectives."""
+    places = {HostPlace("gloo:all_gather", name): ms for name, ms in zip("ab", waits, strict=True)}
+    times = {"gloo:all_gather": [30 * MS] * 2, "gloo:broadcast": [broadcasts * MS], "gloo:recv": [9 * MS]}
+    node = {"autograd::engine::evaluate_function: AddBackward0": 100 - sum(waits)}
+    ranks = [rank([step(at, node, places, collectives=times) for at in range(4)], number) for number in range(2)]
+    found = late_ranks.diagnose_straggler(ranks)
+    assert found is not None
+    assert found.title == f"Communication takes {title}"
+    assert f"what all have in common: {60 + broadcasts}.00 ms per step" in found.evidence
+
+
 def test_a_rank_is_late_in_one_step_if_that_is_most_of_the_time_in_collectives() -> None:
     for usual, title in (
         (1, "In step 5, the other ranks wait 61.00 ms for rank 1: most of the additional time is spent in rollout"),
