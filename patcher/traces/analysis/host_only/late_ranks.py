@@ -131,7 +131,8 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis |
     """Diagnose collectives that take all ranks longer than a rank waits in them for others; None otherwise.
 
     All ranks have the shortest of their times in common. The hosts have to wait in collectives for at least a fifth of
-    the time. Operators may run meanwhile, such as those of autograd that start them. The saving in ns is per step.
+    the time. Operators of autograd may run meanwhile, but the share is not of time in which a rank computes. The saving
+    in ns is per step.
     """
     every = [step for profile in profiles for step in profile.host_steps]
     times: dict[tuple[str, int, int], list[int]] = defaultdict(list)
@@ -147,6 +148,9 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis |
     communication, whole = sum(map(in_collectives, profiles)), sum(step.ns for step in every)
     if 2 * shared <= spent or communication < LARGE * whole:
         return None
+    calls = (call for profile in profiles for call in profile.operators)
+    not_computing = whole - sum(call.host_ns for call in calls if call.name.startswith("aten::"))
+    share = max(communication, min(kinds.total(), not_computing)) / whole
     count = len(every) / len(profiles)
     evidence = Text(
         "The shortest of the ranks' times in each collective is what all have in common: {time} per step. Beyond that,"
@@ -161,7 +165,7 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis |
     ]
     headline = Text(
         "Communication takes {share} of the time on all ranks alike, mostly {places}",
-        share=percent(max(communication, kinds.total()) / whole, 0), places=joined(SEMICOLON, large),
+        share=percent(share, 0), places=joined(SEMICOLON, large),
     )  # fmt: skip
     advice = Text(
         "send fewer and larger messages (with gradient accumulation, only after the last micro-batch), or overlap"

@@ -591,7 +591,7 @@ def test_collectives_that_take_all_ranks_long_are_told_as_communication(
 def test_the_share_of_communication_is_that_of_all_collectives(
     waits: tuple[int, int], broadcasts: int, title: str
 ) -> None:
-    """Operators of autograd may run during collectives. Sends and receives are no collectives."""
+    """Operators of autograd may run during collectives; others compute. Sends and receives are no collectives."""
     places = {HostPlace("gloo:all_gather", name): ms for name, ms in zip("ab", waits, strict=True)}
     times = {"gloo:all_gather": [30 * MS] * 2, "gloo:broadcast": [broadcasts * MS], "gloo:recv": [9 * MS]}
     node = {"autograd::engine::evaluate_function: AddBackward0": 100 - sum(waits)}
@@ -600,6 +600,10 @@ def test_the_share_of_communication_is_that_of_all_collectives(
     assert found is not None
     assert found.title == f"Communication takes {title}"
     assert f"what all have in common: {60 + broadcasts}.00 ms per step" in found.evidence
+    ranks = [replace(each, operators=(CallSums("aten::mm", 4, 0, 0, 4 * 50 * MS),)) for each in ranks]
+    found = late_ranks.diagnose_straggler(ranks)
+    assert found is not None
+    assert found.title.startswith(f"Communication takes {max(50, sum(waits))} % of the time")
 
 
 def test_a_rank_is_late_in_one_step_if_that_is_most_of_the_time_in_collectives() -> None:
