@@ -66,6 +66,8 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     waits = _typical_waits(profiles, collective)
     if len(waits) < 2:
         return None
+    if alternating := _diagnose_alternating_groups([profile for _, _, profile in waits]):
+        return alternating
     if stage := _diagnose_longest_stage([profile for _, _, profile in waits]):
         return stage
     late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
@@ -95,6 +97,46 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
         _HEURISTIC,
         advice, slow.source, culprit=name, headline=_straggler_headline(of_slow, name, disturbed=disturbed),
     )  # fmt: skip
+
+
+def _diagnose_alternating_groups(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+    """Diagnose two groups of ranks that wait for each other in turn, in sends and receives; None without these.
+
+    The ranks of a group run operators of the same names. Each waits for a fifth of the time, both together for three
+    quarters. Transfer takes both sides as long, so it is no waiting. The saving in ns is per step.
+    """
+    groups: dict[frozenset[str], list[model.RankProfile]] = defaultdict(list)
+    for profile in profiles:
+        groups[frozenset(name for step in profile.host_steps for name in step.operators)].append(profile)
+    if len(groups) != 2:
+        return None
+    steps = profiles[0].host_steps
+    waits, parts, whole = [], [], sum(step.ns for step in steps) or 1
+    for ranks, others in itertools.permutations(groups.values()):
+        directions = (("recv", "send"), ("send", "recv"))
+        waits.append(sum(max(_in_pairs(ranks, kind) - _in_pairs(others, other), 0) for kind, other in directions))
+        names, other_names = (listed([rank.name for rank in group]) for group in (ranks, others))
+        part = Text("{ranks} for {share} of the time", ranks=names, share=percent(waits[-1] / whole, 0))
+        times = sum((_times_by_name(step) for rank in others for step in rank.host_steps), Counter[str]())
+        for name, _ in times.most_common(1):
+            part = Text("{part}, mostly while {ranks} is in {name}", part=part, ranks=other_names, name=host_name(name))
+        parts.append(part)
+    if min(waits) < LARGE * whole or sum(waits) < _MOSTLY_LAST * whole:
+        return None
+    evidence = Text(
+        "In sends and receives, each waits for longer than the transfer takes on the other side, in all by {times}.",
+        joined(COMMA, map(in_ms, waits)),
+    )
+    advice = Text("let both work at the same time, for example each on the results of the other one's step before")
+    headline = Text("Ranks wait for each other in turn: {waits}", joined(SEMICOLON, parts))
+    saving = round(min(waits) / len(steps))
+    return model.Diagnosis("slow-rank", "warning", evidence, saving, _HEURISTIC, advice, headline=headline)
+
+
+def _in_pairs(ranks: Sequence[model.RankProfile], kind: str) -> float:
+    """Return the mean ns of ``ranks`` in sends or receives, whose names contain ``kind``."""
+    steps = [step for rank in ranks for step in rank.host_steps]
+    return sum(sum(times) for step in steps for name, times in step.collectives.items() if kind in name) / len(ranks)
 
 
 def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:

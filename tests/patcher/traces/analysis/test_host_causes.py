@@ -438,6 +438,38 @@ def test_the_stage_that_computes_longest_is_the_one_that_the_others_wait_for(com
         assert [each.id for each in analysis.reported(ranks).findings if each.severity == "problem"] == ["slow-rank"]
 
 
+@pytest.mark.parametrize(
+    ("works", "transfer", "other", "title"),
+    [
+        ((45, 55), 0, "aten::sort", "rank 0, rank 2 for 55 % of the time, mostly while rank 1, rank 3 is in train; rank 1, rank 3 for 45 %"),
+        ((20, 80), 0, "aten::sort", "rank 0, rank 2 for 80 % of the time, mostly while rank 1, rank 3 is in train; rank 1, rank 3 for 20 %"),
+        ((19, 81), 0, "aten::sort", ""), ((45, 55), 12, "aten::sort", "rank 0, rank 2 for 43 % of the time"), ((45, 55), 13, "aten::sort", ""),
+        ((45, 55), 0, "aten::mm", ""),
+    ],
+    ids=["in turn", "a fifth", "less", "with transfer", "with more of it", "the same work"],
+)  # fmt: skip
+def test_two_groups_of_ranks_wait_in_turn(works: tuple[int, int], transfer: int, other: str, title: str) -> None:
+    """Each waits in receives while the other one works, and sends for ``transfer`` ms."""
+    recv, ranges = HostPlace("gloo:recv", "gloo:recv"), ("generate", "train")
+    ranks = [
+        rank(
+            [
+                step(at, {name: works[kind]}, {recv: 100 - works[kind]}, ranges={ranges[kind]: works[kind] * MS},
+                     collectives={"gloo:recv": [(100 - works[kind]) * MS], "gloo:send": [transfer * MS]})
+                for at in range(2)
+            ],
+            number,
+        )
+        for number, (kind, name) in enumerate([(0, "aten::mm"), (1, other)] * 2)
+    ]  # fmt: skip
+    found = late_ranks._diagnose_alternating_groups(ranks)
+    assert bool(found) == bool(title)
+    if found:
+        assert found.title.startswith(f"Ranks wait for each other in turn: {title}")
+        assert found.saving_ns == (min(works) - transfer) * MS
+        assert late_ranks.diagnose_straggler(ranks) == found
+
+
 @pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])
 def test_a_frame_stands_for_its_places_if_it_has_enough_of_the_time(ns: int, frame: str) -> None:
     made = [step(0, {"aten::mm": 10}, {}, frames={"f": {SORT: ns - 15, STACK: 15}})]
