@@ -38,6 +38,9 @@ _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 _NODE = re.compile(rf"{BACKWARD}(\w+)Backward\d*")
 """Operator of autograd, with the name of the operator whose gradient it computes, such as ``LogSoftmax``."""
 
+_MUCH_LOST = 0.25
+"""Share of all time by which slow steps are longer, from which on they tell more than what all steps do."""
+
 _THIRD = 1 / 3
 """Share of the time from which on the longest operator tells more than the number of all."""
 
@@ -216,10 +219,17 @@ def _scattered_operators_headline(profile: model.RankProfile, whole: int) -> str
 def is_mixed(profile: model.RankProfile) -> bool:
     """Tell whether nothing has much of the time on the host: no operator a fifth, nothing else half of it.
 
-    Matrix products and backward passes do not count: every training program has them.
+    Matrix products and backward passes do not count: every training program has them. If few steps take longer than the
+    median step by a quarter of all time, mostly in operators, nothing counts: it may be long because of them.
     """
-    whole = sum(step.ns for step in profile.host_steps)
-    outermost = totals(step.operators for step in profile.host_steps)
+    steps = profile.host_steps
+    whole, usual = sum(step.ns for step in steps), model.lower_median(steps, lambda step: step.ns)
+    slow = [step for step in steps if step.ns > model.SLOW * usual.ns]
+    lost = sum(step.ns - usual.ns for step in slow)
+    running = lost - sum(step.idle_ns - usual.idle_ns for step in slow)
+    if 2 * len(slow) < len(steps) and lost >= _MUCH_LOST * whole and 2 * running > lost:
+        return True
+    outermost = totals(step.operators for step in steps)
     longest_ns = max(
         (ns for name, ns in outermost.items() if "Backward" not in name and operator_family(name) != GEMM), default=0
     )
@@ -227,7 +237,7 @@ def is_mixed(profile: model.RankProfile) -> bool:
         2 * outermost.total() >= whole
         and longest_ns < _LARGE_OPERATOR * outermost.total()
         and not _dominant_label(profile, whole)[0]
-        and not range_with_half(profile.host_steps, whole)[1]
+        and not range_with_half(steps, whole)[1]
     )
 
 

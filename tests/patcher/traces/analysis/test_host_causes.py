@@ -180,6 +180,24 @@ def test_a_slow_step_leads_if_nothing_has_much_of_the_time(operators: dict[str, 
     assert title.startswith("One step takes much longer") == leads
 
 
+@pytest.mark.parametrize(
+    ("longer", "paused", "count", "leads"),
+    [(300, 0, 1, True), (299, 0, 1, False), (151, 149, 1, True), (150, 150, 1, False), (75, 0, 4, True)],
+)  # fmt: skip
+def test_a_slow_step_leads_if_what_is_long_may_be_so_because_of_it(
+    longer: int, paused: int, count: int, leads: bool
+) -> None:
+    """By a quarter of all time, mostly in the operator with most of the time."""
+    made = [step(at, {"aten::mm": 90, "aten::relu": 10}, {}, inputs={"aten::mm": {SMALL}}) for at in range(9)]
+    for at in range(count):
+        slow = step(at, {"aten::mm": 90 + longer, "aten::relu": 10}, {SORT: paused}, inputs={"aten::mm": {SMALL}})
+        made[2 * at] = replace(slow, number=2 * at)
+    title = analysis.reported([rank(made)]).verdict.title
+    assert ("took longer: aten::mm" in title) == leads
+    assert ("is spent in aten::mm" in title) != leads
+    assert "took longer" not in analysis.reported([rank(made[:-1])]).verdict.title or count < 4
+
+
 def test_an_operator_is_named_with_those_that_it_calls() -> None:
     """Its own time, and that of each operator within it, is less than half of the step."""
     for ms, title in ((20, "aten::svd (20 %)"), (19, "aten::svd (15 %)")):
