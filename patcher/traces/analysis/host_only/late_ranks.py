@@ -110,12 +110,12 @@ def _diagnose_alternating_groups(profiles: Sequence[model.RankProfile]) -> model
         groups[frozenset(name for step in profile.host_steps for name in step.operators)].append(profile)
     if len(groups) != 2:
         return None
-    steps = profiles[0].host_steps
-    waits, parts, whole = [], [], sum(step.ns for step in steps) or 1
+    steps, waits, parts = profiles[0].host_steps, [], []
+    whole = sum(step.ns for step in steps) or 1
     for ranks, others in itertools.permutations(groups.values()):
-        directions = (("recv", "send"), ("send", "recv"))
-        waits.append(sum(max(_in_pairs(ranks, kind) - _in_pairs(others, other), 0) for kind, other in directions))
         names, other_names = (listed([rank.name for rank in group]) for group in (ranks, others))
+        (received, sent), (other_received, other_sent) = map(_in_pairs, (ranks, others))
+        waits.append(max(received - other_sent, 0) + max(sent - other_received, 0))
         part = Text("{ranks} for {share} of the time", ranks=names, share=percent(waits[-1] / whole, 0))
         times = sum((_times_by_name(step) for rank in others for step in rank.host_steps), Counter[str]())
         for name, _ in times.most_common(1):
@@ -133,10 +133,10 @@ def _diagnose_alternating_groups(profiles: Sequence[model.RankProfile]) -> model
     return model.Diagnosis("slow-rank", "warning", evidence, saving, _HEURISTIC, advice, headline=headline)
 
 
-def _in_pairs(ranks: Sequence[model.RankProfile], kind: str) -> float:
-    """Return the mean ns of ``ranks`` in sends or receives, whose names contain ``kind``."""
-    steps = [step for rank in ranks for step in rank.host_steps]
-    return sum(sum(times) for step in steps for name, times in step.collectives.items() if kind in name) / len(ranks)
+def _in_pairs(ranks: Sequence[model.RankProfile]) -> list[float]:
+    """Return the mean ns of ``ranks`` in receives, and in sends."""
+    calls = [call for rank in ranks for step in rank.host_steps for call in step.collectives.items()]
+    return [sum(sum(times) for name, times in calls if part in name) / len(ranks) for part in ("recv", "send")]
 
 
 def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
@@ -172,9 +172,8 @@ def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diag
 def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
     """Diagnose collectives that take all ranks longer than a rank waits in them for others; None otherwise.
 
-    All ranks have the shortest of their times in common. The hosts have to wait in collectives for at least a fifth of
-    the time. Operators of autograd may run meanwhile, but the share is not of time in which a rank computes. The saving
-    in ns is per step.
+    All ranks have the shortest of their times in common. The hosts have to wait in collectives for a fifth of the time.
+    Autograd may run meanwhile, but the share has no time in which ranks compute. The saving in ns is per step.
     """
     every = [step for profile in profiles for step in profile.host_steps]
     times: dict[tuple[str, int, int], list[int]] = defaultdict(list)
@@ -190,9 +189,8 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis |
     communication, whole = sum(map(in_collectives, profiles)), sum(step.ns for step in every)
     if 2 * shared <= spent or communication < LARGE * whole:
         return None
-    calls = (call for profile in profiles for call in profile.operators)
-    not_computing = whole - sum(call.host_ns for call in calls if call.name.startswith("aten::"))
-    share = max(communication, min(kinds.total(), not_computing)) / whole
+    calls = (call for profile in profiles for call in profile.operators if call.name.startswith("aten::"))
+    share = max(communication, min(kinds.total(), whole - sum(call.host_ns for call in calls))) / whole
     count = len(every) / len(profiles)
     evidence = Text(
         "The shortest of the ranks' times in each collective is what all have in common: {time} per step. Beyond that,"
@@ -331,7 +329,8 @@ def _diagnose_late_step(
     if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= collectives_ns:
         return None
     typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
-    if _has_similar_step(slow.host_steps, worst.step, typical):
+    others = (step for step in slow.host_steps if step != worst.step)
+    if any(SIMILAR * (step.ns - typical.ns) >= worst.step.ns - typical.ns for step in others):
         return None
     name, least = slow.name or slow.source, communicating(worst.step, collective)
     values = {"number": worst.step.number, "rank": name}
@@ -352,11 +351,6 @@ def _diagnose_late_step(
         _HEURISTIC,
         advice, slow.source, culprit=name, headline=headline, step=worst.step.number,
     )  # fmt: skip
-
-
-def _has_similar_step(steps: Sequence[model.HostStep], slow: model.HostStep, typical: model.HostStep) -> bool:
-    """Tell whether another step than ``slow`` is longer than ``typical`` by at least a quarter of its excess."""
-    return any(SIMILAR * (step.ns - typical.ns) >= slow.ns - typical.ns for step in steps if step != slow)
 
 
 def _diagnose_turns(

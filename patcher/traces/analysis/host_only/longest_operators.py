@@ -38,9 +38,6 @@ _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 _NODE = re.compile(rf"{BACKWARD}(\w+)Backward\d*")
 """Operator of autograd, with the name of the operator whose gradient it computes, such as ``LogSoftmax``."""
 
-_MUCH_LOST = 0.25
-"""Share of all time by which slow steps are longer, from which on they tell more than what all steps do."""
-
 _THIRD = 1 / 3
 """Share of the time from which on the longest operator tells more than the number of all."""
 
@@ -90,10 +87,8 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):
         return Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
-    if _backward_part(profile, whole) and _passes_for_each_forward(profile) > 1:
-        return Text(
-            "run backward less often: add up the losses first, or compute gradients per sample with torch.func.vmap"
-        )
+    if _backward(profile, whole)[1] > 1:
+        return Text("run backward less often: add up the losses first, or vectorise it with torch.func.vmap")
     parts = main_parts(steps, whole)
     if not all(map(PASS.search, parts)):
         names = joined(COMMA, map(host_name, parts))
@@ -124,27 +119,21 @@ def _are_many_and_short(profile: model.RankProfile) -> bool:
     return count >= _SCATTERED * len(profile.host_steps) and own <= SHORT_NS * count
 
 
-def _backward_part(profile: model.RankProfile, whole: int) -> dict[str, int]:
-    """Return the ns of autograd as a part of the steps, if it has half of ``whole`` ns and nothing else has; else {}.
+def _backward(profile: model.RankProfile, whole: int) -> tuple[int, int]:
+    """Return the ns of autograd if it, but nothing else, has half of ``whole`` ns, and how often it runs; else (0, 0).
 
-    Its operators have many names, of which none may have much time.
+    It runs that many times for each forward pass if two kinds of its operators do, compared with the calls of those
+    whose gradients they compute. Otherwise, the number is 0: backward calls many operators of forward, too.
     """
     ns = sum(step.backward_ns for step in profile.host_steps)
-    is_other = 2 * ns < whole or main_parts(profile.host_steps, whole) or _dominant_label(profile, whole)[0]
-    return {} if is_other else {"backward": ns}
-
-
-def _passes_for_each_forward(profile: model.RankProfile) -> int:
-    """Return how many times as often autograd's operators run as those whose gradients they compute; 0 if unknown.
-
-    At least two kinds of operators have to agree. Backward calls many operators of forward, too.
-    """
+    if 2 * ns < whole or main_parts(profile.host_steps, whole) or _dominant_label(profile, whole)[0]:
+        return 0, 0
     calls, kinds = {call.name: call.calls for call in profile.operators}, Counter[int]()
     for node in filter(None, map(_NODE.fullmatch, calls)):
         forward = calls.get("aten::" + re.sub(r"(?<!^)(?=[A-Z])", "_", node[1]).lower())
         if forward and calls[node[0]] % forward == 0:
             kinds[calls[node[0]] // forward] += 1
-    return max((times for times, count in kinds.items() if count > 1), default=0)
+    return ns, max((times for times, count in kinds.items() if count > 1), default=0)
 
 
 def _is_balanced(profile: model.RankProfile, parts: Collection[str]) -> bool:
@@ -167,7 +156,8 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     Else it is an operator, or a family of operators.
     """
     dominant, dominant_ns = _dominant_label(profile, whole)
-    parts = main_parts(profile.host_steps, whole) or _backward_part(profile, whole)
+    backward_ns, passes = _backward(profile, whole)
+    parts = {"backward": backward_ns} if backward_ns else main_parts(profile.host_steps, whole)
     if not parts:
         return _spent_in(dominant, dominant_ns, whole) if dominant else _scattered_operators_headline(profile, whole)
     label = names_with_shares(parts.items(), whole) if len(parts) > 1 else host_name(*parts)
@@ -176,7 +166,6 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
         headline = Text("No device data; nothing stands out: the steps mostly consist of {passes}", label)
     elif len(parts) == 1:
         headline = with_trend(headline, times_in(profile.host_steps, *parts))
-    passes = _passes_for_each_forward(profile) if _backward_part(profile, whole) else 0
     if passes > 1:
         headline = Text("{headline}, which runs {count} times for each forward pass", headline=headline, count=passes)
     if dominant and dominant not in map(host_name, parts):
@@ -226,8 +215,8 @@ def is_mixed(profile: model.RankProfile) -> bool:
     whole, usual = sum(step.ns for step in steps), model.lower_median(steps, lambda step: step.ns)
     slow = [step for step in steps if step.ns > model.SLOW * usual.ns]
     lost = sum(step.ns - usual.ns for step in slow)
-    running = lost - sum(step.idle_ns - usual.idle_ns for step in slow)
-    if 2 * len(slow) < len(steps) and lost >= _MUCH_LOST * whole and 2 * running > lost:
+    idle = sum(step.idle_ns - usual.idle_ns for step in slow)
+    if 2 * len(slow) < len(steps) and 4 * lost >= whole and 2 * idle < lost:
         return True
     outermost = totals(step.operators for step in steps)
     longest_ns = max(

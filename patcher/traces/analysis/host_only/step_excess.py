@@ -79,7 +79,8 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
             " another process held the CPU core."
         )
         see = Text("{command} also records the shapes of the operators' inputs.", WITH_SHAPES)
-        more = HostExcess(sentences(unknown, "" if slow.inputs or _records_shapes(profile) else see))
+        has_shapes = slow.inputs or profile.setting("shapes").lower() in ("1", "true")  # of operators that count
+        more = HostExcess(sentences(unknown, "" if has_shapes else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
 
 
@@ -125,7 +126,7 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
     running = sum(kind.operators.values()) - sum(typical.operators.values())
     work, usual_work, *other_work = ((step.calls, step.inputs) for step in (kind, typical, *others))
     is_another = work != usual_work and all(each == work for each in other_work)
-    if not is_another or 2 * running < longer or _excess_in_range(kind, typical):
+    if not is_another or 2 * running < longer or _excess_in_range(kind, typical, None):
         return ""
     return Text(
         "Steps of two kinds alternate, and {count} of {total} take much longer than the others",
@@ -156,19 +157,15 @@ def _excess_by_calls(
     return HostExcess(sentences(largest_parts, counts), cause, advice)
 
 
-def _excess_in_range(
-    slow: model.HostStep, typical: model.HostStep, growing: Counter[str] | None = None
-) -> HostExcess | None:
+def _excess_in_range(slow: model.HostStep, typical: model.HostStep, growing: Counter[str] | None) -> HostExcess | None:
     """Return the explanation of a step that is longer mainly in one range; None without one that tells anything.
 
     Ranges that take half of the ``typical`` step do not. Of ranges around each other, the innermost one is named. If
     step times rise or fall throughout, ``growing`` maps operators to the ns by which they take longer. Then functions
     count, too, and even long ones are what changes. The operator with half of the additional time comes beside them.
     """
-    times, usual = (
-        Counter(step.ranges) | Counter({} if growing is None else step.functions) for step in (slow, typical)
-    )
-    whole, longest_part = slow.ns - typical.ns, typical.ns / 2 if growing is None else NOT_WHOLE * typical.ns
+    times, usual = (Counter(step.ranges) | Counter(step.functions if growing else {}) for step in (slow, typical))
+    whole, longest_part = slow.ns - typical.ns, (NOT_WHOLE if growing else 0.5) * typical.ns
     telling = [
         (ns, name) for name, ns in times.items()
         if 2 * (ns - usual[name]) >= whole and usual[name] < longest_part and is_function(name)
@@ -205,19 +202,29 @@ def _excess_by_inputs(
 ) -> HostExcess:
     """Explain by their inputs why a ``slow`` step took longer than the ``typical`` one with as many operators.
 
-    Larger inputs are the cause, and the range with most of the additional time, which ``within`` explains. Other inputs
-    that are not larger are evidence without a cause. All texts are "" if no sizes are known, or if no size is new in
-    the slow step. ``longer_by_operator`` maps the name of an operator to the ns by which it took longer.
+    Larger inputs are the cause, and the range with most of the additional time, which ``within`` explains. Larger
+    weights are of another model, or of other layers, whatever the batch. Inputs that are not larger are evidence
+    without a cause. All texts are "" if no sizes are known, or if no size is new in the slow step.
+    ``longer_by_operator`` maps the name of an operator to the ns by which it took longer.
     """
-    if other := _other_inputs(slow, typical, longer_by_operator):
-        sizes = Text(
-            "The inputs of {operator} have the shapes {shapes}; in the median step, they have {median_shapes}.",
-            operator=host_name(other.name),
-            shapes=host_name(other.shapes),
-            median_shapes=host_name(other.usual_shapes),
-        )
-        return _excess_by_larger_inputs(other, sizes, within) if other.are_larger else HostExcess(sizes)
-    return HostExcess("")
+    other = _other_inputs(slow, typical, longer_by_operator)
+    if other is None:
+        return HostExcess("")
+    sizes: str = Text(
+        "The inputs of {operator} have the shapes {shapes}; in the median step, they have {median_shapes}.",
+        operator=host_name(other.name),
+        shapes=host_name(other.shapes),
+        median_shapes=host_name(other.usual_shapes),
+    )
+    if not other.are_larger:
+        return HostExcess(sizes)
+    if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
+        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), MORE_WORK)
+    cause: str = Text("larger inputs than in the median step")
+    if within:
+        cause, sizes = joined(SEMICOLON, (cause, within.cause)), sentences(within.evidence, sizes)
+    advice = Text("make the inputs of all steps similar in size: sort, split or pack them")
+    return HostExcess(sizes, cause, advice)
 
 
 def _excess_on_same_inputs(longer_by_operator: Counter[str], whole: int) -> HostExcess:
@@ -300,27 +307,7 @@ def does_more_work(profile: model.RankProfile, slowest: int, usual: int) -> bool
     return calls >= (1 + NOTABLE) * usual_calls or (calls == usual_calls and other is not None and other.are_larger)
 
 
-def _excess_by_larger_inputs(other: OtherInputs, sizes: str, within: HostExcess | None) -> HostExcess:
-    """Explain a slow step that runs an operator on larger inputs than the typical step.
-
-    The sentence ``sizes`` tells the shapes of the ``other`` inputs. Larger weights are of another model, or of other
-    layers, whatever the batch. ``within`` explains the step by a range.
-    """
-    if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
-        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), MORE_WORK)
-    cause: str = Text("larger inputs than in the median step")
-    if within:
-        cause, sizes = joined(SEMICOLON, (cause, within.cause)), sentences(within.evidence, sizes)
-    advice = Text("make the inputs of all steps similar in size: sort, split or pack them")
-    return HostExcess(sizes, cause, advice)
-
-
 def _shape_of_weight(shapes: str) -> tuple[int, ...] | None:
     """Return the shape of the second input of an operator, the weight of a linear layer; None if it is unknown."""
     inputs = inputs_of(shapes, "[]")
     return inputs.shapes[1] if inputs and len(inputs.shapes) > 1 else None
-
-
-def _records_shapes(profile: model.RankProfile) -> bool:
-    """Tell whether the trace has the sizes of inputs; rlpatch reads those of the operators whose work it knows."""
-    return profile.setting("shapes").lower() in ("1", "true")

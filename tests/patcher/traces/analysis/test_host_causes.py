@@ -969,7 +969,7 @@ def test_a_nanosecond_that_the_median_step_does_not_have_may_be_half_of_the_addi
     assert step_excess.does_more_work(more, 0, 1) == half
     assert bool(step_excess.excess(more, 0, 1).cause) == half
     assert bool(step_excess.excess(rank([replace(slow, places={SORT: 1}), usual]), 0, 1).cause) == half
-    assert bool(step_excess._excess_in_range(replace(slow, ranges={"validate": 1}), usual)) == half
+    assert bool(step_excess._excess_in_range(replace(slow, ranges={"validate": 1}), usual, None)) == half
 
 
 NODE = "autograd::engine::evaluate_function: "
