@@ -110,26 +110,26 @@ def _diagnose_alternating_groups(profiles: Sequence[model.RankProfile]) -> model
         groups[frozenset(name for step in profile.host_steps for name in step.operators)].append(profile)
     if len(groups) != 2:
         return None
-    steps, waits, parts = profiles[0].host_steps, [], []
-    whole = sum(step.ns for step in steps) or 1
+    waits: dict[str, float] = {}
+    parts, whole = [], sum(step.ns for step in profiles[0].host_steps) or 1
     for ranks, others in itertools.permutations(groups.values()):
         names, other_names = (listed([rank.name for rank in group]) for group in (ranks, others))
         (received, sent), (other_received, other_sent) = map(_in_pairs, (ranks, others))
-        waits.append(max(received - other_sent, 0) + max(sent - other_received, 0))
-        part = Text("{ranks} for {share} of the time", ranks=names, share=percent(waits[-1] / whole, 0))
+        waits[names] = max(received - other_sent, 0) + max(sent - other_received, 0)
+        part = Text("{ranks} for {share} of the time", ranks=names, share=percent(waits[names] / whole, 0))
         times = sum((_times_by_name(step) for rank in others for step in rank.host_steps), Counter[str]())
         for name, _ in times.most_common(1):
             part = Text("{part}, mostly while {ranks} is in {name}", part=part, ranks=other_names, name=host_name(name))
         parts.append(part)
-    if min(waits) < LARGE * whole or sum(waits) < _MOSTLY_LAST * whole:
+    if min(waits.values()) < LARGE * whole or sum(waits.values()) < _MOSTLY_LAST * whole:
         return None
     evidence = Text(
-        "In sends and receives, each waits for longer than the transfer takes on the other side, in all by {times}.",
-        joined(COMMA, map(in_ms, waits)),
+        "Times in sends and receives, beyond those of the other side, in which the transfer takes as long: {times}.",
+        joined(COMMA, (Text("{name} {time}", name=name, time=in_ms(ns)) for name, ns in waits.items())),
     )
     advice = Text("let both work at the same time, for example each on the results of the other one's step before")
     headline = Text("Ranks wait for each other in turn: {waits}", joined(SEMICOLON, parts))
-    saving = round(min(waits) / len(steps))
+    saving = round(min(waits.values()) / len(profiles[0].host_steps))
     return model.Diagnosis("slow-rank", "warning", evidence, saving, _HEURISTIC, advice, headline=headline)
 
 
