@@ -467,7 +467,7 @@ def test_the_stage_that_computes_longest_is_the_one_that_the_others_wait_for(com
     ids=["in turn", "a fifth", "less", "with transfer", "with more of it", "the same work"],
 )  # fmt: skip
 def test_two_groups_of_ranks_wait_in_turn(works: tuple[int, int], transfer: int, other: str, title: str) -> None:
-    """Each waits in receives while the other one works, and sends for ``transfer`` ms."""
+    """Each waits in receives while the other one works, and sends for ``transfer`` ms; or waits in sends."""
     recv, ranges = HostPlace("gloo:recv", "gloo:recv"), ("generate", "train")
     ranks = [
         rank(
@@ -486,6 +486,11 @@ def test_two_groups_of_ranks_wait_in_turn(works: tuple[int, int], transfer: int,
         assert found.title.startswith(f"Ranks wait for each other in turn: {title}")
         assert found.saving_ns == (min(works) - transfer) * MS
         assert late_ranks.diagnose_straggler(ranks) == found
+    swapped = []
+    for each in ranks:
+        times = dict(zip(("gloo:send", "gloo:recv"), each.host_steps[0].collectives.values(), strict=True))
+        swapped.append(replace(each, host_steps=tuple(replace(one, collectives=times) for one in each.host_steps)))
+    assert late_ranks._diagnose_alternating_groups(swapped) == found
 
 
 @pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])
