@@ -271,7 +271,7 @@ class HostStep:
     those that torch records as operators around others, by name; ``small_ranges`` is the part of ``small_ns`` in them.
     ``functions`` and ``small_functions`` are the same of Python functions of the program, if recorded; those around all
     operators of the step are left out. ``around`` has for each long range or function the names of those around it,
-    ``collectives`` the ns of each collective by kind.
+    ``collectives`` the ns of each collective by kind. ``backward_ns`` is that of autograd, with pauses between nodes.
     """
 
     number: int
@@ -289,6 +289,7 @@ class HostStep:
     small_functions: Mapping[str, int] = field(default_factory=dict)
     around: Mapping[str, Collection[str]] = field(default_factory=dict)
     collectives: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    backward_ns: int = 0
 
     @property
     def idle_ns(self) -> int:

@@ -65,6 +65,9 @@ _STANDARD = re.compile(rf"(?:{'|'.join(map(re.escape, sys.stdlib_module_names))}
 IMPORTS = re.compile(r"<frozen importlib\._bootstrap>\(\d+\): _find_and_load$")
 """Frame of Python in which it imports a module."""
 
+BACKWARD = "autograd::engine::evaluate_function: "
+"""Begin of the name of an operator of autograd, one for each node of the graph."""
+
 _WAITS = re.compile(r"wait|synchronize|run_backward")
 """Frames that only wait, for the work of a collective or for autograd, in which DistributedDataParallel waits."""
 
@@ -242,7 +245,7 @@ def _host_step(
     ranges_of_step = {texts[frame] for frame in outermost if not _FRAME.search(texts[frame])}
     inputs: dict[str, Counter[str]] = {}
     small: list[tuple[int, int]] = []
-    reach, before, same = begin, "", 0
+    reach, before, same, backward = begin, "", 0, 0
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
         for part in _parts_of_gap(covering_ranges, reach, first) if first - reach >= SMALL_NS else ():
@@ -261,6 +264,8 @@ def _host_step(
             if last - first < SHORT_NS:
                 small.append((max(first, reach), last - max(first, reach)))
             operators[name] += last - max(first, reach)
+            if name.startswith(BACKWARD):
+                backward += last - (reach if before.startswith(BACKWARD) else max(first, reach))
             reach, before = last, name
         count[name] += bool(name)
         if shapes:
@@ -286,7 +291,7 @@ def _host_step(
         number=number, ns=end - begin, operators=operators, calls=count, places=places,
         small_ns=sum(ns for _, ns in small), compiling_ns=compiling, inputs=inputs, frames=frames,
         ranges=ranges_ns, small_ranges=small_ranges, functions=functions_ns, small_functions=small_functions,
-        around=around, collectives=collectives,
+        around=around, collectives=collectives, backward_ns=backward,
     )  # fmt: skip
 
 

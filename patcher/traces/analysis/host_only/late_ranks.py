@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from patcher.messages import COMMA, Text, joined, sentences
+from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis import exposed
 from patcher.traces.analysis.checks import NOTABLE
@@ -66,12 +66,14 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     waits = _typical_waits(profiles, collective)
     if len(waits) < 2:
         return None
+    if alternating := _diagnose_alternating_groups([profile for _, _, profile in waits]):
+        return alternating
     if stage := _diagnose_longest_stage([profile for _, _, profile in waits]):
         return stage
     late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
     if late_step := _diagnose_late_step(late_steps, profiles, count, collective):
         return late_step
-    if shared := _diagnose_shared([profile for _, _, profile in waits], collective):
+    if shared := _diagnose_shared([profile for _, _, profile in waits]):
         return shared
     (least, _, slow), *others = waits
     usual, _, typical = others[(len(others) - 1) // 2]
@@ -95,6 +97,46 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
         _HEURISTIC,
         advice, slow.source, culprit=name, headline=_straggler_headline(of_slow, name, disturbed=disturbed),
     )  # fmt: skip
+
+
+def _diagnose_alternating_groups(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+    """Diagnose two groups of ranks that wait for each other in turn, in sends and receives; None without these.
+
+    The ranks of a group run operators of the same names. Each waits for a fifth of the time, both together for three
+    quarters. Transfer takes both sides as long, so it is no waiting. The saving in ns is per step.
+    """
+    groups: dict[frozenset[str], list[model.RankProfile]] = defaultdict(list)
+    for profile in profiles:
+        groups[frozenset(name for step in profile.host_steps for name in step.operators)].append(profile)
+    if len(groups) != 2:
+        return None
+    waits: dict[str, float] = {}
+    parts, whole = [], sum(step.ns for step in profiles[0].host_steps) or 1
+    for ranks, others in itertools.permutations(groups.values()):
+        names, other_names = (listed([rank.name for rank in group]) for group in (ranks, others))
+        (received, sent), (other_received, other_sent) = map(_in_pairs, (ranks, others))
+        waits[names] = max(received - other_sent, 0) + max(sent - other_received, 0)
+        part = Text("{ranks} for {share} of the time", ranks=names, share=percent(waits[names] / whole, 0))
+        times = sum((_times_by_name(step) for rank in others for step in rank.host_steps), Counter[str]())
+        for name, _ in times.most_common(1):
+            part = Text("{part}, mostly while {ranks} is in {name}", part=part, ranks=other_names, name=host_name(name))
+        parts.append(part)
+    if min(waits.values()) < LARGE * whole or sum(waits.values()) < _MOSTLY_LAST * whole:
+        return None
+    evidence = Text(
+        "Times in sends and receives, beyond those of the other side, in which the transfer takes as long: {times}.",
+        joined(COMMA, (Text("{name} {time}", name=name, time=in_ms(ns)) for name, ns in waits.items())),
+    )
+    advice = Text("let both work at the same time, for example each on the results of the other one's step before")
+    headline = Text("Ranks wait for each other in turn: {waits}", joined(SEMICOLON, parts))
+    saving = round(min(waits.values()) / len(profiles[0].host_steps))
+    return model.Diagnosis("slow-rank", "warning", evidence, saving, _HEURISTIC, advice, headline=headline)
+
+
+def _in_pairs(ranks: Sequence[model.RankProfile]) -> list[float]:
+    """Return the mean ns of ``ranks`` in receives, and in sends."""
+    calls = [call for rank in ranks for step in rank.host_steps for call in step.collectives.items()]
+    return [sum(sum(times) for name, times in calls if part in name) / len(ranks) for part in ("recv", "send")]
 
 
 def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
@@ -127,33 +169,43 @@ def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diag
     )  # fmt: skip
 
 
-def _diagnose_shared(profiles: Sequence[model.RankProfile], collective: str) -> model.Diagnosis | None:
-    """Diagnose a kind of ``collective`` that takes all ranks longer than a rank waits in it for others; else None.
+def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis | None:
+    """Diagnose collectives that take all ranks longer than a rank waits in them for others; None otherwise.
 
-    All ranks have the shortest of their times in common. The hosts have to be in collectives for at least a fifth of
-    the time. The saving in ns is per step.
+    All ranks have the shortest of their times in common. The hosts have to wait in collectives for a fifth of the time.
+    Autograd may run meanwhile, but the share has no time in which ranks compute. The saving in ns is per step.
     """
     every = [step for profile in profiles for step in profile.host_steps]
-    times: dict[tuple[int, int], list[int]] = defaultdict(list)
+    times: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    kinds, places = Counter[str](), Counter[model.HostPlace]()
     for step in every:
-        for at, ns in enumerate(step.collectives.get(collective, ())):
-            times[step.number, at].append(ns)
-    met = [of_ranks for of_ranks in times.values() if len(of_ranks) == len(profiles)]
+        places.update(step.places)
+        for kind, of_kind in step.collectives.items():
+            kinds[kind] += sum(of_kind) if meets(model.HostPlace(kind)) else 0
+            for at, ns in enumerate(of_kind):
+                times[kind, step.number, at].append(ns)
+    met = [of_ranks for (kind, *_), of_ranks in times.items() if len(of_ranks) == len(profiles) and kinds[kind]]
     shared, spent = sum(map(min, met)), sum(map(sum, met)) / len(profiles)
     communication, whole = sum(map(in_collectives, profiles)), sum(step.ns for step in every)
     if 2 * shared <= spent or communication < LARGE * whole:
         return None
+    calls = (call for profile in profiles for call in profile.operators if call.name.startswith("aten::"))
+    share = max(communication, min(kinds.total(), whole - sum(call.host_ns for call in calls))) / whole
     count = len(every) / len(profiles)
-    places = sum((Counter(step.places) for step in every), Counter[model.HostPlace]())
-    place = max((place for place in places if place.inside == collective), key=places.__getitem__)
     evidence = Text(
-        "The shortest of the ranks' times in {collective} is what all have in common: {time} per step. Beyond that, a"
-        " rank waits for others for {waiting} per step.",
-        collective=host_name(collective), time=in_ms(shared / count), waiting=in_ms((spent - shared) / count),
+        "The shortest of the ranks' times in each collective is what all have in common: {time} per step. Beyond that,"
+        " a rank waits for others for {waiting} per step.",
+        time=in_ms(shared / count), waiting=in_ms((spent - shared) / count),
     )  # fmt: skip
+    numbers = Counter(kind for kind, *_ in times)
+    large = [
+        Text("{place}, {count:,.0f} per step", place=_place_of_collective(kind, places), count=numbers[kind] / count)
+        for kind, ns in kinds.most_common(MOST_NAMED)
+        if ns >= LARGE * kinds.total()
+    ]
     headline = Text(
-        "Communication takes {share} of the time on all ranks alike, mostly {place}, {count:,.0f} per step",
-        share=percent(communication / whole, 0), place=place_words(place), count=len(times) / count,
+        "Communication takes {share} of the time on all ranks alike, mostly {places}",
+        share=percent(share, 0), places=joined(SEMICOLON, large),
     )  # fmt: skip
     advice = Text(
         "send fewer and larger messages (with gradient accumulation, only after the last micro-batch), or overlap"
@@ -162,6 +214,13 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile], collective: str) -> 
     return model.Diagnosis(
         "communication", "warning", evidence, round(shared / count), _HEURISTIC, advice, headline=headline
     )
+
+
+def _place_of_collective(kind: str, places: Counter[model.HostPlace]) -> str:
+    """Return a ``kind`` of collective in words, with the range in which over half of its time in ``places`` lies."""
+    of_kind = {place: ns for place, ns in places.items() if place.inside == kind}
+    place = max(of_kind, key=of_kind.__getitem__, default=model.HostPlace(kind))
+    return place_words(place if 2 * of_kind.get(place, 0) > sum(of_kind.values()) else model.HostPlace(kind))
 
 
 def _longest_collective(profiles: Sequence[model.RankProfile]) -> str:
@@ -270,7 +329,8 @@ def _diagnose_late_step(
     if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= collectives_ns:
         return None
     typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
-    if _has_similar_step(slow.host_steps, worst.step, typical):
+    others = (step for step in slow.host_steps if step != worst.step)
+    if any(SIMILAR * (step.ns - typical.ns) >= worst.step.ns - typical.ns for step in others):
         return None
     name, least = slow.name or slow.source, communicating(worst.step, collective)
     values = {"number": worst.step.number, "rank": name}
@@ -291,11 +351,6 @@ def _diagnose_late_step(
         _HEURISTIC,
         advice, slow.source, culprit=name, headline=headline, step=worst.step.number,
     )  # fmt: skip
-
-
-def _has_similar_step(steps: Sequence[model.HostStep], slow: model.HostStep, typical: model.HostStep) -> bool:
-    """Tell whether another step than ``slow`` is longer than ``typical`` by at least a quarter of its excess."""
-    return any(SIMILAR * (step.ns - typical.ns) >= slow.ns - typical.ns for step in steps if step != slow)
 
 
 def _diagnose_turns(

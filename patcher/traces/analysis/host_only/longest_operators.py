@@ -21,7 +21,7 @@ from patcher.traces.analysis.host_only.large_ranges import (
 from patcher.traces.analysis.host_only.measures import MOST_NAMED, is_whole_trace, median, totals
 from patcher.traces.analysis.host_only.trends import trend, with_trend
 from patcher.traces.analysis.host_only.wording import GROWS, LOADS_DATA, WITH_SHAPES, WITH_STACKS
-from patcher.traces.analysis.host_steps import SHORT_NS
+from patcher.traces.analysis.host_steps import BACKWARD, SHORT_NS
 from patcher.traces.families import ELEMENTWISE, FAMILIES, GEMM
 from patcher.traces.operator_families import operator_family
 from patcher.traces.words import host_name, in_ms, percent
@@ -34,6 +34,9 @@ _SCATTERED = 1000
 
 _COPIES = re.compile(r"::(?:copy_|_to_copy|clone|contiguous|cat)$")
 """Operators that copy tensors."""
+
+_NODE = re.compile(rf"{BACKWARD}(\w+)Backward\d*")
+"""Operator of autograd, with the name of the operator whose gradient it computes, such as ``LogSoftmax``."""
 
 _THIRD = 1 / 3
 """Share of the time from which on the longest operator tells more than the number of all."""
@@ -84,6 +87,8 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
     if _COPIES.search(dominant):
         return Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
+    if _backward(profile, whole)[1] > 1:
+        return Text("run backward less often: add up the losses first, or vectorise it with torch.func.vmap")
     parts = main_parts(steps, whole)
     if not all(map(PASS.search, parts)):
         names = joined(COMMA, map(host_name, parts))
@@ -114,6 +119,23 @@ def _are_many_and_short(profile: model.RankProfile) -> bool:
     return count >= _SCATTERED * len(profile.host_steps) and own <= SHORT_NS * count
 
 
+def _backward(profile: model.RankProfile, whole: int) -> tuple[int, int]:
+    """Return the ns of autograd if it, but nothing else, has half of ``whole`` ns, and how often it runs; else (0, 0).
+
+    It runs that many times for each forward pass if two kinds of its operators do, compared with the calls of those
+    whose gradients they compute. Otherwise, the number is 0: backward calls many operators of forward, too.
+    """
+    ns = sum(step.backward_ns for step in profile.host_steps)
+    if 2 * ns < whole or main_parts(profile.host_steps, whole) or _dominant_label(profile, whole)[0]:
+        return 0, 0
+    calls, kinds = {call.name: call.calls for call in profile.operators}, Counter[int]()
+    for node in filter(None, map(_NODE.fullmatch, calls)):
+        forward = calls.get("aten::" + re.sub(r"(?<!^)(?=[A-Z])", "_", node[1]).lower())
+        if forward and calls[node[0]] % forward == 0:
+            kinds[calls[node[0]] // forward] += 1
+    return ns, max((times for times, count in kinds.items() if count > 1), default=0)
+
+
 def _is_balanced(profile: model.RankProfile, parts: Collection[str]) -> bool:
     """Tell whether nothing stands out in steps whose ``parts`` are forward and backward passes of the user.
 
@@ -134,7 +156,8 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     Else it is an operator, or a family of operators.
     """
     dominant, dominant_ns = _dominant_label(profile, whole)
-    parts = main_parts(profile.host_steps, whole)
+    backward_ns, passes = _backward(profile, whole)
+    parts = {"backward": backward_ns} if backward_ns else main_parts(profile.host_steps, whole)
     if not parts:
         return _spent_in(dominant, dominant_ns, whole) if dominant else _scattered_operators_headline(profile, whole)
     label = names_with_shares(parts.items(), whole) if len(parts) > 1 else host_name(*parts)
@@ -143,6 +166,8 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
         headline = Text("No device data; nothing stands out: the steps mostly consist of {passes}", label)
     elif len(parts) == 1:
         headline = with_trend(headline, times_in(profile.host_steps, *parts))
+    if passes > 1:
+        headline = Text("{headline}, which runs {count} times for each forward pass", headline=headline, count=passes)
     if dominant and dominant not in map(host_name, parts):
         share = percent(dominant_ns / whole, 0)
         return Text("{headline}; {share} in {operators}", headline=headline, share=share, operators=dominant)
@@ -183,10 +208,17 @@ def _scattered_operators_headline(profile: model.RankProfile, whole: int) -> str
 def is_mixed(profile: model.RankProfile) -> bool:
     """Tell whether nothing has much of the time on the host: no operator a fifth, nothing else half of it.
 
-    Matrix products and backward passes do not count: every training program has them.
+    Matrix products and backward passes do not count: every training program has them. If few steps take longer than the
+    median step by a quarter of all time, mostly in operators, nothing counts: it may be long because of them.
     """
-    whole = sum(step.ns for step in profile.host_steps)
-    outermost = totals(step.operators for step in profile.host_steps)
+    steps = profile.host_steps
+    whole, usual = sum(step.ns for step in steps), model.lower_median(steps, lambda step: step.ns)
+    slow = [step for step in steps if step.ns > model.SLOW * usual.ns]
+    lost = sum(step.ns - usual.ns for step in slow)
+    idle = sum(step.idle_ns - usual.idle_ns for step in slow)
+    if 2 * len(slow) < len(steps) and 4 * lost >= whole and 2 * idle < lost:
+        return True
+    outermost = totals(step.operators for step in steps)
     longest_ns = max(
         (ns for name, ns in outermost.items() if "Backward" not in name and operator_family(name) != GEMM), default=0
     )
@@ -194,7 +226,7 @@ def is_mixed(profile: model.RankProfile) -> bool:
         2 * outermost.total() >= whole
         and longest_ns < _LARGE_OPERATOR * outermost.total()
         and not _dominant_label(profile, whole)[0]
-        and not range_with_half(profile.host_steps, whole)[1]
+        and not range_with_half(steps, whole)[1]
     )
 
 

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
-from patcher.traces.analysis.host_only.measures import MOST_NAMED, elements, names_cause, steps_numbered
+from patcher.traces.analysis.host_only.large_ranges import NOT_WHOLE
+from patcher.traces.analysis.host_only.measures import MOST_NAMED, elements, is_function, names_cause, steps_numbered
+from patcher.traces.analysis.host_only.trends import trend_of_steps
 from patcher.traces.analysis.host_only.wording import (
     COMPILES,
     MORE_WORK,
@@ -65,9 +67,10 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
     most = Counter({host_name(name): ns for name, ns in longer_by_operator.items()})
     most.update({place_words(place): ns for place, ns in outside.items()})
     sentence = _largest_parts(most, whole)
+    within = _excess_in_range(slow, typical, longer_by_operator if trend_of_steps(profile.host_steps) else None)
     if sum(slow.calls.values()) != sum(typical.calls.values()):
-        return _excess_by_calls(slow, typical, longer_by_operator, sentence)
-    more = _excess_by_inputs(slow, typical, longer_by_operator)
+        return _excess_by_calls(slow, typical, longer_by_operator, sentence, within)
+    more = _excess_by_inputs(slow, typical, longer_by_operator, within)
     if not more.evidence and slow.inputs and slow.inputs == typical.inputs:
         more = _excess_on_same_inputs(longer_by_operator, whole)
     if not more.evidence:
@@ -76,7 +79,8 @@ def excess(profile: model.RankProfile, slowest: int, usual: int) -> HostExcess:
             " another process held the CPU core."
         )
         see = Text("{command} also records the shapes of the operators' inputs.", WITH_SHAPES)
-        more = HostExcess(sentences(unknown, "" if slow.inputs or _records_shapes(profile) else see))
+        has_shapes = slow.inputs or profile.setting("shapes").lower() in ("1", "true")  # of operators that count
+        more = HostExcess(sentences(unknown, "" if has_shapes else see))
     return more._replace(evidence=sentences(sentence, more.evidence))
 
 
@@ -122,7 +126,7 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
     running = sum(kind.operators.values()) - sum(typical.operators.values())
     work, usual_work, *other_work = ((step.calls, step.inputs) for step in (kind, typical, *others))
     is_another = work != usual_work and all(each == work for each in other_work)
-    if not is_another or 2 * running < longer or _excess_in_range(kind, typical):
+    if not is_another or 2 * running < longer or _excess_in_range(kind, typical, None):
         return ""
     return Text(
         "Steps of two kinds alternate, and {count} of {total} take much longer than the others",
@@ -132,43 +136,51 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
 
 
 def _excess_by_calls(
-    slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str], largest_parts: str
-) -> HostExcess:
+    slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str], largest_parts: str,
+    within: HostExcess | None,
+) -> HostExcess:  # fmt: skip
     """Return why a ``slow`` step with more or fewer operators takes longer than ``typical``: a range, or an operator.
 
     The cause is "" if neither takes half of the additional time. ``longer_by_operator`` maps the name of an operator to
     the ns by which it took longer. ``largest_parts`` is a sentence on what took most of the additional time, told where
-    no range did.
+    no range did: ``within`` is the explanation by one.
     """
     whole, calls, usual_calls = slow.ns - typical.ns, sum(slow.calls.values()), sum(typical.calls.values())
     counts = Text("This step ran {count:,} operators, the median step {median:,}.", count=calls, median=usual_calls)
     advice: str = ""
     if calls >= (1 + NOTABLE) * usual_calls and 2 * longer_by_operator.total() >= whole:
         advice = MORE_WORK
-    if within := _excess_in_range(slow, typical):
+    if within:
         return within._replace(evidence=sentences(within.evidence, counts), advice=advice)
     (name, ns), *_ = longer_by_operator.most_common(1) or [("", 0)]
     cause = Text("most of the additional time is spent in {place}", host_name(name)) if 2 * ns >= whole else ""
     return HostExcess(sentences(largest_parts, counts), cause, advice)
 
 
-def _excess_in_range(slow: model.HostStep, typical: model.HostStep) -> HostExcess | None:
+def _excess_in_range(slow: model.HostStep, typical: model.HostStep, growing: Counter[str] | None) -> HostExcess | None:
     """Return the explanation of a step that is longer mainly in one range; None without one that tells anything.
 
-    Ranges that take half of the ``typical`` step do not. Of ranges around each other, the innermost one is named.
+    Ranges that take half of the ``typical`` step do not. Of ranges around each other, the innermost one is named. If
+    step times rise or fall throughout, ``growing`` maps operators to the ns by which they take longer. Then functions
+    count, too, and even long ones are what changes. The operator with half of the additional time comes beside them.
     """
-    longer = ((ns - typical.ranges.get(name, 0), name) for name, ns in slow.ranges.items())
+    times, usual = (Counter(step.ranges) | Counter(step.functions if growing else {}) for step in (slow, typical))
+    whole, longest_part = slow.ns - typical.ns, (NOT_WHOLE if growing else 0.5) * typical.ns
     telling = [
-        (ns, name) for ns, name in longer
-        if 2 * ns >= slow.ns - typical.ns and 2 * typical.ranges.get(name, 0) < typical.ns
+        (ns, name) for name, ns in times.items()
+        if 2 * (ns - usual[name]) >= whole and usual[name] < longest_part and is_function(name)
     ]  # fmt: skip
     if not telling:
         return None
     ns, name = min(telling)
     evidence = Text(
-        "{time} of this step's additional time is spent in the range {name}.", time=in_ms(ns), name=host_name(name)
+        "{time} of this step's additional time is spent in {name}.", time=in_ms(ns - usual[name]), name=host_name(name)
     )
-    return HostExcess(evidence, Text("most of the additional time is spent in {place}", host_name(name)))
+    cause: str = Text("most of the additional time is spent in {place}", host_name(name))
+    for operator, operator_ns in growing.most_common(1) if growing else ():
+        if 2 * operator_ns >= whole:
+            cause = Text("{cause}, mostly in {operator}", cause=cause, operator=host_name(operator))
+    return HostExcess(evidence, cause)
 
 
 def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
@@ -185,22 +197,34 @@ def _excess_at_place(place: model.HostPlace, ns: int) -> HostExcess:
     return HostExcess(evidence, cause, advice_on(place))
 
 
-def _excess_by_inputs(slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str]) -> HostExcess:
+def _excess_by_inputs(
+    slow: model.HostStep, typical: model.HostStep, longer_by_operator: Counter[str], within: HostExcess | None
+) -> HostExcess:
     """Explain by their inputs why a ``slow`` step took longer than the ``typical`` one with as many operators.
 
-    Larger inputs are the cause, with the range in which most of the additional time is spent. Other inputs that are not
-    larger are evidence without a cause. All texts are "" if no sizes are known, or if no size is new in the slow step.
+    Larger inputs are the cause, and the range with most of the additional time, which ``within`` explains. Larger
+    weights are of another model, or of other layers, whatever the batch. Inputs that are not larger are evidence
+    without a cause. All texts are "" if no sizes are known, or if no size is new in the slow step.
     ``longer_by_operator`` maps the name of an operator to the ns by which it took longer.
     """
-    if other := _other_inputs(slow, typical, longer_by_operator):
-        sizes = Text(
-            "The inputs of {operator} have the shapes {shapes}; in the median step, they have {median_shapes}.",
-            operator=host_name(other.name),
-            shapes=host_name(other.shapes),
-            median_shapes=host_name(other.usual_shapes),
-        )
-        return _excess_by_larger_inputs(slow, typical, other, sizes) if other.are_larger else HostExcess(sizes)
-    return HostExcess("")
+    other = _other_inputs(slow, typical, longer_by_operator)
+    if other is None:
+        return HostExcess("")
+    sizes: str = Text(
+        "The inputs of {operator} have the shapes {shapes}; in the median step, they have {median_shapes}.",
+        operator=host_name(other.name),
+        shapes=host_name(other.shapes),
+        median_shapes=host_name(other.usual_shapes),
+    )
+    if not other.are_larger:
+        return HostExcess(sizes)
+    if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
+        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), MORE_WORK)
+    cause: str = Text("larger inputs than in the median step")
+    if within:
+        cause, sizes = joined(SEMICOLON, (cause, within.cause)), sentences(within.evidence, sizes)
+    advice = Text("make the inputs of all steps similar in size: sort, split or pack them")
+    return HostExcess(sizes, cause, advice)
 
 
 def _excess_on_same_inputs(longer_by_operator: Counter[str], whole: int) -> HostExcess:
@@ -283,30 +307,7 @@ def does_more_work(profile: model.RankProfile, slowest: int, usual: int) -> bool
     return calls >= (1 + NOTABLE) * usual_calls or (calls == usual_calls and other is not None and other.are_larger)
 
 
-def _excess_by_larger_inputs(
-    slow: model.HostStep, typical: model.HostStep, other: OtherInputs, sizes: str
-) -> HostExcess:
-    """Explain a ``slow`` step that runs an operator on larger inputs than the ``typical`` step.
-
-    The sentence ``sizes`` tells the shapes of the ``other`` inputs. Larger weights are of another model, or of other
-    layers, whatever the batch.
-    """
-    if other.name == _LINEAR and _shape_of_weight(other.shapes) != _shape_of_weight(other.usual_shapes):
-        return HostExcess(sizes, Text("layers whose weights are larger than in the median step"), MORE_WORK)
-    within = _excess_in_range(slow, typical)
-    cause: str = Text("larger inputs than in the median step")
-    if within:
-        cause, sizes = joined(SEMICOLON, (cause, within.cause)), sentences(within.evidence, sizes)
-    advice = Text("make the inputs of all steps similar in size: sort, split or pack them")
-    return HostExcess(sizes, cause, advice)
-
-
 def _shape_of_weight(shapes: str) -> tuple[int, ...] | None:
     """Return the shape of the second input of an operator, the weight of a linear layer; None if it is unknown."""
     inputs = inputs_of(shapes, "[]")
     return inputs.shapes[1] if inputs and len(inputs.shapes) > 1 else None
-
-
-def _records_shapes(profile: model.RankProfile) -> bool:
-    """Tell whether the trace has the sizes of inputs; rlpatch reads those of the operators whose work it knows."""
-    return profile.setting("shapes").lower() in ("1", "true")

@@ -72,16 +72,12 @@ def trend_of_steps(steps: Sequence[model.HostStep]) -> tuple[int, int] | None:
     third, explained = len(steps) // 3, 0
     for name in dict.fromkeys(name for step in steps for name in step.operators):
         calls = trend([step.calls.get(name, 0) for step in steps])
-        sizes = trend([_elements_of_inputs(step, name) for step in steps])
+        inputs = (step.inputs.get(name, {}).items() for step in steps)
+        sizes = trend([sum(count * elements(shapes) for shapes, count in of_step) for of_step in inputs])
         if any((begin < end) == (first < last) for begin, end in filter(None, (calls, sizes))):
             of_operator = [step.operators.get(name, 0) for step in steps]
             explained += median(of_operator[-third:]) - median(of_operator[:third])
     return noisy if explained / (last - first) >= 0.5 else None
-
-
-def _elements_of_inputs(step: model.HostStep, name: str) -> int:
-    """Return the number of elements of all inputs of an operator in a step, as far as recorded."""
-    return sum(count * elements(shapes) for shapes, count in step.inputs.get(name, {}).items())
 
 
 def advice_on_trend(advice: str) -> str:

@@ -224,6 +224,24 @@ def test_up_to_three_long_ranges_are_evidence(ranges: Mapping[str, int], names: 
     assert sentence == f"Longest ranges, as shares of the whole time: {names}."
 
 
+@pytest.mark.parametrize(
+    ("longer", "paused", "count", "leads"),
+    [(300, 0, 1, True), (299, 0, 1, False), (151, 149, 1, True), (150, 150, 1, False), (75, 0, 4, True)],
+)  # fmt: skip
+def test_a_slow_step_leads_if_what_is_long_may_be_so_because_of_it(
+    longer: int, paused: int, count: int, leads: bool
+) -> None:
+    """By a quarter of all time, mostly in the operator with most of the time."""
+    made = [step(at, {"aten::mm": 90, "aten::relu": 10}, {}, inputs={"aten::mm": {SMALL}}) for at in range(9)]
+    for at in range(count):
+        slow = step(at, {"aten::mm": 90 + longer, "aten::relu": 10}, {SORT: paused}, inputs={"aten::mm": {SMALL}})
+        made[2 * at] = replace(slow, number=2 * at)
+    title = analysis.reported([rank(made)]).verdict.title
+    assert ("took longer: aten::mm" in title) == leads
+    assert ("is spent in aten::mm" in title) != leads
+    assert "took longer" not in analysis.reported([rank(made[:-1])]).verdict.title or count < 4
+
+
 def test_an_operator_is_named_with_those_that_it_calls() -> None:
     """Its own time, and that of each operator within it, is less than half of the step."""
     for ms, title in ((20, "aten::svd (20 %)"), (19, "aten::svd (15 %)")):
@@ -491,6 +509,43 @@ def test_the_longer_one_of_two_stages_is_named() -> None:
     assert found.culprit == "rank 1"
 
 
+@pytest.mark.parametrize(
+    ("works", "transfer", "other", "title"),
+    [
+        ((45, 55), 0, "aten::sort", "rank 0, rank 2 for 55 % of the time, mostly while rank 1, rank 3 is in train; rank 1, rank 3 for 45 %"),
+        ((20, 80), 0, "aten::sort", "rank 0, rank 2 for 80 % of the time, mostly while rank 1, rank 3 is in train; rank 1, rank 3 for 20 %"),
+        ((19, 81), 0, "aten::sort", ""), ((45, 55), 12, "aten::sort", "rank 0, rank 2 for 43 % of the time"), ((45, 55), 13, "aten::sort", ""),
+        ((45, 55), 0, "aten::mm", ""),
+    ],
+    ids=["in turn", "a fifth", "less", "with transfer", "with more of it", "the same work"],
+)  # fmt: skip
+def test_two_groups_of_ranks_wait_in_turn(works: tuple[int, int], transfer: int, other: str, title: str) -> None:
+    """Each waits in receives while the other one works, and sends for ``transfer`` ms; or waits in sends."""
+    recv, ranges = HostPlace("gloo:recv", "gloo:recv"), ("generate", "train")
+    ranks = [
+        rank(
+            [
+                step(at, {name: works[kind]}, {recv: 100 - works[kind]}, ranges={ranges[kind]: works[kind] * MS},
+                     collectives={"gloo:recv": [(100 - works[kind]) * MS], "gloo:send": [transfer * MS]})
+                for at in range(2)
+            ],
+            number,
+        )
+        for number, (kind, name) in enumerate([(0, "aten::mm"), (1, other)] * 2)
+    ]  # fmt: skip
+    found = late_ranks._diagnose_alternating_groups(ranks)
+    assert bool(found) == bool(title)
+    if found:
+        assert found.title.startswith(f"Ranks wait for each other in turn: {title}")
+        assert found.saving_ns == (min(works) - transfer) * MS
+        assert late_ranks.diagnose_straggler(ranks) == found
+    swapped = []
+    for each in ranks:
+        times = dict(zip(("gloo:send", "gloo:recv"), each.host_steps[0].collectives.values(), strict=True))
+        swapped.append(replace(each, host_steps=tuple(replace(one, collectives=times) for one in each.host_steps)))
+    assert late_ranks._diagnose_alternating_groups(swapped) == found
+
+
 @pytest.mark.parametrize(("ns", "frame"), [(50, "f"), (49, ""), (30, "")])
 def test_a_frame_stands_for_its_places_if_it_has_enough_of_the_time(ns: int, frame: str) -> None:
     made = [step(0, {"aten::mm": 10}, {}, frames={"f": {SORT: ns - 15, STACK: 15}})]
@@ -652,6 +707,33 @@ def test_an_idle_host_beside_communication_is_marked_as_its_cause() -> None:
     communication = late_ranks.diagnose_straggler(ranks)
     assert communication is not None
     assert "mostly during gloo:all_reduce" in communication.title
+
+
+@pytest.mark.parametrize(
+    ("waits", "broadcasts", "title"),
+    [
+        ((12, 10), 11, "71 % of the time on all ranks alike, mostly during gloo:all_gather (within a), 2 per step"),
+        ((11, 11), 12, "72 % of the time on all ranks alike, mostly during gloo:all_gather, 2 per step"),
+        ((11, 11), 15, "75 % of the time on all ranks alike, mostly during gloo:all_gather, 2 per step; during gloo:broadcast, 1 per step"),
+        ((0, 80), 0, "80 % of the time on all ranks alike, mostly during gloo:all_gather (within b), 2 per step"),
+    ],
+)  # fmt: skip
+def test_the_share_of_communication_is_that_of_all_collectives(
+    waits: tuple[int, int], broadcasts: int, title: str
+) -> None:
+    """Operators of autograd may run during collectives; others compute. Sends and receives are no collectives."""
+    places = {HostPlace("gloo:all_gather", name): ms for name, ms in zip("ab", waits, strict=True)}
+    times = {"gloo:all_gather": [30 * MS] * 2, "gloo:broadcast": [broadcasts * MS], "gloo:recv": [9 * MS]}
+    node = {"autograd::engine::evaluate_function: AddBackward0": 100 - sum(waits)}
+    ranks = [rank([step(at, node, places, collectives=times) for at in range(4)], number) for number in range(2)]
+    found = late_ranks.diagnose_straggler(ranks)
+    assert found is not None
+    assert found.title == f"Communication takes {title}"
+    assert f"what all have in common: {60 + broadcasts}.00 ms per step" in found.evidence
+    ranks = [replace(each, operators=(CallSums("aten::mm", 4, 0, 0, 4 * 50 * MS),)) for each in ranks]
+    found = late_ranks.diagnose_straggler(ranks)
+    assert found is not None
+    assert found.title.startswith(f"Communication takes {max(50, sum(waits))} % of the time")
 
 
 def test_a_rank_is_late_in_one_step_if_that_is_most_of_the_time_in_collectives() -> None:
@@ -967,7 +1049,37 @@ def test_a_nanosecond_that_the_median_step_does_not_have_may_be_half_of_the_addi
     assert step_excess.does_more_work(more, 0, 1) == half
     assert bool(step_excess.excess(more, 0, 1).cause) == half
     assert bool(step_excess.excess(rank([replace(slow, places={SORT: 1}), usual]), 0, 1).cause) == half
-    assert bool(step_excess._excess_in_range(replace(slow, ranges={"validate": 1}), usual)) == half
+    assert bool(step_excess._excess_in_range(replace(slow, ranges={"validate": 1}), usual, None)) == half
+
+
+NODE = "autograd::engine::evaluate_function: "
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ns", "ending"),
+    [
+        ((42, 42), 50, "50 % of the time is spent in backward, which runs 21 times for each forward pass"),
+        ((42, 21), 50, "50 % of the time is spent in backward"), ((2, 2), 50, "50 % of the time is spent in backward"),
+        ((43, 43), 50, "50 % of the time is spent in backward"), ((42, 42), 49, "the longest with those that it calls: aten::x (50 %)"),
+    ],
+    ids=["both nodes", "nodes that disagree", "once", "no whole number", "less than half"],
+)  # fmt: skip
+def test_operators_of_autograd_are_one_part_of_the_steps(nodes: tuple[int, int], ns: int, ending: str) -> None:
+    times = {**{f"{NODE}{name}Backward0": 10 for name in ("LogSoftmax", "Addmm")}, "aten::x": 20}
+    calls = {**dict(zip(times, nodes, strict=False)), "aten::log_softmax": 2, "aten::addmm": 2}
+    profile = rank([step(at, times, {}, backward_ns=ns * 40 * MS // 100) for at in range(4)])
+    profile = replace(profile, operators=tuple(CallSums(name, count, 0, 0, MS) for name, count in calls.items()))
+    first = headline(profile)
+    assert first.title.endswith(ending)
+    assert ("run backward less often" in first.advice) == ("21 times" in ending)
+
+
+def test_the_time_between_two_operators_of_autograd_is_of_backward() -> None:
+    spans = ((f"{NODE}A", 1, 2), (f"{NODE}B", 4, 6), ("aten::add", 7, 8), (f"{NODE}C", 9, 12))
+    operators = tuple(Range(name, begin * MS, end * MS) for name, begin, end in spans)
+    trace = timeline(Run((), (Range("ProfilerStep#1", 0, 10 * MS),), operators))
+    (made,) = host_steps(trace, split(trace), [0], [host_thread(trace, 0)])
+    assert made.backward_ns == 6 * MS
 
 
 BACKWARD = "AddmmBackward0"
@@ -1005,6 +1117,41 @@ def test_steps_are_out_of_order_in_a_trend_if_their_work_has_it(
     if "keeps" in title:
         assert slow.saving_ns == sum(max(ms - 351, 0) for ms in times) * MS // 9
         assert "fastest third" in slow.certainty
+
+
+@pytest.mark.parametrize(
+    ("functions", "histc", "growth", "named"),
+    [
+        ({"f.py(9): stats": 10, "f.py(1): train": 50}, 10, 30, "f.py(9): stats, mostly in aten::histc"),
+        ({"f.py(9): stats": 10}, 10, 14, "f.py(9): stats"), ({"f.py(9): stats": 10}, 10, 0, "aten::mul"),
+        ({"f.py(9): <listcomp>": 10, "f.py(9): stats": 20}, 10, 30, "f.py(9): stats, mostly in aten::histc"),
+        ({"f.py(1): train": 59}, 10, 30, "aten::histc"), ({"f.py(9): stats": 58}, 10, 30, "f.py(9): stats, mostly in aten::histc"),
+    ],
+    ids=["the inner function", "two operators", "another part", "a comprehension", "the whole step", "most of the step"],
+)  # fmt: skip
+def test_the_innermost_function_that_grows_is_named_with_its_operator(
+    functions: Mapping[str, int], histc: int, growth: int, named: str
+) -> None:
+    """Each step takes 30 ms more than the step before; the first one 60 ms, as does all but the function."""
+    made = [
+        replace(
+            step(
+                at,
+                {
+                    "aten::histc": histc + growth * at,
+                    "aten::std": min(30 - growth, 14) * at,
+                    "aten::mul": max(16 - growth, 0) * at,
+                    "aten::mm": 50,
+                },
+                {},
+            ),
+            calls={"aten::histc": 1 + at, "aten::mm": 1},
+            functions={name: (ms + (min(growth * 3, 30) * at)) * MS for name, ms in functions.items()},
+        )
+        for at in range(6)
+    ]
+    (slow,) = (found for found in analysis.reported([rank(made)]).findings if found.id == "outlier")
+    assert slow.title.endswith(f"most of the additional time is spent in {named}")
 
 
 def test_a_place_without_operators_that_gets_longer_is_told_with_that() -> None:

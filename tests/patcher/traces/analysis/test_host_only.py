@@ -198,7 +198,7 @@ CASES: dict[str, tuple[Inject, str, int | None, str, str]] = {
     "garbage collections inside and around frames": (collections, "outlier", 1100 * MS // 8, "garbage collection", "5 1,103.01 366.9 1,100.00"),
     "larger inputs in one step": (larger, "outlier", 24_875_000, "aten::linear 199.00 ms", "5 203.01 50.7 199.00"),
     "more operators in one step": (more, "outlier", 24_512_250, "aten::uniform_ 196.00 ms", "5 203.11 29.0 196.00 53 4"),
-    "a range in one step": (validate, "outlier", 25_012_500, "is spent in the range validate", "5 203.11 67.6 200.10 53 3"),
+    "a range in one step": (validate, "outlier", 25_012_500, "is spent in validate", "5 203.11 67.6 200.10 53 3"),
     "compiling again": (recompile, "host-compile", 62_501_250, "torch.compile", "500.01 5 8 95"),
     "one large operator": (big, "host-operators", None, "aten::_linalg_svd", "100 203.00 99 0 0"),
     "a backward on another thread": (autograd, "host-operators", None, "aten::mm_backward", "100 33.00 91 3 3"),
