@@ -16,6 +16,7 @@ from patcher.traces.analysis.pipelines import (
     between_two,
     excess,
     excess_words,
+    later_launches,
     longer_computing,
     per_unit,
     transfer_rate,
@@ -507,7 +508,7 @@ def _straggler_text(
             evidence, Text("{share} of this waiting is in step {number}.", share=share, number=slow.late_in)
         )
         return FindingText(evidence, advice, certainty, last, headline, slow.late_in)
-    waiting = slow.awaited_per_unit // (len(meetings.ranks) - 1)
+    waiting = min(slow.awaited_per_unit // (len(meetings.ranks) - 1), per_unit(profile, "communication_ns"))
     if more is not None and 2 * more.ns > waiting:
         cause: str = Text("most of its additional time is in this part of the step: {part}", excess_words(more))
         if more.part == "compute_ns":
@@ -515,6 +516,13 @@ def _straggler_text(
             advice = Text(
                 "compare the inputs of {rank} with those of the other ranks; if they are alike, check its device's"
                 " clock frequency and power limit",
+                rank=last,
+            )
+        elif more.part == "free_host_late_ns":
+            cause = later_launches(blamed[0], others, more.ns)
+            advice = Text(
+                "compare the host of {rank} with those of the other ranks: the CPU cores that its process may use,"
+                " other processes on them, and what its Python code does before the launches",
                 rank=last,
             )
         headline = Text("{title}: {cause}", title=headline, cause=cause)
