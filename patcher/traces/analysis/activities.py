@@ -13,6 +13,7 @@ from typing import NamedTuple
 from patcher.traces.analysis.idle import LATE_NS, Idle
 from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.segments import Split
+from patcher.traces.places import ALLOCATES
 from patcher.traces.rank_trace import LONG_CALL, RankTrace
 from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
@@ -20,12 +21,7 @@ _CALLS = 16  # of a thread that may lie within each other
 WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 """Calls of a device's runtime that end when the device has come to an end: then nothing is left for it to do."""
 
-FREES = r"(?:(?:cuda|hip|aclrt)Free|(?:cu|hip)Mem(?:Unmap|Release)|aclrtUnmapMem)\w*"
-"""Calls of a device's runtime that free its memory."""
-
-ALLOCATES = re.compile(rf"{FREES}|(?:cuda|hip|aclrt)Malloc|(?:cu|hip)Mem(?:Create|Map|SetAccess)|aclrtMapMem")
-"""Calls of a device's runtime that allocate or free its memory."""
-
+_MINOR = 10  # a memory call with less than one of so many parts of the time of those beside it is not named
 
 _COMMENTS = ("record_param_comms",)
 """Operators of torch that do nothing themselves: this one holds the parameters of a collective."""
@@ -100,8 +96,26 @@ class HostActivities:
             covering(self.calls[thread], gap.begin, gap.end, thread) for thread in threads if thread in self.calls
         )
         if self._waited_in_queue(gap):
-            return max(filter(None, activities), key=attrgetter("ns"), default=None)
-        return next(filter(None, activities), None)
+            return self._join_memory_calls(gap, max(filter(None, activities), key=attrgetter("ns"), default=None))
+        return self._join_memory_calls(gap, next(filter(None, activities), None))
+
+    def _join_memory_calls(self, gap: Idle, call: HostActivity | None) -> HostActivity | None:
+        """Return ``call`` with all calls that allocate or free memory in the gap if it is one of them: they do one job.
+
+        Its name is theirs, such as ``cuMemCreate/cuMemSetAccess``, without those that take little of the time.
+        """
+        if call is None or call.thread not in self.memory_calls:
+            return call
+        together = covering(self.memory_calls[call.thread], gap.begin, gap.end, call.thread)
+        texts, calls, times = self.trace.names.texts, self.calls[call.thread], Counter[str]()
+        if together is None or not ALLOCATES.match(texts[call.name]):
+            return call
+        for index in overlapping(calls, gap.begin, gap.end):
+            if ALLOCATES.match(texts[calls.name[index]]):
+                ns = min(calls.end[index], gap.end) - max(calls.begin[index], gap.begin)
+                times[texts[calls.name[index]]] += ns
+        names = sorted(name for name, ns in times.items() if _MINOR * ns >= together.ns)
+        return together._replace(name=self.trace.names["/".join(names)])
 
     def activity_in(self, gap: Idle) -> HostActivity | None:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
@@ -117,6 +131,8 @@ class HostActivities:
                 covering(ranges[thread], gap.begin, gap.end, thread)
                 for ranges in (self.memory_calls, self.frames) if thread in ranges
             ]  # fmt: skip
+            if thread in self.memory_calls:
+                candidates[0] = self._join_memory_calls(gap, candidates[0])
             if 0 <= thread < len(self.threads):
                 operator = covering(self.threads[thread].operators, gap.begin, gap.end, thread, self.comment_names)
                 candidates.append(operator and operator._replace(is_operator=True))

@@ -14,6 +14,7 @@ from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import (
     HostCause,
     activity_name,
+    call_family,
     drained_by,
     host_activity,
     host_cause,
@@ -63,10 +64,13 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         if cause is None:
             return _name_draining_call(diagnosis, profile)
         call = in_program(cause.name, cause.gap)
+        longer = time_with_cut(profile, cause.gap) - cause.gap.ns if cause.gap else 0
         return dataclasses.replace(
             diagnosis,
             headline=Text("{title}, mostly while the host was in {call}", title=diagnosis.title, call=call),
-            saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
+            saving_ns=min(
+                diagnosis.saving_ns + longer // len(profile.units), (cause.ns + longer) // len(profile.units)
+            ),
             culprit=cause.name,
         )
     is_known = bool(gap.call or gap.within)
@@ -90,8 +94,8 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
 
 
 def _is_at_more_places(cause: HostCause, gap: model.FreeGap, profile: model.RankProfile) -> bool:
-    """Tell whether the host is in what held it at the main place for over a tenth longer at other places, too."""
-    return cause.name == gap.call and cause.ns > _AT_MORE_PLACES * time_with_cut(profile, gap)
+    """Tell whether the host is in what held it at the main place, or in calls of its family, a tenth longer."""
+    return call_family(gap.call) == cause.name and cause.ns > _AT_MORE_PLACES * time_with_cut(profile, gap)
 
 
 def _name_draining_call(diagnosis: model.Diagnosis, profile: model.RankProfile) -> model.Diagnosis:

@@ -107,6 +107,32 @@ def test_calls_that_allocate_and_free_memory_have_one_name_together() -> None:
 
 
 @pytest.mark.parametrize(
+    ("calls", "name", "ns"),
+    [
+        (("cuMemCreate", 60, "cuMemMap", 9, "cuMemSetAccess", 30), "cuMemCreate/cuMemSetAccess", 99),
+        (("aclrtMallocPhysical", 50, "aclrtMapMem", 20), "aclrtMallocPhysical/aclrtMapMem", 70),
+        (("hipMemCreate", 60, "hipLaunchKernel", 20, "hipMemUnmap", 5), "hipMemCreate", 65),
+        (("cudaStreamSynchronize", 60, "cudaFree", 40), "cudaStreamSynchronize", 60), (("cudaFree", 20, "cudaMalloc", 20), "", 0),
+    ],
+    ids=["one has half", "on an NPU", "little of another", "another call has half", "too little"],
+)  # fmt: skip
+def test_calls_on_memory_count_together_even_if_one_of_them_has_half(
+    calls: tuple[str | int, ...], name: str, ns: int
+) -> None:
+    trace, now = RankTrace("a", "torch"), 0
+    for call, takes in zip(calls[::2], calls[1::2], strict=True):
+        trace.calls.setdefault(0, RangeColumns()).add(now, now + int(takes), trace.names[str(call)])
+        now += int(takes)
+    trace.tasks = Some(thread=[0], enqueued=[100], launched=[100])  # type: ignore[assignment]
+    holds = HostActivities.__new__(HostActivities)
+    holds.trace, holds.main, holds.overheads, holds.frames, holds.threads = trace, 0, nested(), {}, []
+    holds.cuts = Some(order=[0])  # type: ignore[assignment]
+    holds.calls = {0: NestedRanges(trace.calls[0])}
+    held = holds.activity_in(Idle(0, 100, 100, 0, 0, 0, ""))
+    assert (held and (trace.names.texts[held.name], held.ns)) == ((name, ns) if name else None)
+
+
+@pytest.mark.parametrize(
     ("asked", "launched", "waited"), [(90, 105, False), (90, 106, True), (103, 108, False), (103, 109, True), (UNKNOWN, 106, True), (90, UNKNOWN, False)]
 )  # fmt: skip
 def test_a_task_waited_in_a_queue_for_over_half_of_a_gap(asked: int, launched: int, waited: bool) -> None:
