@@ -16,6 +16,7 @@ from patcher.traces.analysis.checks import DEVICE, EVERY, FUNCTION, NOTABLE
 from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks, unrelated
+from patcher.traces.analysis.rates import unaligned_size
 from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING
 from patcher.traces.places import in_program, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
@@ -773,6 +774,14 @@ def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kerne
             longest.name,
         )
     fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
+    unaligned = unaligned_size(profile)
+    if unaligned and unaligned.ns > fusible:
+        return Text(
+            "pad the size {size:,} to a multiple of 64 or 128, such as {padded:,}: matmuls in half precision are slow"
+            " if a size is no multiple of 8. For a vocabulary, pad the embedding and the head, and mask the added logits",
+            size=unaligned.size,
+            padded=unaligned.padded,
+        )
     if longest and longest.family in (OTHER, SAMPLING) and longest.ns > fusible:
         name = profile.operator_of(longest) or short(longest.name)
         return Text("check whether {name} can run less often, on less data, or in a faster implementation", name)
