@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -35,23 +35,8 @@ _FUNCTION = re.compile(  # of Python, that does not wait by its name
     r"^(?:.+\(\d+\): |built-in )(?!.*\b_?(?:wait\w*|acquire|poll|select|recv\w*|read\w*|sleep|join|get|result)$)"
 )
 
-FREES = r"(?:(?:cuda|hip|aclrt)Free|(?:cu|hip)Mem(?:Unmap|Release|AddressFree)|aclrt(?:UnmapMem|ReleaseMemAddress))\w*"
-"""Calls of a device's runtime that free its memory."""
-
-ALLOCATES = re.compile(
-    rf"{FREES}|(?:cuda|hip|aclrt)Malloc|(?:cu|hip)Mem(?:AddressReserve|Create|Map|SetAccess)|aclrt(?:Map|Reserve)Mem"
-)
-"""Calls of a device's runtime that allocate or free its memory."""
-
-LAUNCHED_OPERATORS = "aclnn…"
-_FAMILIES = {
-    "aclnn…GetWorkspaceSize": re.compile(r"aclnn\w+GetWorkspaceSize"),
-    "…_Tiling": re.compile(r"\w+_Tiling"),
-    LAUNCHED_OPERATORS: re.compile(r"aclnn\w+"),
-}
+_FAMILIES = {name: re.compile(name.replace("…", r"\w+")) for name in ("aclnn…GetWorkspaceSize", "…_Tiling", "aclnn…")}
 """Name of a family of CANN's calls, which do the same for different operators → the names of its calls."""
-
-_MINOR = 10  # calls that have less than one of so many parts of the time of those like them are not named
 
 _CLEARLY_LESS = 0.75  # of the idle time within a range: a function in it that covers less is not named instead
 
@@ -202,26 +187,24 @@ class HostCause(NamedTuple):
 def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None:
     """Return the call, frame or operator that the host was in during over half of the idle time of the given parts.
 
-    Its times at all places are added up. Calls of one family count together, under its name, and so do those that
-    allocate or free memory if none of them has as much alone. Without such a one, host-bound time may lie in a range
-    with many gaps. None if there is none, either.
+    Its times at all places are added up. Calls of a family count as one, with its name. Without such a one, host-bound
+    time may lie in a range with many gaps. None if there is none, either.
     """
     late = profile.late_range
-    times, longest = Counter[str](), dict[str, FreeGap]()
+    sums, places = Counter[str](), defaultdict[str, list[FreeGap]](list)
     for gap in profile.gaps:
         name = gap.call or (gap.operator if gap.within else "")
         if name and gap.part in parts:
-            times[name] += gap.call_ns
-            longest.setdefault(name, gap)
-    for label, ns, names in _alike(times):
+            sums[call_family(name)] += gap.call_ns
+            places[call_family(name)].append(gap)
+    for name, ns in sums.most_common(1):
         if 2 * ns > profile.sum_ns(*parts):
-            gap = next(longest[name] for name in longest if name in names)
-            if late and _is_part_of_range(profile, label, parts):
-                return HostCause(late.name, late.idle_ns, replace(gap, call=late.name, caller=""))
-            callers = {place.caller for place in profile.gaps if place.call in names}
-            call = label if gap.call and len(names) > 1 else gap.call
-            gap = replace(gap, call=call, caller=callers.pop() if len(callers) == 1 else "")
-            return HostCause(label, ns, gap)
+            longest, calls = places[name][0], {gap.call for gap in places[name]}
+            if late and _is_part_of_range(profile, name, parts):
+                return HostCause(late.name, late.idle_ns, replace(longest, call=late.name, caller=""))
+            callers = {gap.caller for gap in profile.gaps if gap.call in calls}
+            name, call = (name, name) if len(calls) > 1 else (longest.call or name, longest.call)
+            return HostCause(name, ns, replace(longest, call=call, caller=callers.pop() if len(callers) == 1 else ""))
     if late is not None and "free_host_late_ns" in parts and 2 * late.idle_ns > profile.sum_ns(*parts):
         return HostCause(late.name, late.idle_ns, None)
     return None
@@ -230,22 +213,6 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
 def call_family(call: str) -> str:
     """Return the name of the family of calls that do the same for different operators; ``call`` if it is in none."""
     return next((family for family, pattern in _FAMILIES.items() if pattern.fullmatch(call)), call)
-
-
-def _alike(times: Mapping[str, int]) -> Iterator[tuple[str, int, Collection[str]]]:
-    """Yield the largest group of calls with a common name, its time and its calls, then all that change memory.
-
-    ``times`` maps calls to ns. A group is a family of calls, else a single call.
-    """
-    families = defaultdict[str, list[str]](list)
-    for name in times:
-        families[call_family(name)].append(name)
-    memory = [name for name in times if ALLOCATES.match(name)]
-    for names in (max(families.values(), key=lambda names: sum(times[name] for name in names), default=[]), memory):
-        ns = sum(times[name] for name in names)
-        labels = {part for name in names if _MINOR * times[name] >= ns for part in name.split("/")}
-        label = call_family(names[0]) if len({*map(call_family, names)}) == 1 < len(names) else "/".join(sorted(labels))
-        yield label, ns, names
 
 
 def drained_by(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:

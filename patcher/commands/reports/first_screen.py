@@ -13,7 +13,7 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.analysis.host_only import is_whole_trace
 from patcher.traces.analysis.ranks import lacks_common_step, unrelated
-from patcher.traces.analysis.rates import UnalignedSize, unaligned_size
+from patcher.traces.analysis.rates import unaligned_size
 from patcher.traces.families import ELEMENTWISE, FAMILIES, HOST_BOUND, OUTSIDE_FORWARD, family_of, function_of
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
@@ -205,9 +205,9 @@ def _headline(report: model.TraceReport, focus: model.RankProfile, finding: mode
         title = Text(
             "{title}: {share} of {time} per {step}", title=title, share=share, time=in_ms(whole), step=unit_word(focus)
         )
-        unaligned = unaligned_size(focus)
-        about = _unaligned_words(focus, unaligned) if unaligned else ""
-        return joined(SEMICOLON, (title, about or _longest_kernel_line(focus, finding, in_headline=True)))
+        return joined(
+            SEMICOLON, (title, _unaligned_words(focus) or _longest_kernel_line(focus, finding, in_headline=True))
+        )
     return title
 
 
@@ -421,14 +421,17 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *
     )
 
 
-def _unaligned_words(profile: model.RankProfile, unaligned: UnalignedSize) -> Text:
-    """Return the time of the products with an unaligned size, per step, and its share."""
+def _unaligned_words(profile: model.RankProfile) -> str:
+    """Return the time of matmuls with a weight of an unaligned size, per step, and its share; "" without such ones."""
+    size, ns, name = unaligned_size(profile) or (0, 0, "")
+    if not ns:
+        return ""
     return Text(
         "matmuls ({operator}) with a size of {size:,}, no multiple of 8: {time} ({share})",
-        operator=unaligned.operator,
-        size=unaligned.size,
-        time=in_ms(unaligned.ns / len(profile.units)),
-        share=percent(unaligned.ns / (profile.total_ns or 1), 0),
+        operator=name,
+        size=size,
+        time=in_ms(ns / len(profile.units)),
+        share=percent(ns / (profile.total_ns or 1), 0),
     )
 
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from patcher.traces.analysis.idle import LATE_NS, Idle
 from patcher.traces.analysis.nested import HostThread, NestedRanges
 from patcher.traces.analysis.segments import Split
-from patcher.traces.places import ALLOCATES
 from patcher.traces.rank_trace import LONG_CALL, RankTrace
 from patcher.traces.trace_columns import UNKNOWN, RangeColumns
 
@@ -21,7 +20,14 @@ _CALLS = 16  # of a thread that may lie within each other
 WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 """Calls of a device's runtime that end when the device has come to an end: then nothing is left for it to do."""
 
-_MINOR = 10  # a memory call with less than one of so many parts of the time of those beside it is not named
+FREES = r"(?:(?:cuda|hip|aclrt)Free|(?:cu|hip)Mem(?:Unmap|Release|AddressFree)|aclrt(?:UnmapMem|ReleaseMemAddress))\w*"
+"""Calls of a device's runtime that free its memory."""
+
+ALLOCATES = re.compile(
+    rf"{FREES}|(?:cuda|hip|aclrt)Malloc|(?:cu|hip)Mem(?:AddressReserve|Create|Map|SetAccess)|aclrt(?:Map|Reserve)Mem"
+)
+"""Calls of a device's runtime that allocate or free its memory."""
+
 
 _COMMENTS = ("record_param_comms",)
 """Operators of torch that do nothing themselves: this one holds the parameters of a collective."""
@@ -53,21 +59,9 @@ class HostActivities:
         self.main = main_thread(trace)
 
     @cached_property
-    def memory_calls(self) -> Mapping[int, NestedRanges]:
-        """Thread → its calls that allocate or free device memory, which may be none.
-
-        They alternate, so all get one name, such as ``cudaFree/cudaMalloc``.
-        """
-        texts = self.trace.names.texts
-        allocating = {name for name, text in enumerate(texts) if ALLOCATES.search(text)}
-        memory_calls = {}
-        for thread, calls in self.trace.calls.items():
-            both = "/".join(sorted({texts[name] for name in allocating.intersection(calls.name)}))
-            ranges = RangeColumns()
-            for index in (index for index, name in enumerate(calls.name) if name in allocating):
-                ranges.add(calls.begin[index], calls.end[index], self.trace.names[both])
-            memory_calls[thread] = NestedRanges(ranges)
-        return memory_calls
+    def memory_names(self) -> frozenset[int]:
+        """Names of calls that allocate or free device memory, as numbers."""
+        return frozenset(name for name, text in enumerate(self.trace.names.texts) if ALLOCATES.match(text))
 
     @cached_property
     def waiting_names(self) -> frozenset[int]:
@@ -95,27 +89,24 @@ class HostActivities:
         activities = (
             covering(self.calls[thread], gap.begin, gap.end, thread) for thread in threads if thread in self.calls
         )
-        if self._waited_in_queue(gap):
-            return self._join_memory_calls(gap, max(filter(None, activities), key=attrgetter("ns"), default=None))
-        return self._join_memory_calls(gap, next(filter(None, activities), None))
+        covers = filter(None, activities)
+        call = max(covers, key=attrgetter("ns"), default=None) if self._waited_in_queue(gap) else next(covers, None)
+        return self._memory_calls(gap, call.thread) if call and call.name in self.memory_names else call
 
-    def _join_memory_calls(self, gap: Idle, call: HostActivity | None) -> HostActivity | None:
-        """Return ``call`` with all calls that allocate or free memory in the gap if it is one of them: they do one job.
+    def _memory_calls(self, gap: Idle, thread: int) -> HostActivity | None:
+        """Return the calls of a thread that allocate or free memory as one if they cover half of a gap, else None.
 
-        Its name is theirs, such as ``cuMemCreate/cuMemSetAccess``, without those that take little of the time.
+        They do one job. Its name is theirs, such as ``cuMemCreate/cuMemSetAccess``, without those that take little.
         """
-        if call is None or call.thread not in self.memory_calls:
-            return call
-        together = covering(self.memory_calls[call.thread], gap.begin, gap.end, call.thread)
-        texts, calls, times = self.trace.names.texts, self.calls[call.thread], Counter[str]()
-        if together is None or not ALLOCATES.match(texts[call.name]):
-            return call
-        for index in overlapping(calls, gap.begin, gap.end):
-            if ALLOCATES.match(texts[calls.name[index]]):
-                ns = min(calls.end[index], gap.end) - max(calls.begin[index], gap.begin)
-                times[texts[calls.name[index]]] += ns
-        names = sorted(name for name, ns in times.items() if _MINOR * ns >= together.ns)
-        return together._replace(name=self.trace.names["/".join(names)])
+        calls, texts, times, last = self.calls[thread], self.trace.names.texts, Counter[str](), gap.begin
+        indices = [index for index in overlapping(calls, last, gap.end) if calls.name[index] in self.memory_names]
+        for index in indices:
+            times[texts[calls.name[index]]] += max(min(calls.end[index], gap.end) - max(calls.begin[index], last), 0)
+            last = max(last, calls.end[index])
+        ns = times.total()
+        names = sorted(name for name in times if 10 * times[name] >= ns)  # a tenth of the time is worth a name
+        begin = calls.begin[indices[0]] if indices else UNKNOWN
+        return HostActivity(begin, ns, self.trace.names["/".join(names)], thread) if 2 * ns >= gap.ns else None
 
     def activity_in(self, gap: Idle) -> HostActivity | None:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
@@ -127,12 +118,9 @@ class HostActivities:
         if (call := self.call_in(gap)) or self._waited_in_queue(gap):
             return call
         for thread in self._searched_threads(gap):
-            candidates = [
-                covering(ranges[thread], gap.begin, gap.end, thread)
-                for ranges in (self.memory_calls, self.frames) if thread in ranges
-            ]  # fmt: skip
-            if thread in self.memory_calls:
-                candidates[0] = self._join_memory_calls(gap, candidates[0])
+            candidates = [self._memory_calls(gap, thread)] if thread in self.calls else []
+            if thread in self.frames:
+                candidates.append(covering(self.frames[thread], gap.begin, gap.end, thread))
             if 0 <= thread < len(self.threads):
                 operator = covering(self.threads[thread].operators, gap.begin, gap.end, thread, self.comment_names)
                 candidates.append(operator and operator._replace(is_operator=True))

@@ -774,14 +774,13 @@ def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kerne
             longest.name,
         )
     fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
-    unaligned = unaligned_size(profile)
-    if unaligned and unaligned.ns > fusible:
+    size, ns, _ = unaligned_size(profile) or (0, 0, "")
+    if ns > fusible:
         return Text(
-            "pad the size {size:,} to a multiple of 64 or 128, such as {padded:,}: matmuls in half precision are slow"
-            " if a size is no multiple of 8. For a vocabulary, pad the embedding and the head, and mask the added logits",
-            size=unaligned.size,
-            padded=unaligned.padded,
-        )
+            "pad the size {size:,} to a multiple of 64 or 128, such as {padded:,}: other sizes make matmuls in half"
+            " precision slow. For a vocabulary, pad the embedding and the head, and mask the new logits",
+            size=size, padded=-(-size // 128) * 128,
+        )  # fmt: skip
     if longest and longest.family in (OTHER, SAMPLING) and longest.ns > fusible:
         name = profile.operator_of(longest) or short(longest.name)
         return Text("check whether {name} can run less often, on less data, or in a faster implementation", name)

@@ -16,7 +16,6 @@ from patcher.traces.analysis.pipelines import (
     between_two,
     excess,
     excess_words,
-    later_launches,
     longer_computing,
     per_unit,
     transfer_rate,
@@ -519,11 +518,11 @@ def _straggler_text(
                 rank=last,
             )
         elif more.part == "free_host_late_ns":
-            cause = later_launches(blamed[0], others, more.ns)
+            cause = Text("its host launches kernels later: {time} more host-bound time per step", in_ms(more.ns))
             advice = Text(
-                "compare the host of {rank} with those of the other ranks: the CPU cores that its process may use,"
-                " other processes on them, and what its Python code does before the launches",
-                rank=last,
+                "compare the host of {rank} with those of the other ranks: CPU cores, other processes on them, how many"
+                " kernels it launches, and what its Python code does in between",
+                last,
             )
         headline = Text("{title}: {cause}", title=headline, cause=cause)
     return FindingText(evidence, advice, certainty, last, headline)

@@ -7,14 +7,11 @@ from collections.abc import Iterator
 
 from patcher.messages import SEMICOLON, Text, joined, sentences
 from patcher.traces import model
-from patcher.traces.analysis.activities import WAITS
+from patcher.traces.analysis.activities import ALLOCATES, FREES, WAITS
 from patcher.traces.analysis.checks import FUNCTION, HOST, NOTABLE
 from patcher.traces.analysis.host_only import COMPILES, LOADS_DATA, WAITS_IN_CALL
 from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.places import (
-    ALLOCATES,
-    FREES,
-    LAUNCHED_OPERATORS,
     drained_by,
     first_place,
     host_cause,
@@ -94,21 +91,8 @@ _ABOUT_HOST = {
 }
 """Part of the name of a call, frame or range → what to do about an idle device while the host is in it."""
 
-_MAPS = re.compile(r"(?:cu|hip)Mem|aclrt\w*(?:Physical|Mem\b|MemAddress)")
-"""Begin of the name of a call with which a program maps memory itself, unless an operator of torch makes the call."""
-
-_MAPS_ITSELF = Text(
-    "the driver maps memory anew: run the step once before the recording window. If this happens in each step, find out"
-    " what gives the memory back between the steps, and keep it if it suffices for all"
-)
-
-_SLEEPS = re.compile(r"sleep|wake_?up|(?:release|resume)_memory|c[au]mem", re.IGNORECASE)
-"""Part of the name of a function or range in which an inference engine gives up its memory, or asks for it again."""
-
-_SLEEP_MODE = Text(
-    "the engine's sleep mode gives memory back to the driver and asks for it again: sleep less often, choose a level or"
-    " tags that free less, or keep the memory if it suffices for both phases"
-)
+_MAPS = re.compile(r"(?:cu|hip)Mem|aclrt\w*(?:Physical|Mem\b|MemAddress)")  # without an operator, not torch's allocator
+_SLEEPS = re.compile(r"sleep|wake_?up|(?:release|resume)_memory|c[au]mem", re.IGNORECASE)  # of an inference engine
 
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
@@ -252,8 +236,11 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             host_name(gap.call),
         )
     if ALLOCATES.match(gap.call) and _SLEEPS.search(gap.caller):
-        return _SLEEP_MODE
-    if _COMPILED in gap.call or gap.call == LAUNCHED_OPERATORS:  # its launches, not its Python, take the time
+        return Text(
+            "the engine's sleep mode gives memory back to the driver and asks for it again: sleep less often, choose a"
+            " level or tags that free less, or keep the memory if it suffices for both phases"
+        )
+    if _COMPILED in gap.call or gap.call == "aclnn…":  # its launches, not its Python, take the time
         return _faster_launches(profile)
     is_free = [re.fullmatch(FREES, call) is not None for call in gap.call.split("/")]
     frees = sum(place.count for place in profile.gaps if re.match(FREES, place.call))
@@ -265,13 +252,11 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " PYTORCH_NO_NPU_MEMORY_CACHING); if not, use less memory",
             frees=frees, kernels=kernels,
         )  # fmt: skip
-    if not gap.operator and all(is_free):
+    if not gap.operator and (all(is_free) or _MAPS.match(gap.call)):
         return Text(
-            "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
-            " NPUs torch.npu.empty_cache()), and do so less often"
+            "the host gives memory back to the driver, or asks for it again: find out what frees it, for example"
+            " torch.cuda.empty_cache() (on NPUs torch.npu.empty_cache()), and do so less often"
         )
-    if not gap.operator and _MAPS.match(gap.call):
-        return _MAPS_ITSELF
     if gap.part == model.LEAD_IN and gap.operator and gap.call in _AT_FIRST_USE:
         return _CREATES_CONTEXT
     for pattern, about in _ABOUT_HOST.items():

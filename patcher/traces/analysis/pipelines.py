@@ -160,11 +160,10 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
 
     Compared are the mean of ``profiles`` and the median of ``others``, in ns per step. Communication does not count,
     because ranks wait in it; the time before the first kernel does. Overlap counts as computing, and launch latency as
-    host-bound if the excess of host-bound time is larger: an empty device waits for both only if the host is late.
+    host-bound time if more of the excess is host-bound.
     """
-    parts = [part for part in (*model.PARTS, model.LEAD_IN) if part not in ("communication_ns", "overlap_ns")]
     more = dict[str, int]()
-    for part in parts:
+    for part in (part for part in (*model.PARTS, model.LEAD_IN) if part not in ("communication_ns", "overlap_ns")):
         names = ("compute_ns", "overlap_ns") if part == "compute_ns" else (part,)
         mean = statistics.fmean(per_unit(profile, *names) for profile in profiles)
         more[part] = round(mean - statistics.median(per_unit(profile, *names) for profile in others))
@@ -177,24 +176,6 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
 def excess_words(more: Excess) -> str:
     """Return the label of the part of an excess."""
     return model.FREE.get(more.part) or model.PARTS.get(more.part) or Text("time before the first kernel")
-
-
-def later_launches(profile: RankProfile, others: Collection[RankProfile], ns: int) -> str:
-    """Return in words that a profile is host-bound ``ns`` longer per step than the ``others``.
-
-    The words name its kernels instead of its host if it launches clearly more of them.
-    """
-    count, *counts = (
-        sum(unit.kernels for unit in ranked.units) / (len(ranked.units) or 1) for ranked in (profile, *others)
-    )
-    usual = model.lower_median(counts)
-    if count > UNEQUAL * usual:
-        return Text(
-            "{time} more host-bound time per step, in which it launches more kernels ({count:,.0f} per step, the others"
-            " {usual:,.0f})",
-            time=in_ms(ns), count=count, usual=usual,
-        )  # fmt: skip
-    return Text("its host launches kernels later: {time} more host-bound time per step", in_ms(ns))
 
 
 def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: int) -> str:

@@ -23,7 +23,7 @@ from patcher.traces.places import (
     place_of,
     time_with_cut,
 )
-from patcher.traces.words import host_name
+from patcher.traces.words import host_name, in_ms
 
 SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
@@ -37,6 +37,13 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
     "lead-in": (model.LEAD_IN,),
 }
 """Id of a diagnosis → the parts of the time that it is of."""
+
+_OF_HOST = ("dispatch", "launch-blocked")  # ids of the diagnoses of a device that waits for the host
+_OF_HOST_PARTS = tuple(part for name in _OF_HOST for part in PARTS_OF[name])
+_PREPARE_EARLIER = Text(
+    "let the host prepare a step while the device computes the one before, for example by asynchronous scheduling, and"
+    " do less before the first kernel"
+)
 
 _ON_DEVICE = ("waiting", "idle-unknown")
 """Ids of the diagnoses of idle time whose culprit is a place on the device, not what the host is in."""
@@ -68,9 +75,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         return dataclasses.replace(
             diagnosis,
             headline=Text("{title}, mostly while the host was in {call}", title=diagnosis.title, call=call),
-            saving_ns=min(
-                diagnosis.saving_ns + longer // len(profile.units), (cause.ns + longer) // len(profile.units)
-            ),
+            saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)) + longer // len(profile.units),
             culprit=cause.name,
         )
     is_known = bool(gap.call or gap.within)
@@ -95,7 +100,7 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
 
 def _is_at_more_places(cause: HostCause, gap: model.FreeGap, profile: model.RankProfile) -> bool:
     """Tell whether the host is in what held it at the main place, or in calls of its family, a tenth longer."""
-    return call_family(gap.call) == cause.name and cause.ns > _AT_MORE_PLACES * time_with_cut(profile, gap)
+    return call_family(gap.call) == call_family(cause.name) and cause.ns > _AT_MORE_PLACES * time_with_cut(profile, gap)
 
 
 def _name_draining_call(diagnosis: model.Diagnosis, profile: model.RankProfile) -> model.Diagnosis:
@@ -134,6 +139,7 @@ def select_findings(
     findings = [*([communication] if communication else []), *_largest_by_id(remaining)]
     findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
     findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
+    findings = _join_late_start(findings, by_source)
     findings = [_name_cause_of_waiting(diagnosis, findings, by_source) for diagnosis in findings]
     marked = [
         dataclasses.replace(diagnosis, same_as="slow-rank")
@@ -142,6 +148,35 @@ def select_findings(
         for diagnosis in findings
     ]
     return _sort_by_severity(marked, by_source)
+
+
+def _join_late_start(
+    findings: Sequence[model.Diagnosis], by_source: Mapping[str, model.RankProfile]
+) -> list[model.Diagnosis]:
+    """Return the findings; one on a late start has the host-bound time after it, too, which others are marked as."""
+    starts = (finding for finding in findings if finding.id == "lead-in" and finding.saving_ns)
+    start = next((finding for finding in starts if _starts_late(by_source[finding.source])), None)
+    if start is None:
+        return [*findings]
+    before, within = (by_source[start.source].sum_ns(*parts) for parts in ((model.LEAD_IN,), _OF_HOST_PARTS))
+    headline = Text(
+        "The device waits for the host: {before} before the first kernel, which is no part of the step, and {within} in"
+        " the step",
+        before=in_ms(before), within=in_ms(within),
+    )  # fmt: skip
+    start = dataclasses.replace(start, headline=headline, saving_ns=before + within, advice=_PREPARE_EARLIER)
+    same = [dataclasses.replace(each, same_as=start.id) if each.id in _OF_HOST else each for each in findings]
+    return [start, *(finding for finding in same if finding.id != start.id)]
+
+
+def _starts_late(profile: model.RankProfile) -> bool:
+    """Tell whether the device waits for the host for a quarter of its only step, and computes for less than 3/4 of it.
+
+    The time before the first kernel counts, too. A device that computes for up to half of all has other findings.
+    """
+    before, computing = profile.sum_ns(model.LEAD_IN), profile.sum_ns("compute_ns", "overlap_ns")
+    whole, waiting = profile.total_ns + before, before + profile.sum_ns(*_OF_HOST_PARTS)
+    return len(profile.units) == 1 and 4 * waiting >= whole < 2 * computing and 4 * computing < 3 * profile.total_ns
 
 
 def _name_cause_of_waiting(
@@ -323,11 +358,11 @@ def _is_outweighed(
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
     if diagnosis.id not in ("dispatch", "idle-unknown", "lead-in") or not computing or profile is None:
         return False
+    saved_ns, computing_ns = (diagnosis.saving_ns or 0) * len(profile.units), profile.sum_ns("compute_ns", "overlap_ns")
     if diagnosis.id == "lead-in":
-        return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)
+        return 2 * computing_ns > profile.total_ns + profile.sum_ns(model.LEAD_IN) and not _starts_late(profile)
     cause = host_cause(profile, PARTS_OF["dispatch"])
     in_range = cause is not None and cause.gap is None and diagnosis.culprit == cause.name
-    saved_ns, computing_ns = (diagnosis.saving_ns or 0) * len(profile.units), profile.sum_ns("compute_ns", "overlap_ns")
     if in_range and 2 * saved_ns < computing_ns:
         return True
     is_small = not diagnosis.culprit and 3 * saved_ns < 2 * computing_ns

@@ -2,75 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from patcher.traces.analysis.devices import Device, device_of
 from patcher.traces.measured import OperatorRate
-from patcher.traces.model import COMPUTE, RankProfile
+from patcher.traces.model import RankProfile
 from patcher.traces.work import inputs_of, work_of
 
-_ALIGNED = 8
-"""Elements of 16 bits of which sizes have to be multiples, for cuBLAS to use its fast kernels."""
-
-_PADDED, _LEAST = 128, 64  # the multiple to which a size is padded, and a size up to which that is not worth it
-
+_ALIGNED, _SMALL = 8, 64  # elements: cuBLAS needs multiples in half precision; up to so many, padding is not worth it
 _LARGE, _SLOWER = 0.2, 0.8  # the least share of the kernel time, and the largest rate relative to aligned products
 
 _WEIGHTS = {"aten::mm": (0, 1, 1), "aten::addmm": (1, 2, 1), "aten::linear": (0, 1, 0)}
 """Product → the positions of both factors, and the dimension of the second one that the result has, too."""
 
 
-class UnalignedSize(NamedTuple):
-    """Size of a weight that is no multiple of 8: ``ns`` of products with it, most of them of ``operator``."""
+def unaligned_size(profile: RankProfile) -> tuple[int, int, str] | None:
+    """Return a weight's unaligned size whose products in half precision take a fifth of the kernel time or more.
 
-    size: int
-    ns: int
-    operator: str
-
-    @property
-    def padded(self) -> int:
-        """Next multiple of 128."""
-        return -(-self.size // _PADDED) * _PADDED
-
-
-def unaligned_size(profile: RankProfile) -> UnalignedSize | None:
-    """Return the unaligned size of a weight whose products in half precision take a fifth of the kernel time or more.
-
-    A product with a weight has it as the number of columns of its result, which a number of tokens is not. None without
-    such a size, and if the trace has no products of aligned sizes that are clearly faster.
+    With it comes the ns of these products, and the longest of them. A product with a weight has it as the number of
+    columns of its result, which a number of tokens is not. None without such a size, and if the trace has no products
+    of aligned sizes that are clearly faster.
     """
-    products = [
-        rate for rate in profile.rates
-        if rate.operator in _WEIGHTS and set(rate.types[: len(rate.shapes)]) & {"c10::BFloat16", "c10::Half"}
-    ]  # fmt: skip
-    columns = set()
-    for rate in products:
-        _, second, dimension = _WEIGHTS[rate.operator]
-        columns.add(rate.shapes[second][dimension])
-    times = Counter[int]()
-    for rate in products:
-        for size in _sizes(rate) & columns:
-            times[size] += rate.ns * (size % _ALIGNED > 0 and size > _LEAST)
-    kernel_ns = sum(kernel.ns for kernel in profile.kernels if kernel.kind == COMPUTE)
-    for size, ns in times.most_common(1):
-        slow = [rate for rate in products if size in _sizes(rate)]
-        aligned = [rate for rate in products if not any(size % _ALIGNED for size in _sizes(rate))]
-        if _LARGE * kernel_ns <= ns and _flops_per_ns(slow) <= _SLOWER * _flops_per_ns(aligned):
-            return UnalignedSize(size, ns, max(slow, key=lambda rate: rate.ns).operator)
-    return None
-
-
-def _flops_per_ns(rates: Sequence[OperatorRate]) -> float:
-    """Return the floating-point operations per ns of all calls; 0 without any."""
-    return sum(rate.flops * rate.calls for rate in rates) / (sum(rate.ns for rate in rates) or 1)
-
-
-def _sizes(rate: OperatorRate) -> set[int]:
-    """Return the sizes of the factors of a product."""
-    first, second, _ = _WEIGHTS[rate.operator]
-    return {*rate.shapes[first], *rate.shapes[second]}
+    columns, products = {0}, defaultdict[int, list[OperatorRate]](list)
+    for rate in profile.rates:  # longest first
+        if rate.operator in _WEIGHTS and {*rate.types} & {"c10::BFloat16", "c10::Half"}:
+            first, second, dimension = _WEIGHTS[rate.operator]
+            columns.add(rate.shapes[second][dimension])
+            unaligned = {size for size in rate.shapes[first] + rate.shapes[second] if size % _ALIGNED}
+            for size in unaligned or {0}:
+                products[size].append(rate)
+    times = {size: sum(rate.ns for rate in rates) for size, rates in products.items()}
+    speeds = {size: sum(rate.flops * rate.calls for rate in products[size]) / (ns or 1) for size, ns in times.items()}
+    size = max((size for size in times if size in columns and size > _SMALL), key=times.__getitem__, default=0)
+    is_slow = size and speeds[size] <= _SLOWER * speeds.get(0, 0) and times[size] >= _LARGE * profile.computing_ns
+    return (size, times[size], products[size][0].operator) if is_slow else None
 
 
 def rates_by_operator(

@@ -891,12 +891,7 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     ]  # fmt: skip
     part = "its host launches kernels later: 40.00 ms more host-bound time per step"
     assert found.verdict.title == f"Ranks wait for rank 1: {part}"
-    assert found.findings[0].advice.startswith(
-        "compare the host of rank 1 with those of the other ranks: the CPU cores"
-    )
-    busier = replace(others[0], units=(replace(others[0].units[0], kernels=2 * first.units[0].kernels),))
-    more = f"launches more kernels ({busier.units[0].kernels} per step, the others {first.units[0].kernels})"
-    assert report(first, busier).verdict.title.endswith(f"40.00 ms more host-bound time per step, in which it {more}")
+    assert found.findings[0].advice.startswith("compare the host of rank 1 with those of the other ranks: CPU cores")
     held = replace(others[0], gaps=(gap("free_host_late_ns", 40, call="load", call_ns=40 * MS),))
     slow, late = report(first, held, *others[1:]).findings[:2]
     assert (slow.title, slow.advice) == ("Ranks wait for rank 1, mostly while its host is in load", late.advice)

@@ -477,10 +477,10 @@ FAMILIES: dict[str, tuple[list[FreeGap], str, int, str]] = {
     "one of them at the main place": ([held(SIZES[0], 60), held(SIZES[1], 20)], "aclnn…GetWorkspaceSize;", 80, "pad or bucket lengths"),
     "their tiling": ([held("Mul_Tiling", 30), held("Add_Tiling", 30)], "…_Tiling;", 60, "ACLNN_CACHE_LIMIT"),
     "launches of several operators": ([held("aclnnAdd", 30), held("aclnnMm", 40)], "aclnn…;", 70, "TASK_QUEUE_ENABLE=2"),
+    "one call at many places": ([held(SIZES[0], 60), held(SIZES[0], 20)], f"{SIZES[0]};", 80, "pad or bucket lengths"),
     "half of the time": ([held(SIZES[0], 25), held(SIZES[1], 25)], "", 100, "TASK_QUEUE_ENABLE=2"),
     "different calls": ([held(SIZES[0], 40), held("aclnnAdd", 40)], "", 100, "TASK_QUEUE_ENABLE=2"),
-    "memory": ([held("cudaMalloc", 40, operator="aten::mm"), held("cudaFree", 40, operator="aten::mm")], "cudaFree/cudaMalloc;", 80, "allocator"),
-    "memory without torch": ([held("cuMemCreate/cuMemMap", 80)], "cuMemCreate/cuMemMap", 80, "the driver maps memory anew"),
+    "memory without torch": ([held("cuMemCreate/cuMemMap", 80)], "cuMemCreate/cuMemMap", 80, "asks for it again: find out what frees it"),
     "sleep mode": ([held("cuMemCreate", 40, caller="wake_up"), held("cuMemCreate", 20, caller="wake_up")], "cuMemCreate (within wake_up);", 60, "sleep less often"),
     "memory pool of an engine": ([held("aclrtMapMem", 60, caller="vllm_ascend/device_allocator/camem.py(60): create_and_map")], "aclrtMapMem (within", 60, "sleep less often"),
 }  # fmt: skip

@@ -43,7 +43,7 @@ def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
         ("dispatch", "", 51, True, "compute"), ("dispatch", "", 51, False, "dispatch"), ("dispatch", "place", 79, True, "dispatch"),
         ("dispatch", "place", 80, True, "compute"), ("waiting", "", 99, True, "waiting"), ("copies", "", 99, True, "copies"),
         ("idle-unknown", "", 51, True, "compute"), ("idle-unknown", "", 51, False, "idle-unknown"),
-        ("lead-in", "place", 60, True, "lead-in"), ("lead-in", "place", 61, True, "compute"), ("lead-in", "", 61, False, "lead-in"),
+        ("lead-in", "place", 60, True, "lead-in"), ("lead-in", "place", 74, True, "lead-in"), ("lead-in", "place", 75, True, "compute"), ("lead-in", "", 61, False, "lead-in"),
     ],
 )  # fmt: skip
 def test_computing_outweighs_host_bound_time_without_a_place_and_the_time_before_the_first_kernel(
@@ -56,6 +56,33 @@ def test_computing_outweighs_host_bound_time_without_a_place_and_the_time_before
     ordered = priorities._sort_by_severity(findings, {"x": RankProfile("x", "torch", 0, "H100", (unit,))})
     problem = next((one.id for one in ordered if one.severity == "problem"), "compute")
     assert problem == first
+
+
+STARTS: dict[str, tuple[tuple[int, int, int, int], int, int | None, bool]] = {
+    "a late start": ((70, 10, 10, 20), 1, 20, True), "a quarter in all": ((70, 9, 1, 20), 1, 20, True), "less": ((70, 9, 0, 20), 1, 20, False),
+    "a device that computes for 3/4": ((75, 20, 5, 20), 1, 20, False), "for half of all": ((60, 20, 20, 20), 1, 20, False),
+    "several steps": ((70, 10, 10, 20), 2, 20, False), "a host that waits": ((70, 10, 10, 20), 1, None, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_late_start_has_the_time_in_the_step_too_in_which_the_device_waits_for_the_host(name: str) -> None:
+    (computing, late, blocked, before), steps, saving, is_late = STARTS[name]
+    unit = RecordedUnit(
+        number=0, host_ns=9, kernels=1, compute_ns=computing, free_host_late_ns=late, free_blocked_ns=blocked,
+        lead_in_ns=before, copy_ns=100 - computing - late - blocked,
+    )  # fmt: skip
+    findings = [
+        finding("dispatch", late, source="x"), finding("launch-blocked", blocked, source="x"), finding("copies", 5, source="x"),
+        finding("lead-in", saving, "warning" if saving else "note", source="x"), finding("compute", None, "note", source="x"),
+    ]  # fmt: skip
+    made = RankProfile("x", "torch", 0, "H100", (unit,) * steps)
+    first = priorities.select_findings(findings, [made], Meetings((), True, {}, frozenset(), ()))[0]
+    assert ("which is no part of the step" in first.title) == is_late
+    if is_late:
+        assert (first.id, first.severity, first.saving_ns) == ("lead-in", "problem", late + blocked + before)
+        same = priorities.select_findings(findings, [made], Meetings((), True, {}, frozenset(), ()))
+        assert {one.id for one in same if one.same_as == "lead-in"} == {"dispatch", "launch-blocked"}
 
 
 def test_of_each_id_the_largest_saving_is_kept() -> None:

@@ -115,7 +115,6 @@ def test_a_size_of_a_weight_that_is_no_multiple_of_8_is_found(name: str) -> None
     kernels = (Kernel("gemm", "compute", 9, whole), Kernel("Memcpy", "copy", 9, 10 * whole))
     found = unaligned_size(RankProfile("a", "torch", 0, "H100", (), rates=tuple(rates), kernels=kernels))
     assert found == size
-    assert found is None or found.padded == 5120
 
 
 @pytest.mark.parametrize("norms", [89, 90])
