@@ -29,8 +29,7 @@ def unaligned_size(profile: RankProfile) -> tuple[int, int, str] | None:
         if rate.operator in _WEIGHTS and {*rate.types} & {"c10::BFloat16", "c10::Half"}:
             first, second, dimension = _WEIGHTS[rate.operator]
             columns.add(rate.shapes[second][dimension])
-            unaligned = {size for size in rate.shapes[first] + rate.shapes[second] if size % _ALIGNED}
-            for size in unaligned or {0}:
+            for size in {size for size in rate.shapes[first] + rate.shapes[second] if size % _ALIGNED} or {0}:
                 products[size].append(rate)
     times = {size: sum(rate.ns for rate in rates) for size, rates in products.items()}
     speeds = {size: sum(rate.flops * rate.calls for rate in products[size]) / (ns or 1) for size, ns in times.items()}

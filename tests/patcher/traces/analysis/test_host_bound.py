@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -451,23 +452,12 @@ def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
     assert "its kernels only" not in host_bound.slow_launchers(replace(made, operators=rows, late_modules=()))
 
 
-def held(call: str, ns: int, **fields: str) -> FreeGap:
-    return FreeGap(
-        **{
-            "kind": "place",
-            "part": "free_host_late_ns",
-            "ns": ns,
-            "call_ns": ns,
-            "count": 9,
-            "units": 1,
-            "unit": 0,
-            "unit_ns": ns,
-            "longest_ns": ns,
-            "begin_ns": 0,
-            "call": call,
-            **fields,
-        }
-    )  # type: ignore[arg-type]
+def held(call: str, ns: int, **fields: Any) -> FreeGap:
+    made = FreeGap(
+        kind="place", part="free_host_late_ns", ns=ns, call_ns=ns, count=9, units=1, unit=0, unit_ns=ns, longest_ns=ns,
+        begin_ns=0, call=call,
+    )  # fmt: skip
+    return replace(made, **fields)
 
 
 SIZES = ("aclnnAddGetWorkspaceSize", "aclnnMmGetWorkspaceSize", "aclnnMulGetWorkspaceSize")

@@ -77,12 +77,11 @@ def test_a_late_start_has_the_time_in_the_step_too_in_which_the_device_waits_for
         finding("lead-in", saving, "warning" if saving else "note", source="x"), finding("compute", None, "note", source="x"),
     ]  # fmt: skip
     made = RankProfile("x", "torch", 0, "H100", (unit,) * steps)
-    first = priorities.select_findings(findings, [made], Meetings((), True, {}, frozenset(), ()))[0]
-    assert ("which is no part of the step" in first.title) == is_late
+    kept = priorities.select_findings(findings, [made], Meetings((), True, {}, frozenset(), ()))
+    assert any("which is no part of the step" in one.title for one in kept) == is_late
     if is_late:
-        assert (first.id, first.severity, first.saving_ns) == ("lead-in", "problem", late + blocked + before)
-        same = priorities.select_findings(findings, [made], Meetings((), True, {}, frozenset(), ()))
-        assert {one.id for one in same if one.same_as == "lead-in"} == {"dispatch", "launch-blocked"}
+        assert (kept[0].id, kept[0].severity, kept[0].saving_ns) == ("lead-in", "problem", late + blocked + before)
+        assert {one.id for one in kept if one.same_as == "lead-in"} == {"dispatch", "launch-blocked"}
 
 
 def test_of_each_id_the_largest_saving_is_kept() -> None:
