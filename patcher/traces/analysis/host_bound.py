@@ -91,8 +91,8 @@ _ABOUT_HOST = {
 }
 """Part of the name of a call, frame or range → what to do about an idle device while the host is in it."""
 
-_MAPS = re.compile(r"(?:cu|hip)Mem|aclrt\w*(?:Physical|Mem\b|MemAddress)")  # without an operator, not torch's allocator
-_SLEEPS = re.compile(r"sleep|wake_?up|(?:release|resume)_memory|c[au]mem", re.IGNORECASE)  # of an inference engine
+_MAPS = re.compile(r"(?:cu|hip)Mem(?:Address|Create|Map|SetAccess)|aclrt\w*(?:Physical|Mem\b|MemAddress)")
+_SLEEPS = re.compile(r"sleep|wake_?up|(?:release|resume)_memory|\bc[au]mem", re.IGNORECASE)  # of an inference engine
 
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
@@ -252,7 +252,7 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " PYTORCH_NO_NPU_MEMORY_CACHING); if not, use less memory",
             frees=frees, kernels=kernels,
         )  # fmt: skip
-    if not gap.operator and (all(is_free) or _MAPS.match(gap.call)):
+    if not gap.operator and (all(is_free) or _MAPS.search(gap.call)):  # not torch's
         return Text(
             "the host gives memory back to the driver, or asks for it again: find out what frees it, for example"
             " torch.cuda.empty_cache() (on NPUs torch.npu.empty_cache()), and do so less often"

@@ -471,6 +471,9 @@ FAMILIES: dict[str, tuple[list[FreeGap], str, int, str]] = {
     "half of the time": ([held(SIZES[0], 25), held(SIZES[1], 25)], "", 100, "TASK_QUEUE_ENABLE=2"),
     "different calls": ([held(SIZES[0], 40), held("aclnnAdd", 40)], "", 100, "TASK_QUEUE_ENABLE=2"),
     "memory without torch": ([held("cuMemCreate/cuMemMap", 80)], "cuMemCreate/cuMemMap", 80, "asks for it again: find out what frees it"),
+    "memory that is only set": ([held("cuMemsetD8Async", 80)], "cuMemsetD8Async", 80, "look at what the host does"),
+    "memory of torch": ([held("cuMemCreate", 80, operator="aten::empty")], "cuMemCreate", 80, "torch's allocator"),
+    "memory for documents": ([held("cudaMalloc", 80, caller="load_documents")], "cudaMalloc (within", 80, "torch's allocator"),
     "sleep mode": ([held("cuMemCreate", 40, caller="wake_up"), held("cuMemCreate", 20, caller="wake_up")], "cuMemCreate (within wake_up);", 60, "sleep less often"),
     "memory pool of an engine": ([held("aclrtMapMem", 60, caller="vllm_ascend/device_allocator/camem.py(60): create_and_map")], "aclrtMapMem (within", 60, "sleep less often"),
 }  # fmt: skip
