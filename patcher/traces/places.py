@@ -36,7 +36,6 @@ _FUNCTION = re.compile(  # of Python, that does not wait by its name
 )
 
 _FAMILIES = {name: re.compile(name.replace("…", r"\w+")) for name in ("aclnn…GetWorkspaceSize", "…_Tiling", "aclnn…")}
-"""Name of a family of CANN's calls, which do the same for different operators → the names of its calls."""
 
 _CLEARLY_LESS = 0.75  # of the idle time within a range: a function in it that covers less is not named instead
 
@@ -211,7 +210,7 @@ def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None
 
 
 def call_family(call: str) -> str:
-    """Return the name of the family of calls that do the same for different operators; ``call`` if it is in none."""
+    """Return the family of CANN's calls that do the same for different operators; ``call`` if it is in none."""
     return next((family for family, pattern in _FAMILIES.items() if pattern.fullmatch(call)), call)
 
 

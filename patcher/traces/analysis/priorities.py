@@ -139,7 +139,7 @@ def select_findings(
     findings = [*([communication] if communication else []), *_largest_by_id(remaining)]
     findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
     findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
-    findings = _join_late_start(findings, by_source)
+    findings = findings if slow else _join_late_start(findings, by_source)
     findings = [_name_cause_of_waiting(diagnosis, findings, by_source) for diagnosis in findings]
     marked = [
         dataclasses.replace(diagnosis, same_as="slow-rank")
@@ -170,10 +170,7 @@ def _join_late_start(
 
 
 def _starts_late(profile: model.RankProfile) -> bool:
-    """Tell whether the device waits for the host for a quarter of its only step, and computes for less than 3/4 of it.
-
-    The time before the first kernel counts, too. A device that computes for up to half of all has other findings.
-    """
+    """Tell whether the device waits for the host for a quarter of the time, and computes for half to 3/4 of a step."""
     before, computing = profile.sum_ns(model.LEAD_IN), profile.sum_ns("compute_ns", "overlap_ns")
     whole, waiting = profile.total_ns + before, before + profile.sum_ns(*_OF_HOST_PARTS)
     return len(profile.units) == 1 and 4 * waiting >= whole < 2 * computing and 4 * computing < 3 * profile.total_ns

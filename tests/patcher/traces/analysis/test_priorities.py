@@ -84,6 +84,15 @@ def test_a_late_start_has_the_time_in_the_step_too_in_which_the_device_waits_for
         assert {one.id for one in kept if one.same_as == "lead-in"} == {"dispatch", "launch-blocked"}
 
 
+def test_a_late_start_of_a_straggler_is_no_headline() -> None:
+    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=70, free_host_late_ns=30, lead_in_ns=20)
+    findings = [finding("slow-rank", 40, source="x", parts={"waiting": 40}), finding("lead-in", 20, source="y")]
+    ranks = tuple(Rank(at, "xy"[at], 1, 100, 3, 5, ns, 1, 0) for at, ns in enumerate((5, 99)))
+    made = [RankProfile(source, "torch", at, "H100", (unit,)) for at, source in enumerate("xy")]
+    kept = priorities.select_findings(findings, made, Meetings(ranks, True, {}, frozenset(), ()))
+    assert [(one.id, one.saving_ns) for one in kept] == [("slow-rank", 40), ("lead-in", 20)]
+
+
 def test_of_each_id_the_largest_saving_is_kept() -> None:
     findings = [
         finding("a", 1),
