@@ -41,8 +41,7 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
 _OF_HOST = ("dispatch", "launch-blocked")  # ids of the diagnoses of a device that waits for the host
 _OF_HOST_PARTS = tuple(part for name in _OF_HOST for part in PARTS_OF[name])
 _PREPARE_EARLIER = Text(
-    "let the host prepare a step while the device computes the one before, for example by asynchronous scheduling, and"
-    " do less before the first kernel"
+    "let the host prepare a step while the device computes the one before (asynchronous scheduling)"
 )
 
 _ON_DEVICE = ("waiting", "idle-unknown")
@@ -164,7 +163,8 @@ def _join_late_start(
         " the step",
         before=in_ms(before), within=in_ms(within),
     )  # fmt: skip
-    start = dataclasses.replace(start, headline=headline, saving_ns=before + within, advice=_PREPARE_EARLIER)
+    advice = start.advice if start.culprit and "::" not in start.culprit else _PREPARE_EARLIER
+    start = dataclasses.replace(start, headline=headline, saving_ns=before + within, advice=advice)
     same = [dataclasses.replace(each, same_as=start.id) if each.id in _OF_HOST else each for each in findings]
     return [start, *(finding for finding in same if finding.id != start.id)]
 

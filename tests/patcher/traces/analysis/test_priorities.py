@@ -84,6 +84,14 @@ def test_a_late_start_has_the_time_in_the_step_too_in_which_the_device_waits_for
         assert {one.id for one in kept if one.same_as == "lead-in"} == {"dispatch", "launch-blocked"}
 
 
+@pytest.mark.parametrize(("culprit", "kept"), [("DataLoader", True), ("aten::arange", False), ("", False)])
+def test_the_advice_on_a_late_start_is_on_a_call_or_frame_but_not_on_an_operator(culprit: str, kept: bool) -> None:
+    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=70, free_host_late_ns=30, lead_in_ns=20)
+    start = finding("lead-in", 20, source="x", culprit=culprit, advice="load in parallel")
+    (joined,) = priorities._join_late_start([start], {"x": RankProfile("x", "torch", 0, "H100", (unit,))})
+    assert (joined.advice == "load in parallel") == kept
+
+
 def test_a_late_start_of_a_straggler_is_no_headline() -> None:
     unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=70, free_host_late_ns=30, lead_in_ns=20)
     findings = [finding("slow-rank", 40, source="x", parts={"waiting": 40}), finding("lead-in", 20, source="y")]
