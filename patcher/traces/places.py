@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
@@ -34,6 +34,8 @@ _DRAINS = re.compile(r"synchroni[sz]e|memcpy(?!\w*async)", re.IGNORECASE)
 _FUNCTION = re.compile(  # of Python, that does not wait by its name
     r"^(?:.+\(\d+\): |built-in )(?!.*\b_?(?:wait\w*|acquire|poll|select|recv\w*|read\w*|sleep|join|get|result)$)"
 )
+
+_FAMILIES = {name: re.compile(name.replace("…", r"\w+")) for name in ("aclnn…GetWorkspaceSize", "…_Tiling", "aclnn…")}
 
 _CLEARLY_LESS = 0.75  # of the idle time within a range: a function in it that covers less is not named instead
 
@@ -184,25 +186,32 @@ class HostCause(NamedTuple):
 def host_cause(profile: RankProfile, parts: Collection[str]) -> HostCause | None:
     """Return the call, frame or operator that the host was in during over half of the idle time of the given parts.
 
-    Its times at all places are added up. Without such a one, host-bound time may lie in a range with many gaps. None
-    if there is none, either.
+    Its times at all places are added up. Calls of a family count as one, with its name. Without such a one, host-bound
+    time may lie in a range with many gaps. None if there is none, either.
     """
     late = profile.late_range
-    sums, longest = Counter[str](), dict[str, FreeGap]()
+    sums, places = Counter[str](), defaultdict[str, list[FreeGap]](list)
     for gap in profile.gaps:
         name = gap.call or (gap.operator if gap.within else "")
         if name and gap.part in parts:
-            sums[name] += gap.call_ns
-            longest.setdefault(name, gap)
+            sums[call_family(name)] += gap.call_ns
+            places[call_family(name)].append(gap)
     for name, ns in sums.most_common(1):
         if 2 * ns > profile.sum_ns(*parts):
+            longest, calls = places[name][0], {gap.call for gap in places[name]}
             if late and _is_part_of_range(profile, name, parts):
-                return HostCause(late.name, late.idle_ns, replace(longest[name], call=late.name, caller=""))
-            callers = {gap.caller for gap in profile.gaps if gap.call == name}
-            return HostCause(name, ns, replace(longest[name], caller=callers.pop() if len(callers) == 1 else ""))
+                return HostCause(late.name, late.idle_ns, replace(longest, call=late.name, caller=""))
+            callers = {gap.caller for gap in profile.gaps if gap.call in calls}
+            name, call = (name, name) if len(calls) > 1 else (longest.call or name, longest.call)
+            return HostCause(name, ns, replace(longest, call=call, caller=callers.pop() if len(callers) == 1 else ""))
     if late is not None and "free_host_late_ns" in parts and 2 * late.idle_ns > profile.sum_ns(*parts):
         return HostCause(late.name, late.idle_ns, None)
     return None
+
+
+def call_family(call: str) -> str:
+    """Return the family of CANN's calls that do the same for different operators; ``call`` if it is in none."""
+    return next((family for family, pattern in _FAMILIES.items() if pattern.fullmatch(call)), call)
 
 
 def drained_by(profile: RankProfile, parts: Collection[str]) -> FreeGap | None:

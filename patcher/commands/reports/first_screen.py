@@ -13,6 +13,7 @@ from patcher.traces.analysis import exposed
 from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.analysis.host_only import is_whole_trace
 from patcher.traces.analysis.ranks import lacks_common_step, unrelated
+from patcher.traces.analysis.rates import unaligned_size
 from patcher.traces.families import ELEMENTWISE, FAMILIES, HOST_BOUND, OUTSIDE_FORWARD, family_of, function_of
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
@@ -204,7 +205,9 @@ def _headline(report: model.TraceReport, focus: model.RankProfile, finding: mode
         title = Text(
             "{title}: {share} of {time} per {step}", title=title, share=share, time=in_ms(whole), step=unit_word(focus)
         )
-        return joined(SEMICOLON, (title, _longest_kernel_line(focus, finding, in_headline=True)))
+        return joined(
+            SEMICOLON, (title, _unaligned_words(focus) or _longest_kernel_line(focus, finding, in_headline=True))
+        )
     return title
 
 
@@ -417,6 +420,20 @@ def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *
         time=time,
         step=unit_word(profile),
         share=share,
+    )
+
+
+def _unaligned_words(profile: model.RankProfile) -> str:
+    """Return the time of matmuls with a weight of an unaligned size, per step, and its share; "" without such ones."""
+    size, ns, name = unaligned_size(profile) or (0, 0, "")
+    if not ns:
+        return ""
+    return Text(
+        "matmuls ({operator}) with a size of {size:,}, no multiple of 8: {time} ({share})",
+        operator=name,
+        size=size,
+        time=in_ms(ns / len(profile.units)),
+        share=percent(ns / (profile.total_ns or 1), 0),
     )
 
 

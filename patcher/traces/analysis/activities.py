@@ -20,10 +20,12 @@ _CALLS = 16  # of a thread that may lie within each other
 WAITS = re.compile(r"synchroni[sz]e|memcpy|wait", re.IGNORECASE)
 """Calls of a device's runtime that end when the device has come to an end: then nothing is left for it to do."""
 
-FREES = r"(?:(?:cuda|hip|aclrt)Free|(?:cu|hip)Mem(?:Unmap|Release)|aclrtUnmapMem)\w*"
+FREES = r"(?:(?:cuda|hip|aclrt)Free|(?:cu|hip)Mem(?:Unmap|Release|AddressFree)|aclrt(?:UnmapMem|ReleaseMemAddress))\w*"
 """Calls of a device's runtime that free its memory."""
 
-ALLOCATES = re.compile(rf"{FREES}|(?:cuda|hip|aclrt)Malloc|(?:cu|hip)Mem(?:Create|Map|SetAccess)|aclrtMapMem")
+ALLOCATES = re.compile(
+    rf"{FREES}|(?:cuda|hip|aclrt)Malloc|(?:cu|hip)Mem(?:AddressReserve|Create|Map|SetAccess)|aclrt(?:Map|Reserve)Mem"
+)
 """Calls of a device's runtime that allocate or free its memory."""
 
 
@@ -57,21 +59,9 @@ class HostActivities:
         self.main = main_thread(trace)
 
     @cached_property
-    def memory_calls(self) -> Mapping[int, NestedRanges]:
-        """Thread → its calls that allocate or free device memory, which may be none.
-
-        They alternate, so all get one name, such as ``cudaFree/cudaMalloc``.
-        """
-        texts = self.trace.names.texts
-        allocating = {name for name, text in enumerate(texts) if ALLOCATES.search(text)}
-        memory_calls = {}
-        for thread, calls in self.trace.calls.items():
-            both = "/".join(sorted({texts[name] for name in allocating.intersection(calls.name)}))
-            ranges = RangeColumns()
-            for index in (index for index, name in enumerate(calls.name) if name in allocating):
-                ranges.add(calls.begin[index], calls.end[index], self.trace.names[both])
-            memory_calls[thread] = NestedRanges(ranges)
-        return memory_calls
+    def memory_names(self) -> frozenset[int]:
+        """Names of calls that allocate or free device memory, as numbers."""
+        return frozenset(name for name, text in enumerate(self.trace.names.texts) if ALLOCATES.match(text))
 
     @cached_property
     def waiting_names(self) -> frozenset[int]:
@@ -99,9 +89,24 @@ class HostActivities:
         activities = (
             covering(self.calls[thread], gap.begin, gap.end, thread) for thread in threads if thread in self.calls
         )
-        if self._waited_in_queue(gap):
-            return max(filter(None, activities), key=attrgetter("ns"), default=None)
-        return next(filter(None, activities), None)
+        covers = filter(None, activities)
+        call = max(covers, key=attrgetter("ns"), default=None) if self._waited_in_queue(gap) else next(covers, None)
+        return self._memory_calls(gap, call.thread) if call and call.name in self.memory_names else call
+
+    def _memory_calls(self, gap: Idle, thread: int) -> HostActivity | None:
+        """Return the calls of a thread that allocate or free memory as one if they cover half of a gap, else None.
+
+        They do one job. Its name is theirs, such as ``cuMemCreate/cuMemSetAccess``, without those that take little.
+        """
+        calls, texts, times, last = self.calls[thread], self.trace.names.texts, Counter[str](), gap.begin
+        indices = [index for index in overlapping(calls, last, gap.end) if calls.name[index] in self.memory_names]
+        for index in indices:
+            times[texts[calls.name[index]]] += max(min(calls.end[index], gap.end) - max(calls.begin[index], last), 0)
+            last = max(last, calls.end[index])
+        ns = times.total()
+        names = sorted(name for name in times if 10 * times[name] >= ns)  # a tenth of the time is worth a name
+        begin = calls.begin[indices[0]] if indices else UNKNOWN
+        return HostActivity(begin, ns, self.trace.names["/".join(names)], thread) if 2 * ns >= gap.ns else None
 
     def activity_in(self, gap: Idle) -> HostActivity | None:
         """Return the call that covers at least half of a gap, else the Python frame or operator that does; else None.
@@ -113,10 +118,9 @@ class HostActivities:
         if (call := self.call_in(gap)) or self._waited_in_queue(gap):
             return call
         for thread in self._searched_threads(gap):
-            candidates = [
-                covering(ranges[thread], gap.begin, gap.end, thread)
-                for ranges in (self.memory_calls, self.frames) if thread in ranges
-            ]  # fmt: skip
+            candidates = [self._memory_calls(gap, thread)] if thread in self.calls else []
+            if thread in self.frames:
+                candidates.append(covering(self.frames[thread], gap.begin, gap.end, thread))
             if 0 <= thread < len(self.threads):
                 operator = covering(self.threads[thread].operators, gap.begin, gap.end, thread, self.comment_names)
                 candidates.append(operator and operator._replace(is_operator=True))

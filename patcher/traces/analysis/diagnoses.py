@@ -16,8 +16,9 @@ from patcher.traces.analysis.checks import DEVICE, EVERY, FUNCTION, NOTABLE
 from patcher.traces.analysis.host_steps import BLOCKS
 from patcher.traces.analysis.pipelines import times_as_long
 from patcher.traces.analysis.ranks import match_collectives, missing_ranks, unrelated
+from patcher.traces.analysis.rates import unaligned_size
 from patcher.traces.families import ELEMENTWISE, OTHER, SAMPLING
-from patcher.traces.places import in_program, place_in_words
+from patcher.traces.places import call_family, in_program, place_in_words
 from patcher.traces.rank_trace import GRAPH_CAPTURE
 from patcher.traces.words import cold_start_phrase, host_name, in_ms, listed, percent, short, shorten_distinct, size
 
@@ -684,15 +685,19 @@ def _longer_activity(
 ) -> model.FreeGap | None:
     """Return the longest place of what held the host for over half of the additional time of the ``slowest`` step.
 
-    Places with the same call, frame or range count together, with the time beyond their mean in the other steps.
+    Places with the same call, family of calls, frame or range count together, with the time beyond their mean in the
+    other steps.
     """
     sums, places = Counter[str](), dict[str, model.FreeGap]()
     part = _longer_part(slowest, usual)
     for gap in profile.gaps:
         if (gap.unit, gap.part) == (slowest.number, part) and (name := _host_held(gap)):
             more = gap.unit_ns - (gap.ns - gap.unit_ns) // max(len(profile.units) - 1, 1)
+            family = call_family(gap.call)
+            name = name if family == gap.call else family
             sums[name] += more * gap.call_ns // gap.ns
-            places.setdefault(name, gap)
+            if places.setdefault(name, gap).call != gap.call:
+                places[name] = dataclasses.replace(places[name], call=family)
     for name, ns in sums.most_common(1):
         return places[name] if 2 * ns > slowest.device_ns - usual.device_ns else None
     return None
@@ -773,6 +778,13 @@ def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kerne
             longest.name,
         )
     fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
+    size, ns, _ = unaligned_size(profile) or (0, 0, "")
+    if ns > fusible:
+        return Text(
+            "pad the size {size:,} to a multiple of 64 or 128, such as {padded:,}: other sizes make matmuls in half"
+            " precision slow. For a vocabulary, pad the embedding and the head, and mask the new logits",
+            size=size, padded=-(-size // 128) * 128,
+        )  # fmt: skip
     if longest and longest.family in (OTHER, SAMPLING) and longest.ns > fusible:
         name = profile.operator_of(longest) or short(longest.name)
         return Text("check whether {name} can run less often, on less data, or in a faster implementation", name)

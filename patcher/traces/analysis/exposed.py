@@ -507,7 +507,7 @@ def _straggler_text(
             evidence, Text("{share} of this waiting is in step {number}.", share=share, number=slow.late_in)
         )
         return FindingText(evidence, advice, certainty, last, headline, slow.late_in)
-    waiting = slow.awaited_per_unit // (len(meetings.ranks) - 1)
+    waiting = min(slow.awaited_per_unit // (len(meetings.ranks) - 1), per_unit(profile, "communication_ns"))
     if more is not None and 2 * more.ns > waiting:
         cause: str = Text("most of its additional time is in this part of the step: {part}", excess_words(more))
         if more.part == "compute_ns":
@@ -516,6 +516,13 @@ def _straggler_text(
                 "compare the inputs of {rank} with those of the other ranks; if they are alike, check its device's"
                 " clock frequency and power limit",
                 rank=last,
+            )
+        elif more.part == "free_host_late_ns":
+            cause = Text("its host launches kernels later: {time} more host-bound time per step", in_ms(more.ns))
+            advice = Text(
+                "compare the host of {rank} with those of the other ranks: CPU cores, other processes on them, how many"
+                " kernels it launches, and what its Python code does in between",
+                last,
             )
         headline = Text("{title}: {cause}", title=headline, cause=cause)
     return FindingText(evidence, advice, certainty, last, headline)

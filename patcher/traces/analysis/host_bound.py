@@ -79,6 +79,10 @@ _ABOUT_HOST = {
     re.compile(r"^(?:cuda|hip)(?:HostAlloc|MallocHost|HostMalloc)|^aclrtMallocHost"): Text(
         "pinned memory is allocated here: allocate it once, and use it in each step"
     ),
+    re.compile(r"GetWorkspaceSize$|_Tiling$"): Text(
+        "CANN prepares operators anew whose shapes are not in its cache: pad or bucket lengths so that few shapes"
+        " recur, raise ACLNN_CACHE_LIMIT if there are more shapes than its entries, or use ACL graphs"
+    ),
     ALLOCATES: Text(
         "torch's allocator asks the driver for memory: run the step once before the recording window. If this happens"
         " in each step, use less memory, or set PYTORCH_CUDA_ALLOC_CONF (on NPUs PYTORCH_NPU_ALLOC_CONF) to"
@@ -86,6 +90,9 @@ _ABOUT_HOST = {
     ),
 }
 """Part of the name of a call, frame or range → what to do about an idle device while the host is in it."""
+
+_MAPS = re.compile(r"(?:cu|hip)Mem(?:Address|Create|Map|SetAccess)|aclrt\w*(?:Physical|Mem\b|MemAddress)")
+_SLEEPS = re.compile(r"sleep|wake_?up|(?:release|resume)_memory|\bc[au]mem", re.IGNORECASE)  # of an inference engine
 
 _COMPILED = "torchinductor"
 """Part of the name of a frame in code that torch.compile made."""
@@ -228,7 +235,12 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
-    if _COMPILED in gap.call:  # its launches, not its Python, take the time
+    if ALLOCATES.match(gap.call) and _SLEEPS.search(gap.caller):
+        return Text(
+            "the engine's sleep mode gives memory back to the driver and asks for it again: sleep less often, choose a"
+            " level or tags that free less, or keep the memory if it suffices for both phases"
+        )
+    if _COMPILED in gap.call or gap.call == "aclnn…":  # its launches, not its Python, take the time
         return _faster_launches(profile)
     is_free = [re.fullmatch(FREES, call) is not None for call in gap.call.split("/")]
     frees = sum(place.count for place in profile.gaps if re.match(FREES, place.call))
@@ -240,10 +252,10 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             " PYTORCH_NO_NPU_MEMORY_CACHING); if not, use less memory",
             frees=frees, kernels=kernels,
         )  # fmt: skip
-    if not gap.operator and all(is_free):
+    if not gap.operator and (all(is_free) or _MAPS.search(gap.call)):  # not torch's
         return Text(
-            "the host gives memory back to the driver: find out what frees it, for example torch.cuda.empty_cache() (on"
-            " NPUs torch.npu.empty_cache()), and do so less often"
+            "the host gives memory back to the driver, or asks for it again: find out what frees it, for example"
+            " torch.cuda.empty_cache() (on NPUs torch.npu.empty_cache()), and do so less often"
         )
     if gap.part == model.LEAD_IN and gap.operator and gap.call in _AT_FIRST_USE:
         return _CREATES_CONTEXT

@@ -10,6 +10,7 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from patcher.messages import Text
@@ -158,18 +159,18 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
     """Return the part of a step in which ``profiles`` exceed ``others`` the most, and by how much; None if in none.
 
     Compared are the mean of ``profiles`` and the median of ``others``, in ns per step. Communication does not count,
-    because ranks wait in it; the time before the first kernel does.
+    because ranks wait in it; the time before the first kernel does. Overlap counts as computing, and launch latency as
+    host-bound time if more of the excess is host-bound.
     """
-    parts = [part for part in (*model.PARTS, model.LEAD_IN) if part != "communication_ns"]
-    parts.remove("overlap_ns")
-    best = None
-    for part in parts:
+    more = dict[str, int]()
+    for part in (part for part in (*model.PARTS, model.LEAD_IN) if part not in ("communication_ns", "overlap_ns")):
         names = ("compute_ns", "overlap_ns") if part == "compute_ns" else (part,)
         mean = statistics.fmean(per_unit(profile, *names) for profile in profiles)
-        more = round(mean - statistics.median(per_unit(profile, *names) for profile in others))
-        if more > 0 and (best is None or more > best.ns):
-            best = Excess(part, more)
-    return best
+        more[part] = round(mean - statistics.median(per_unit(profile, *names) for profile in others))
+    if more["free_host_late_ns"] >= more["free_latency_ns"] > 0:
+        more["free_host_late_ns"] += more["free_latency_ns"]
+    best = Excess(*max(more.items(), key=itemgetter(1)))
+    return best if best.ns > 0 else None
 
 
 def excess_words(more: Excess) -> str:

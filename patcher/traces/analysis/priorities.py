@@ -14,6 +14,7 @@ from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import (
     HostCause,
     activity_name,
+    call_family,
     drained_by,
     host_activity,
     host_cause,
@@ -22,7 +23,7 @@ from patcher.traces.places import (
     place_of,
     time_with_cut,
 )
-from patcher.traces.words import host_name
+from patcher.traces.words import host_name, in_ms
 
 SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
@@ -36,6 +37,12 @@ PARTS_OF: Mapping[str, tuple[str, ...]] = {
     "lead-in": (model.LEAD_IN,),
 }
 """Id of a diagnosis → the parts of the time that it is of."""
+
+_OF_HOST = ("dispatch", "launch-blocked")  # ids of the diagnoses of a device that waits for the host
+_OF_HOST_PARTS = tuple(part for name in _OF_HOST for part in PARTS_OF[name])
+_PREPARE_EARLIER = Text(
+    "let the host prepare a step while the device computes the one before (asynchronous scheduling)"
+)
 
 _ON_DEVICE = ("waiting", "idle-unknown")
 """Ids of the diagnoses of idle time whose culprit is a place on the device, not what the host is in."""
@@ -63,10 +70,11 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
         if cause is None:
             return _name_draining_call(diagnosis, profile)
         call = in_program(cause.name, cause.gap)
+        longer = time_with_cut(profile, cause.gap) - cause.gap.ns if cause.gap else 0
         return dataclasses.replace(
             diagnosis,
             headline=Text("{title}, mostly while the host was in {call}", title=diagnosis.title, call=call),
-            saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)),
+            saving_ns=min(diagnosis.saving_ns, cause.ns // len(profile.units)) + longer // len(profile.units),
             culprit=cause.name,
         )
     is_known = bool(gap.call or gap.within)
@@ -90,8 +98,8 @@ def _name_main_place(diagnosis: model.Diagnosis, profile: model.RankProfile | No
 
 
 def _is_at_more_places(cause: HostCause, gap: model.FreeGap, profile: model.RankProfile) -> bool:
-    """Tell whether the host is in what held it at the main place for over a tenth longer at other places, too."""
-    return cause.name == gap.call and cause.ns > _AT_MORE_PLACES * time_with_cut(profile, gap)
+    """Tell whether the host is in what held it at the main place, or in calls of its family, a tenth longer."""
+    return call_family(gap.call) == call_family(cause.name) and cause.ns > _AT_MORE_PLACES * time_with_cut(profile, gap)
 
 
 def _name_draining_call(diagnosis: model.Diagnosis, profile: model.RankProfile) -> model.Diagnosis:
@@ -130,6 +138,7 @@ def select_findings(
     findings = [*([communication] if communication else []), *_largest_by_id(remaining)]
     findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
     findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
+    findings = findings if slow else _join_late_start(findings, by_source)
     findings = [_name_cause_of_waiting(diagnosis, findings, by_source) for diagnosis in findings]
     marked = [
         dataclasses.replace(diagnosis, same_as="slow-rank")
@@ -138,6 +147,33 @@ def select_findings(
         for diagnosis in findings
     ]
     return _sort_by_severity(marked, by_source)
+
+
+def _join_late_start(
+    findings: Sequence[model.Diagnosis], by_source: Mapping[str, model.RankProfile]
+) -> list[model.Diagnosis]:
+    """Return the findings; one on a late start has the host-bound time after it, too, which others are marked as."""
+    starts = (finding for finding in findings if finding.id == "lead-in" and finding.saving_ns)
+    start = next((finding for finding in starts if _starts_late(by_source[finding.source])), None)
+    if start is None:
+        return [*findings]
+    before, within = (by_source[start.source].sum_ns(*parts) for parts in ((model.LEAD_IN,), _OF_HOST_PARTS))
+    headline = Text(
+        "The device waits for the host: {before} before the first kernel, which is no part of the step, and {within} in"
+        " the step",
+        before=in_ms(before), within=in_ms(within),
+    )  # fmt: skip
+    advice = start.advice if start.culprit and "::" not in start.culprit else _PREPARE_EARLIER
+    start = dataclasses.replace(start, headline=headline, saving_ns=before + within, advice=advice)
+    same = [dataclasses.replace(each, same_as=start.id) if each.id in _OF_HOST else each for each in findings]
+    return [start, *(finding for finding in same if finding.id != start.id)]
+
+
+def _starts_late(profile: model.RankProfile) -> bool:
+    """Tell whether the device waits for the host for a quarter of the time, and computes for half to 3/4 of a step."""
+    before, computing = profile.sum_ns(model.LEAD_IN), profile.sum_ns("compute_ns", "overlap_ns")
+    whole, waiting = profile.total_ns + before, before + profile.sum_ns(*_OF_HOST_PARTS)
+    return len(profile.units) == 1 and 4 * waiting >= whole < 2 * computing and 4 * computing < 3 * profile.total_ns
 
 
 def _name_cause_of_waiting(
@@ -319,11 +355,11 @@ def _is_outweighed(
     computing = any(other.id == "compute" and other.source == diagnosis.source for other in diagnoses)
     if diagnosis.id not in ("dispatch", "idle-unknown", "lead-in") or not computing or profile is None:
         return False
+    saved_ns, computing_ns = (diagnosis.saving_ns or 0) * len(profile.units), profile.sum_ns("compute_ns", "overlap_ns")
     if diagnosis.id == "lead-in":
-        return 2 * profile.sum_ns("compute_ns", "overlap_ns") > profile.total_ns + profile.sum_ns(model.LEAD_IN)
+        return 2 * computing_ns > profile.total_ns + profile.sum_ns(model.LEAD_IN) and not _starts_late(profile)
     cause = host_cause(profile, PARTS_OF["dispatch"])
     in_range = cause is not None and cause.gap is None and diagnosis.culprit == cause.name
-    saved_ns, computing_ns = (diagnosis.saving_ns or 0) * len(profile.units), profile.sum_ns("compute_ns", "overlap_ns")
     if in_range and 2 * saved_ns < computing_ns:
         return True
     is_small = not diagnosis.culprit and 3 * saved_ns < 2 * computing_ns

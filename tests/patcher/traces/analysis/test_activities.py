@@ -90,20 +90,31 @@ def test_the_outermost_operator_is_of_the_library_of_the_innermost(names: str, o
     assert name == (LETTERS.index(outermost) if outermost else UNKNOWN)
 
 
-def test_calls_that_allocate_and_free_memory_have_one_name_together() -> None:
-    trace = RankTrace("a", "torch")
-    rows = (("cudaMalloc", 1), ("cudaLaunchKernel", 1), ("cudaFree", 1), ("cudaMemcpyAsync", 2), ("cudaFree", 3))
-    for at, (name, thread) in enumerate(rows):
-        trace.calls.setdefault(thread, RangeColumns()).add(10 * at, 10 * at + 9, trace.names[name])
+@pytest.mark.parametrize(
+    ("calls", "name", "ns"),
+    [
+        (("cuMemCreate", 60, "cuMemMap", 9, "cuMemSetAccess", 30), "cuMemCreate/cuMemSetAccess", 99),
+        (("aclrtMallocPhysical", 50, "aclrtMapMem", 20), "aclrtMallocPhysical/aclrtMapMem", 70),
+        (("hipMemCreate", 60, "hipLaunchKernel", 20, "hipMemUnmap", 5), "hipMemCreate", 65),
+        (("cudaFree", 30, "cudaMalloc", 30, "cudaLaunchKernel", 40), "cudaFree/cudaMalloc", 60),
+        (("cudaStreamSynchronize", 60, "cudaFree", 40), "cudaStreamSynchronize", 60), (("cudaFree", 20, "cudaMalloc", 20), "", 0),
+    ],
+    ids=["one has half", "on an NPU", "little of another", "none has half", "another call has half", "too little"],
+)  # fmt: skip
+def test_calls_on_memory_count_together_even_if_one_of_them_has_half(
+    calls: tuple[str | int, ...], name: str, ns: int
+) -> None:
+    trace, now = RankTrace("a", "torch"), 0
+    for call, takes in zip(calls[::2], calls[1::2], strict=True):
+        trace.calls.setdefault(0, RangeColumns()).add(now, now + int(takes), trace.names[str(call)])
+        now += int(takes)
+    trace.tasks = Some(thread=[0], enqueued=[100], launched=[100])  # type: ignore[assignment]
     holds = HostActivities.__new__(HostActivities)
-    holds.trace = trace
-    assert {
-        thread: [
-            (trace.names.texts[name], begin, end)
-            for name, begin, end in zip(ranges.name, ranges.begin, ranges.end, strict=True)
-        ]
-        for thread, ranges in holds.memory_calls.items()
-    } == {1: [("cudaFree/cudaMalloc", 0, 9), ("cudaFree/cudaMalloc", 20, 29)], 2: [], 3: [("cudaFree", 40, 49)]}
+    holds.trace, holds.main, holds.overheads, holds.frames, holds.threads = trace, 0, nested(), {}, []
+    holds.cuts = Some(order=[0])  # type: ignore[assignment]
+    holds.calls = {0: NestedRanges(trace.calls[0])}
+    held = holds.activity_in(Idle(0, 100, 100, 0, 0, 0, ""))
+    assert (held and (trace.names.texts[held.name], held.ns)) == ((name, ns) if name else None)
 
 
 @pytest.mark.parametrize(
@@ -142,11 +153,10 @@ def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: st
     begin, ns, launched, launching, main, other, call = CALLS[name]
     holds = HostActivities.__new__(HostActivities)
     holds.main, holds.frames, holds.threads = 1, {2: nested(("h", begin, begin + ns))}, []
-    holds.memory_calls = {}
     holds.overheads = nested(*(("d", begin, begin + 50),) * (call == "d"))
     holds.calls = {thread: nested(*rows) for thread, rows in ((2, launching), (1, main), (3, other)) if rows}
     asked = 100 if "queue" in name else launched
-    holds.trace = Some(tasks=Some(thread=[2], enqueued=[asked], launched=[launched]))  # type: ignore[assignment]
+    holds.trace = Some(tasks=Some(thread=[2], enqueued=[asked], launched=[launched]), names=Some(texts=LETTERS))  # type: ignore[assignment]
     holds.cuts = Some(order=[0])  # type: ignore[assignment]
     gap = Idle(begin, begin + ns, ns, 0, 0, 0, "")
     found, held = holds.call_in(gap), holds.activity_in(gap)
@@ -158,7 +168,7 @@ def test_the_call_in_a_gap_is_of_the_thread_that_launched_the_next_task(name: st
 
 def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:
     holds = HostActivities.__new__(HostActivities)
-    holds.main, holds.calls, holds.memory_calls, holds.overheads = 0, {}, {}, nested()
+    holds.main, holds.calls, holds.overheads = 0, {}, nested()
     holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]), names=Some(texts=["record_param_comms"]))  # type: ignore[assignment]
     holds.cuts = Some(order=[0])  # type: ignore[assignment]
     none = nested()
@@ -177,7 +187,7 @@ def test_of_a_frame_and_an_operator_the_shorter_one_is_named() -> None:
 def test_an_operator_that_describes_another_one_is_not_named() -> None:
     """Torch records the parameters of a collective as an operator within that of the collective."""
     holds = HostActivities.__new__(HostActivities)
-    holds.main, holds.calls, holds.memory_calls, holds.frames, holds.overheads = 0, {}, {}, {}, nested()
+    holds.main, holds.calls, holds.frames, holds.overheads = 0, {}, {}, nested()
     texts = ["" for _ in LETTERS]
     texts[LETTERS.index("b")] = "record_param_comms"
     holds.trace = Some(tasks=Some(thread=[0], enqueued=[0], launched=[0]), names=Some(texts=texts))  # type: ignore[assignment]

@@ -889,14 +889,31 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     assert [(one.id, one.source, one.same_as) for one in found.findings] == [
         ("slow-rank", "/traces/rank0", ""), ("dispatch", "/traces/rank1", "slow-rank"),
     ]  # fmt: skip
-    part = "most of its additional time is in this part of the step: host-bound"
+    part = "its host launches kernels later: 40.00 ms more host-bound time per step"
     assert found.verdict.title == f"Ranks wait for rank 1: {part}"
-    assert "rank 1 spends 40.00 ms more than the other ranks on this part" in found.findings[0].evidence
+    assert found.findings[0].advice.startswith("compare the host of rank 1 with those of the other ranks: CPU cores")
     held = replace(others[0], gaps=(gap("free_host_late_ns", 40, call="load", call_ns=40 * MS),))
     slow, late = report(first, held, *others[1:]).findings[:2]
     assert (slow.title, slow.advice) == ("Ranks wait for rank 1, mostly while its host is in load", late.advice)
     nowhere = replace(held, gaps=(gap("free_host_late_ns", 40),))
     assert report(first, nowhere, *others[1:]).verdict.title == f"Ranks wait for rank 1: {part}"
+
+
+def test_only_exposed_waiting_has_to_be_explained_by_what_takes_the_straggler_longer() -> None:
+    """The other rank waits for 80 ms in its collective, but computes during 55 ms of them."""
+    waiting, late = (
+        replace(ranked, units=(unit(**parts),))
+        for ranked, parts in zip(
+            meeting((85, 5)),
+            (
+                {"compute": 10, "overlap": 55, "communication": 30},
+                {"compute": 65, "communication": 5, "free_host_late": 30},
+            ),
+            strict=True,
+        )
+    )
+    title = "Ranks wait for rank 1: its host launches kernels later: 30.00 ms more host-bound time per step"
+    assert report(waiting, late).verdict.title == title
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_what_takes_the_straggler_longer_is_told_from_a_fortieth_of_its_step_on(
     profiles = [
         RankProfile(
             f"r{at}", "torch", at, "H100",
-            (RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=591 - more * (at > 0), communication_ns=9),),
+            (RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=570 - more * (at > 0), communication_ns=30),),
         )
         for at in range(3)
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -466,6 +467,61 @@ def test_up_to_two_that_launch_slowly_are_named_if_they_matter(
     assert told.count("; ") == max(len(named) - 1, 0)
     rows = tuple(replace(row, kernels=0, ns=0) for row in rows)
     assert "its kernels only" not in host_bound.slow_launchers(replace(made, operators=rows, late_modules=()))
+
+
+def held(call: str, ns: int, **fields: Any) -> FreeGap:
+    made = FreeGap(
+        kind="place", part="free_host_late_ns", ns=ns, call_ns=ns, count=9, units=1, unit=0, unit_ns=ns, longest_ns=ns,
+        begin_ns=0, call=call,
+    )  # fmt: skip
+    return replace(made, **fields)
+
+
+SIZES = ("aclnnAddGetWorkspaceSize", "aclnnMmGetWorkspaceSize", "aclnnMulGetWorkspaceSize")
+FAMILIES: dict[str, tuple[list[FreeGap], str, int, str]] = {
+    "one call": ([held(SIZES[0], 60)], f"the host was in {SIZES[0]} for 100 %", 60, "ACLNN_CACHE_LIMIT"),
+    "calls for several operators": ([held(size, 25) for size in SIZES], "aclnn…GetWorkspaceSize;", 75, "pad or bucket lengths"),
+    "one of them at the main place": ([held(SIZES[0], 60), held(SIZES[1], 20)], "aclnn…GetWorkspaceSize;", 80, "pad or bucket lengths"),
+    "their tiling": ([held("Mul_Tiling", 30), held("Add_Tiling", 30)], "…_Tiling;", 60, "ACLNN_CACHE_LIMIT"),
+    "launches of several operators": ([held("aclnnAdd", 30), held("aclnnMm", 40)], "aclnn…;", 70, "TASK_QUEUE_ENABLE=2"),
+    "one call at many places": ([held(SIZES[0], 60), held(SIZES[0], 20)], f"{SIZES[0]};", 80, "pad or bucket lengths"),
+    "half of the time": ([held(SIZES[0], 25), held(SIZES[1], 25)], "", 100, "TASK_QUEUE_ENABLE=2"),
+    "different calls": ([held(SIZES[0], 40), held("aclnnAdd", 40)], "", 100, "TASK_QUEUE_ENABLE=2"),
+    "memory without torch": ([held("cuMemCreate/cuMemMap", 80)], "cuMemCreate/cuMemMap", 80, "asks for it again: find out what frees it"),
+    "memory that is only set": ([held("cuMemsetD8Async", 80)], "cuMemsetD8Async", 80, "look at what the host does"),
+    "memory of torch": ([held("cuMemCreate", 80, operator="aten::empty")], "cuMemCreate", 80, "torch's allocator"),
+    "memory for documents": ([held("cudaMalloc", 80, caller="load_documents")], "cudaMalloc (within", 80, "torch's allocator"),
+    "sleep mode": ([held("cuMemCreate", 40, caller="wake_up"), held("cuMemCreate", 20, caller="wake_up")], "cuMemCreate (within wake_up);", 60, "sleep less often"),
+    "memory pool of an engine": ([held("aclrtMapMem", 60, caller="vllm_ascend/device_allocator/camem.py(60): create_and_map")], "aclrtMapMem (within", 60, "sleep less often"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_calls_that_do_the_same_for_other_operators_or_memory_count_together(name: str) -> None:
+    gaps, called, saving, advice = FAMILIES[name]
+    unit = RecordedUnit(number=0, host_ns=100, kernels=1, free_host_late_ns=100)
+    made = RankProfile("a", "ascend-text", 0, "Ascend NPU", (unit,), gaps=tuple(gaps))
+    first = next(iter(analysis.reported([made]).findings))
+    said = f"{first.title};"
+    assert (called in said, "mostly" in said) == (True, bool(called))
+    assert first.saving_ns == saving
+    assert advice in first.advice
+
+
+def test_what_holds_the_host_at_many_places_has_the_time_before_the_first_kernel_that_the_last_step_lacks() -> None:
+    late = (60, 60, 20)
+    units = [
+        RecordedUnit(number=at, host_ns=100, kernels=1, compute_ns=40, free_host_late_ns=ns)
+        for at, ns in enumerate(late)
+    ]
+    gaps = [
+        held("cuMemCreate", 60, before="a"),
+        held("cuMemCreate", 60, before="b"),
+        held("cuMemCreate", 40, part="lead_in_ns"),
+    ]
+    made = RankProfile("a", "torch", 0, "H100", (replace(units[0], lead_in_ns=40), *units[1:]), gaps=tuple(gaps))
+    first = next(iter(analysis.reported([made]).findings))
+    assert (first.id, first.culprit, first.saving_ns) == ("dispatch", "cuMemCreate", (60 + 60 + 40) // 3)
 
 
 LEADS: dict[str, tuple[int, tuple[dict[str, object], ...], str, int | None, str]] = {

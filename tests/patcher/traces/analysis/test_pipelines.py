@@ -227,6 +227,8 @@ def test_ranks_that_send_to_each_other_are_stages_of_a_pipeline(name: str) -> No
     [
         ({"copy_ns": 5}, [{}], ("copy_ns", 5)), ({"copy_ns": 5, LEAD_IN: 6}, [{}], (LEAD_IN, 6)), ({"copy_ns": 6, "free_waiting_ns": 5, LEAD_IN: 6}, [{}], ("copy_ns", 6)),
         ({"communication_ns": 99}, [{}], None), ({"overlap_ns": 7}, [{"compute_ns": 6}], ("compute_ns", 1)), ({"overlap_ns": 7}, [{"compute_ns": 7}], None),
+        ({"free_host_late_ns": 4, "free_latency_ns": 3, "compute_ns": 5}, [{"free_latency_ns": 1}], ("free_host_late_ns", 6)),
+        ({"free_host_late_ns": 3, "free_latency_ns": 4}, [{}], ("free_latency_ns", 4)),
         ({"copy_ns": 5}, [{"copy_ns": 3}, {"copy_ns": 9}, {"copy_ns": 4}], ("copy_ns", 1)), ({"copy_ns": 1}, [{"copy_ns": 9}], None), ({}, [{}], None),
     ],
 )  # fmt: skip

@@ -43,7 +43,7 @@ def test_the_heaviest_warning_is_the_problem_and_comes_first(name: str) -> None:
         ("dispatch", "", 51, True, "compute"), ("dispatch", "", 51, False, "dispatch"), ("dispatch", "place", 79, True, "dispatch"),
         ("dispatch", "place", 80, True, "compute"), ("waiting", "", 99, True, "waiting"), ("copies", "", 99, True, "copies"),
         ("idle-unknown", "", 51, True, "compute"), ("idle-unknown", "", 51, False, "idle-unknown"),
-        ("lead-in", "place", 60, True, "lead-in"), ("lead-in", "place", 61, True, "compute"), ("lead-in", "", 61, False, "lead-in"),
+        ("lead-in", "place", 60, True, "lead-in"), ("lead-in", "place", 74, True, "lead-in"), ("lead-in", "place", 75, True, "compute"), ("lead-in", "", 61, False, "lead-in"),
     ],
 )  # fmt: skip
 def test_computing_outweighs_host_bound_time_without_a_place_and_the_time_before_the_first_kernel(
@@ -56,6 +56,49 @@ def test_computing_outweighs_host_bound_time_without_a_place_and_the_time_before
     ordered = priorities._sort_by_severity(findings, {"x": RankProfile("x", "torch", 0, "H100", (unit,))})
     problem = next((one.id for one in ordered if one.severity == "problem"), "compute")
     assert problem == first
+
+
+STARTS: dict[str, tuple[tuple[int, int, int, int], int, int | None, bool]] = {
+    "a late start": ((70, 10, 10, 20), 1, 20, True), "a quarter in all": ((70, 9, 1, 20), 1, 20, True), "less": ((70, 9, 0, 20), 1, 20, False),
+    "a device that computes for 3/4": ((75, 20, 5, 20), 1, 20, False), "for half of all": ((60, 20, 20, 20), 1, 20, False),
+    "several steps": ((70, 10, 10, 20), 2, 20, False), "a host that waits": ((70, 10, 10, 20), 1, None, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_late_start_has_the_time_in_the_step_too_in_which_the_device_waits_for_the_host(name: str) -> None:
+    (computing, late, blocked, before), steps, saving, is_late = STARTS[name]
+    unit = RecordedUnit(
+        number=0, host_ns=9, kernels=1, compute_ns=computing, free_host_late_ns=late, free_blocked_ns=blocked,
+        lead_in_ns=before, copy_ns=100 - computing - late - blocked,
+    )  # fmt: skip
+    findings = [
+        finding("dispatch", late, source="x"), finding("launch-blocked", blocked, source="x"), finding("copies", 5, source="x"),
+        finding("lead-in", saving, "warning" if saving else "note", source="x"), finding("compute", None, "note", source="x"),
+    ]  # fmt: skip
+    made = RankProfile("x", "torch", 0, "H100", (unit,) * steps)
+    kept = priorities.select_findings(findings, [made], Meetings((), True, {}, frozenset(), ()))
+    assert any("which is no part of the step" in one.title for one in kept) == is_late
+    if is_late:
+        assert (kept[0].id, kept[0].severity, kept[0].saving_ns) == ("lead-in", "problem", late + blocked + before)
+        assert {one.id for one in kept if one.same_as == "lead-in"} == {"dispatch", "launch-blocked"}
+
+
+@pytest.mark.parametrize(("culprit", "kept"), [("DataLoader", True), ("aten::arange", False), ("", False)])
+def test_the_advice_on_a_late_start_is_on_a_call_or_frame_but_not_on_an_operator(culprit: str, kept: bool) -> None:
+    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=70, free_host_late_ns=30, lead_in_ns=20)
+    start = finding("lead-in", 20, source="x", culprit=culprit, advice="load in parallel")
+    (joined,) = priorities._join_late_start([start], {"x": RankProfile("x", "torch", 0, "H100", (unit,))})
+    assert (joined.advice == "load in parallel") == kept
+
+
+def test_a_late_start_of_a_straggler_is_no_headline() -> None:
+    unit = RecordedUnit(number=0, host_ns=9, kernels=1, compute_ns=70, free_host_late_ns=30, lead_in_ns=20)
+    findings = [finding("slow-rank", 40, source="x", parts={"waiting": 40}), finding("lead-in", 20, source="y")]
+    ranks = tuple(Rank(at, "xy"[at], 1, 100, 3, 5, ns, 1, 0) for at, ns in enumerate((5, 99)))
+    made = [RankProfile(source, "torch", at, "H100", (unit,)) for at, source in enumerate("xy")]
+    kept = priorities.select_findings(findings, made, Meetings(ranks, True, {}, frozenset(), ()))
+    assert [(one.id, one.saving_ns) for one in kept] == [("slow-rank", 40), ("lead-in", 20)]
 
 
 def test_of_each_id_the_largest_saving_is_kept() -> None:

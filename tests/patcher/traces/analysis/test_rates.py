@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
@@ -14,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from patcher.commands.reports import reporting
+from patcher.commands.reports import first_screen, reporting
 from patcher.messages.report import json_of
-from patcher.traces import page
+from patcher.traces import analysis, page
 from patcher.traces.analysis.devices import DEVICES, device_of
-from patcher.traces.analysis.rates import rates_by_operator
+from patcher.traces.analysis.rates import rates_by_operator, unaligned_size
 from patcher.traces.formats import torch
 from patcher.traces.measured import COVERED, OperatorRate, rate_words
-from patcher.traces.model import RankProfile
+from patcher.traces.model import Kernel, RankProfile, RecordedUnit
 from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared
 
 HALF = '["c10::BFloat16", "c10::BFloat16"]'
@@ -77,6 +78,56 @@ def test_calls_on_the_host_and_of_unknown_work_do_not_count() -> None:
     assert [(one.operator, one.calls, one.ns, one.bound) for one in rates_by_operator(rows, "a device that nobody knows")] == [
         ("aten::mm", 6, 12_000_000, None), ("aten::add", 2, 50, None),
     ]  # fmt: skip
+
+
+def product(
+    first: tuple[int, ...], second: tuple[int, ...], ns: int, operator: str = "aten::mm", kind: str = "c10::BFloat16"
+) -> OperatorRate:
+    inner = (first[-1],) if operator == "aten::linear" else second[:1]
+    shapes = ((second[-1],), first, second) if operator == "aten::addmm" else (first, second)
+    flops = 2 * math.prod(first) * math.prod(second) // math.prod(inner)
+    return OperatorRate(operator, shapes, (kind,) * len(shapes), 1, 1, ns, flops, 1, None, None)
+
+
+BODY = product((4096, 1024), (1024, 4096), 50)
+BACKWARD = product((4096, 5001), (5001, 1024), 90), product((5001, 4096), (4096, 1024), 90)
+UNALIGNED: dict[str, tuple[list[OperatorRate], int, tuple[int, int, str] | None]] = {
+    "a head": ([BODY, product((4096, 1024), (1024, 5001), 90)], 200, (5001, 90, "aten::mm")),
+    "a head and its backward": ([BODY, product((4096, 1024), (1024, 5001), 90), *BACKWARD], 400, (5001, 270, "aten::mm")),
+    "with a bias": ([BODY, product((4096, 1024), (1024, 5001), 90, "aten::addmm", "c10::Half")], 200, (5001, 90, "aten::addmm")),
+    "linear": ([BODY, product((4, 1024, 1024), (5001, 1024), 90, "aten::linear")], 200, (5001, 90, "aten::linear")),
+    "a fifth": ([BODY, product((4096, 1024), (1024, 5001), 90)], 450, (5001, 90, "aten::mm")),
+    "less than a fifth": ([BODY, product((4096, 1024), (1024, 5001), 90)], 451, None),
+    "tokens": ([BODY, product((5001, 1024), (1024, 4096), 90), product((1024, 5001), (5001, 4096), 90)], 200, None),
+    "an aligned size": ([BODY, product((4096, 1024), (1024, 5000), 90)], 200, None),
+    "single precision": ([BODY, product((4096, 1024), (1024, 5001), 90, kind="float")], 200, None),
+    "as fast as others": ([BODY, product((4096, 1024), (1024, 5001), 70)], 200, None),
+    "no other products": ([product((4096, 1024), (1024, 5001), 90)], 200, None),
+    "a small size": ([BODY, product((4096, 1024), (1024, 63), 90)], 200, None),
+    "an operator that is no product": ([BODY, replace(product((4096, 1024), (1024, 5001), 90), operator="aten::add")], 200, None),
+    "nothing": ([], 200, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNALIGNED)
+def test_a_size_of_a_weight_that_is_no_multiple_of_8_is_found(name: str) -> None:
+    rates, whole, size = UNALIGNED[name]
+    kernels = (Kernel("gemm", "compute", 9, whole), Kernel("Memcpy", "copy", 9, 10 * whole))
+    found = unaligned_size(RankProfile("a", "torch", 0, "H100", (), rates=tuple(rates), kernels=kernels))
+    assert found == size
+
+
+@pytest.mark.parametrize("norms", [89, 90])
+def test_products_of_an_unaligned_size_are_in_the_headline_and_padded_unless_elementwise_kernels_take_longer(
+    norms: int,
+) -> None:
+    unit = RecordedUnit(number=0, host_ns=300 * MS, kernels=9, compute_ns=300 * MS)
+    kernels = (Kernel("gemm", "compute", 9, 200 * MS), Kernel("rms_norm", "compute", 9, norms * MS))
+    rates = [replace(rate, ns=rate.ns * MS) for rate in (BODY, product((4096, 1024), (1024, 5001), 90))]
+    profile = RankProfile("a", "torch", 0, "H100", (unit,), rates=tuple(rates), kernels=kernels)
+    text = " ".join(" ".join(first_screen.first_screen(analysis.reported([profile]))).split())
+    assert "; matmuls (aten::mm) with a size of 5,001, no multiple of 8: 90.00 ms (30 %) 1 trace" in text
+    assert ("pad the size 5,001 to a multiple of 64 or 128, such as 5,120" in text) == (norms == 89)
 
 
 def recorded(

@@ -683,6 +683,24 @@ def test_a_call_that_blocks_at_several_places_makes_a_step_slow(fields: dict[str
     assert ("loads a kernel's code" in finding.advice) == named
 
 
+@pytest.mark.parametrize(
+    ("calls", "named"),
+    [("Add Mm Mul", "aclnn…GetWorkspaceSize"), ("Mm Mm Mm", "aclnnMmGetWorkspaceSize"), ("Add", "")],
+)
+def test_calls_for_several_operators_make_a_step_slow(calls: str, named: str) -> None:
+    units = [RecordedUnit(number=at, host_ns=10 * MS, kernels=1, compute_ns=10 * MS) for at in range(5)]
+    units[0] = replace(units[0], free_host_late_ns=90 * MS)
+    names = [f"aclnn{call}GetWorkspaceSize" for call in calls.split()]
+    places = [
+        replace(gap(30 * MS, name, covered=30 * MS), part="free_host_late_ns", unit=0, unit_ns=30 * MS)
+        for name in names
+    ]
+    made = RankProfile("a", "ascend-db", 0, "NPU", tuple(units), gaps=tuple(places))
+    (finding,) = (found for found in analysis.reported([made]).findings if found.id == "outlier")
+    assert finding.title.partition("spent in ")[2] == named
+    assert ("ACLNN_CACHE_LIMIT" in finding.advice) == bool(named)
+
+
 def test_a_check_that_withdraws_every_verdict_says_so() -> None:
     every = tuple(name for name in EVERY if name in TITLES)
     made = RankProfile("a", "torch", 0, "H100", ())
