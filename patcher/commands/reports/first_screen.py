@@ -194,7 +194,7 @@ def _unrelated_warning(report: model.TraceReport) -> Iterator[str]:
 
 def _headline(report: model.TraceReport, focus: model.RankProfile, finding: model.Diagnosis, title: str) -> str:
     """Return ``title`` with the saving of ``finding``, or for "compute" with its share of a step and longest kernel."""
-    whole = focus.median_ns
+    whole = focus.median_ns or (focus.host_median_ns if finding.id == "outlier" else 0)
     if not whole or finding.step is not None:
         return title
     if finding.saving_ns:
@@ -215,7 +215,8 @@ def _add_saving(title: str, finding: model.Diagnosis, saving_ns: int, profile: m
     """Return ``title`` with what a fix of ``finding`` saves at most in each step of ``profile``."""
     steps = len(profile.units)
     before = profile.sum_ns(model.LEAD_IN) if finding.id == "lead-in" else profile.cut_ns  # no part of a step
-    mean = (profile.total_ns + before) / steps or 1
+    total = profile.total_ns or sum(unit.host_ns for unit in profile.units)
+    mean = (total + before) / steps or 1
     share = percent(saving_ns / mean, 0)
     if finding.id == "outlier":  # the mean step saves nothing where one step is slow
         return Text(

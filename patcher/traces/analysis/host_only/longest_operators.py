@@ -48,21 +48,20 @@ def diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
     If operators run for less than half of the time, the note is on the places without operators instead.
     """
     calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    own = sum(call.host_ns for call in calls) or 1
-    longest = names_with_shares([(call.name, call.host_ns) for call in calls[:MOST_NAMED]], own)
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
         return diagnose_scattered_places(profile, whole, whole - ran)
+    longest = names_with_shares([(call.name, call.host_ns) for call in calls[:MOST_NAMED]], whole)
     evidence: str = Text(
-        "The trace has no device data. Operators ran on the host for {share} of the time, {time} per step. The longest:"
-        " {longest}.",
+        "The trace has no device data. Operators ran on the host for {share} of the time, {time} per step. The longest,"
+        " as shares of the whole time: {longest}.",
         share=percent(ran / whole, 0), time=in_ms(ran / len(profile.units)), longest=longest,
     )  # fmt: skip
     if is_whole_trace(profile):
         evidence = Text(
             "The trace has no device data. Operators ran on the host for {share} of the time, {time} in total. The"
-            " longest: {longest}.",
+            " longest, as shares of the whole time: {longest}.",
             share=percent(ran / whole, 0), time=in_ms(ran), longest=longest,
         )  # fmt: skip
     return model.Diagnosis(
