@@ -49,7 +49,7 @@ def place_words(place: model.HostPlace) -> str:
         within = Text(
             "during {collective} (within {around})", collective=host_name(place.inside), around=host_name(place.around)
         )
-        return within if place.around else during
+        return within if place.around not in ("", place.inside) else during
     inside = Text("Python's garbage collection") if place.inside in COLLECTORS else host_name(place.inside)
     if IMPORTS.match(place.inside):
         inside = Text("an import of Python modules")

@@ -830,6 +830,10 @@ def test_each_place_without_an_operator_has_words_and_advice(place: HostPlace) -
     assert sum(word in wording.advice_on(place) for word in {advice for _, advice in PLACES.values()}) == 1
 
 
+def test_a_collective_is_not_within_itself() -> None:
+    assert wording.place_words(HostPlace("gloo:recv", "gloo:recv")) == "during gloo:recv"
+
+
 SPLIT: dict[str, tuple[list[dict[str, int]], str]] = {
     "two halves in turn": ([{"sort": 9, "ex": 0}, {"sort": 0, "ex": 9}] * 3, "ex"),
     "an inner one throughout": ([{"sort": 8, "ex": 1}] * 6, "sort"),
