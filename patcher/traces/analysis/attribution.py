@@ -273,11 +273,11 @@ def _kernels_of_steps(
 ) -> dict[int, dict[str, int]]:
     """Return number of a step → name → ns of its compute kernels with at least 5 % of its computing time.
 
-    Empty if no step takes over 1.3 times the median on the device. ``owner`` has the segment of each task, ``units``
+    Empty if no step takes over 1.3 times the shortest on the device. ``owner`` has the segment of each task, ``units``
     maps segments to steps.
     """
     times = [unit.device_ns for unit in model.units_on_device(tuple(units.values()))]
-    if not times or max(times) <= model.SLOW * model.lower_median(times):
+    if not times or max(times) <= model.SLOW * min(times):
         return {}
     tasks, texts = trace.tasks, trace.names.texts
     sums: dict[int, Counter[int]] = {segment: Counter() for segment in units}

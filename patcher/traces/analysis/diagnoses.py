@@ -51,6 +51,11 @@ _BEYOND_FASTEST_THIRD = Text(
 )
 
 
+_GROWTH = 1.2
+"""Factor between the first and the last third of step times from which on they have a trend: on devices they vary less
+than on a host."""
+
+
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
     """Return the report on the ranks of one run: findings and a verdict.
 
@@ -157,23 +162,26 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     alike = _decode_steps(profile.units) or profile.units
     units = [unit for unit in alike if not unit.profiler_start]
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
-    if slowest is None or time(slowest) <= model.SLOW * time(usual) or _is_steady_on_host(profile.units):
+    if slowest is None or _is_steady_on_host(profile.units):
+        return None
+    steps = _steps_on_host(profile, units)
+    change = _trend(profile, units, steps)
+    limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
+    if time(slowest) <= limit:
         return None
     between = Counter(profile.idle_between)
     if 2 * (between[slowest.number] - between[usual.number]) > time(slowest) - time(usual):
         return _diagnose_between_steps(profile)
-    steps = _steps_on_host(profile, units)
-    change = _trend(profile, units, steps)
-    limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
     lost, most, similar = _longer_steps(units, time, time(usual), limit)
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     slow_steps, certainty, saving = None, _EXACT, lost // len(profile.units)
     if change:
         headline, better = _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(better)
-        if steps:
-            saving = _excess_over_fastest_third(steps, change)
-            certainty = _BEYOND_FASTEST_THIRD
+        if steps or not profile.on_host:
+            saving, certainty = _excess_over_fastest_third([*map(time, units)], change), _BEYOND_FASTEST_THIRD
+        if not profile.on_host:
+            lost = saving * len(units)
     else:
         headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
         slow_steps = _slow_steps(profile, similar, slowest, usual, most, cause)
@@ -226,7 +234,8 @@ def _trend(
         return host_only.trend_of_steps(steps)
     if profile.on_host:
         return host_only.trend([unit.host_ns for unit in units])
-    return host_only.trend([unit.device_ns for unit in units[:-1]])  # the last step ends with its last kernel
+    on_device = [unit.device_ns for unit in units[:-1]]  # the last step ends with its last kernel
+    return host_only.trend(on_device, factor=_GROWTH)
 
 
 class LongerSteps(NamedTuple):
@@ -252,13 +261,13 @@ def _longer_steps(
     return LongerSteps(lost, most, [number for number, excess in late if host_only.SIMILAR * excess >= most])
 
 
-def _excess_over_fastest_third(steps: Sequence[model.HostStep], change: tuple[int, int]) -> int:
-    """Return the mean time by which the steps exceed the median of the fastest third of them (ns).
+def _excess_over_fastest_third(times: Sequence[int], change: tuple[int, int]) -> int:
+    """Return the mean time by which steps exceed the median of the fastest third of them; ``times`` are theirs (ns).
 
     ``change`` is the median time of the first and of the last third.
     """
     least = min(change)
-    return sum(max(step.ns - least, 0) for step in steps) // len(steps)
+    return sum(max(ns - least, 0) for ns in times) // len(times)
 
 
 def _slow_steps(

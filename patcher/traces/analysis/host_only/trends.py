@@ -34,18 +34,18 @@ def with_trend(headline: str, times: Sequence[int]) -> str:
     )
 
 
-def trend(times: Sequence[int], noise: float = NOTABLE) -> tuple[int, int] | None:
+def trend(times: Sequence[int], noise: float = NOTABLE, factor: float = _TREND) -> tuple[int, int] | None:
     """Return the median of the first and of the last third of ``times`` (ns by step) if they rise or fall throughout.
 
-    Both have to differ by a factor of at least 1.5, and at most the share ``noise`` of pairs of steps may be out of
-    order. At least a tenth of the change has to lie on each side of the middle third. No step may exceed the median
-    step by over twice the change. None otherwise, and for under five steps.
+    Both have to differ by ``factor`` at least, and at most the share ``noise`` of pairs of steps may be out of order.
+    At least a tenth of the change has to lie on each side of the middle third. No step may exceed the median step by
+    over twice the change. None otherwise, and for under five steps.
     """
     if len(times) < _TREND_STEPS:
         return None
     third = len(times) // 3
     first, last = median(times[:third]), median(times[-third:])
-    if first == last or max(first, last) < _TREND * min(first, last):
+    if first == last or max(first, last) < factor * min(first, last):
         return None
     middle = median(times[third:-third])
     at_once = min(abs(middle - first), abs(last - middle)) < NOTABLE * abs(last - first)
