@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -777,6 +778,14 @@ class Rank:
         most = self.awaited_in[number] - typical
         second = max((ns - typical for step, ns in self.awaited_in.items() if step != number), default=0)
         return number if 2 * most > self.awaited_ns and 2 * second <= most else None
+
+    @property
+    def late_steps(self) -> list[int]:
+        """Numbers of the steps with nine tenths of all waiting for this rank; [] if they are half of all or more."""
+        ordered = sorted(self.awaited_in, key=lambda step: -self.awaited_in[step])
+        waited = accumulate(self.awaited_in[step] for step in ordered)
+        count = next((count for count, ns in enumerate(waited, 1) if 10 * ns >= 9 * self.awaited_ns), self.units)
+        return sorted(ordered[:count]) if 2 * count < self.units else []
 
     @property
     def waits_per_unit(self) -> int:

@@ -22,7 +22,7 @@ from patcher.traces.analysis.pipelines import (
     waits_for_stages,
 )
 from patcher.traces.analysis.ranks import Meetings, lacks_ranks
-from patcher.traces.words import in_ms, percent, short
+from patcher.traces.words import in_ms, listed, percent, short
 
 NOTABLE = 0.10
 """The share of the time from which on exposed communication is worth a finding."""
@@ -499,6 +499,8 @@ def _straggler_text(
             ),
         )
     headline: str = Text("Ranks wait for {rank}", last)
+    if slow.late_steps:
+        headline = Text("Ranks wait for {rank} in steps {numbers}", rank=last, numbers=listed(slow.late_steps))
     if slow.late_in is not None:
         time = in_ms(slow.awaited_in[slow.late_in] / (len(meetings.ranks) - 1))
         headline = WAIT_IN_STEP.filled(number=slow.late_in, time=time, rank=last)
@@ -518,7 +520,9 @@ def _straggler_text(
                 rank=last,
             )
         elif more.part == "free_host_late_ns":
-            cause = Text("its host launches kernels later: {time} more host-bound time per step", in_ms(more.ns))
+            cause = Text(
+                "its host launches kernels later: on average {time} more host-bound time per step", in_ms(more.ns)
+            )
             advice = Text(
                 "compare the host of {rank} with those of the other ranks: CPU cores, other processes on them, how many"
                 " kernels it launches, and what its Python code does in between",

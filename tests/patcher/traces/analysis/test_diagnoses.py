@@ -889,7 +889,7 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     assert [(one.id, one.source, one.same_as) for one in found.findings] == [
         ("slow-rank", "/traces/rank0", ""), ("dispatch", "/traces/rank1", "slow-rank"),
     ]  # fmt: skip
-    part = "its host launches kernels later: 40.00 ms more host-bound time per step"
+    part = "its host launches kernels later: on average 40.00 ms more host-bound time per step"
     assert found.verdict.title == f"Ranks wait for rank 1: {part}"
     assert found.findings[0].advice.startswith("compare the host of rank 1 with those of the other ranks: CPU cores")
     held = replace(others[0], gaps=(gap("free_host_late_ns", 40, call="load", call_ns=40 * MS),))
@@ -912,7 +912,7 @@ def test_only_exposed_waiting_has_to_be_explained_by_what_takes_the_straggler_lo
             strict=True,
         )
     )
-    title = "Ranks wait for rank 1: its host launches kernels later: 30.00 ms more host-bound time per step"
+    title = "Ranks wait for rank 1: its host launches kernels later: on average 30.00 ms more host-bound time per step"
     assert report(waiting, late).verdict.title == title
 
 
@@ -988,6 +988,19 @@ def test_waiting_in_one_step_is_told_of_this_step(
     assert (found.findings[0].step == 4) == title.startswith("In step")
     assert ("of this waiting is in step 4" in found.findings[0].evidence) == title.startswith("In step")
     assert [each.same_as for each in found.findings if each.id == "outlier"] == [same]
+
+
+@pytest.mark.parametrize(
+    ("waits", "title"),
+    [
+        ((0, 5, 60, 0, 80, 0), "Ranks wait for rank 1 in steps 2, 4"),
+        ((0, 17, 60, 0, 80, 0), "Ranks wait for rank 1"),
+        ((60, 0, 70, 0, 80, 0), "Ranks wait for rank 1"),
+    ],
+    ids=["nine tenths in two of six", "less", "half of the steps"],
+)
+def test_waiting_in_a_few_steps_is_told_of_these(waits: tuple[int, ...], title: str) -> None:
+    assert report(*late_in_step(waits, 0, "")).verdict.title.partition(":")[0] == title
 
 
 def test_the_host_is_named_beside_a_step_where_no_slow_step_is_known() -> None:
