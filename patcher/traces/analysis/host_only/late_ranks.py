@@ -189,8 +189,10 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis |
     communication, whole = sum(map(in_collectives, profiles)), sum(step.ns for step in every)
     if 2 * shared <= spent or communication < LARGE * whole:
         return None
-    calls = (call for profile in profiles for call in profile.operators if call.name.startswith("aten::"))
-    share = max(communication, min(kinds.total(), whole - sum(call.host_ns for call in calls))) / whole
+    operators = Counter[str]()
+    for profile in profiles:
+        operators.update({call.name: call.host_ns for call in profile.operators if call.name.startswith("aten::")})
+    share = max(communication, min(kinds.total(), whole - operators.total())) / whole
     count = len(every) / len(profiles)
     evidence = Text(
         "The shortest of the ranks' times in each collective is what all have in common: {time} per step. Beyond that,"
@@ -211,8 +213,9 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis |
         "send fewer and larger messages (with gradient accumulation, only after the last micro-batch), or overlap"
         " communication with computing"
     )
+    severity = "warning" if max(operators.values(), default=0) <= share * whole else "note"  # an operator leads
     return model.Diagnosis(
-        "communication", "warning", evidence, round(shared / count), _HEURISTIC, advice, headline=headline
+        "communication", severity, evidence, round(shared / count), _HEURISTIC, advice, headline=headline
     )
 
 

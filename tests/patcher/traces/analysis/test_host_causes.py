@@ -694,6 +694,18 @@ def test_collectives_that_take_all_ranks_long_are_told_as_communication(
         assert headline(*ranks) == replace(found, severity="problem")
 
 
+@pytest.mark.parametrize(("operator", "severity"), [(50, "warning"), (51, "note")])
+def test_an_operator_that_takes_longer_than_communication_leads(operator: int, severity: str) -> None:
+    ranks = [
+        rank([step(at, {"aten::topk": operator}, {GLOO: 50}, collectives={"gloo:all_reduce": [50 * MS]}) for at in range(4)], number)
+        for number in range(2)
+    ]  # fmt: skip
+    found = late_ranks.diagnose_straggler(ranks)
+    assert found is not None
+    assert found.severity == severity
+    assert ("aten::topk" in headline(*ranks).title) == (severity == "note")
+
+
 def test_an_idle_host_beside_communication_is_marked_as_its_cause() -> None:
     collectives = {"gloo:all_reduce": [50 * MS]}
     ranks = [
