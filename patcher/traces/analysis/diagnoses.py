@@ -374,6 +374,13 @@ def _about_slow_step(
         advice = Text(
             "find out which rank is the last to enter the collectives of this step, because the other ranks wait for it"
         )
+        messages = Counter(collective.unit for collective in profile.collectives)
+        if messages[slowest.number] > messages[usual.number]:
+            advice = Text(
+                "this step communicates {count:,} times, the median step {usual:,} times: check whether the additional"
+                " communication is needed, and how often",
+                count=messages[slowest.number], usual=messages[usual.number],
+            )  # fmt: skip
     return *_why_slower(profile, slowest, usual), advice
 
 

@@ -129,6 +129,25 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
 
 
 @pytest.mark.parametrize(
+    ("count", "advice"),
+    [(3, "this step communicates 3 times, the median step 2 times"), (2, "find out which rank is the last")],
+)
+def test_a_slow_step_that_communicates_more_often_is_told_so(count: int, advice: str) -> None:
+    units = tuple(
+        RecordedUnit(
+            number=at, host_ns=10 * MS, kernels=1, compute_ns=9 * MS, communication_ns=(300 if at == 3 else 5) * MS
+        )
+        for at in range(6)
+    )
+    collectives = tuple(
+        Collective("", at, "recv", MS, unit=unit) for unit in range(6) for at in range(count if unit == 3 else 2)
+    )
+    profile = RankProfile("a", "torch", 0, "H100", units, world=8, collectives=collectives)
+    found = {each.id: each for each in analysis.reported([profile]).findings}
+    assert found["outlier"].advice.startswith(advice)
+
+
+@pytest.mark.parametrize(
     ("kernels", "single", "cause"),
     [
         (16, True, "the kernel a takes most of the additional time"),
