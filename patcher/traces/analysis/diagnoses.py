@@ -38,6 +38,7 @@ _CONVERTS_FORMATS = "TransData"
 """Kernel of an NPU that converts tensors from one memory format, such as NZ, to another."""
 
 _CONVERTS_TYPES = re.compile(r"(?:aclnn)?Cast(?:_\w+)?")  # kernels of an NPU
+_COPIES_VIEWS = re.compile(r"ViewCopy|direct_copy_kernel")  # on NPUs; on GPUs a part of the name
 
 _ABOUT_STOP = Text(
     "find out what stops the process there: Python's garbage collection (compare with gc.disable()), another process on"
@@ -370,6 +371,11 @@ def _about_slow_step(
                 "compare the inputs of {kernel} in this step with those in the median step, and how often it runs",
                 kernel=short(longer.name),
             )
+    if part == "copy_ns" and (launch := _launch_of_copies(profile, slowest, usual)):
+        advice = Text(
+            "check whether {frame} has to copy in this step, and how often: copy less, or let kernels run meanwhile",
+            host_name(launch.name),
+        )
     if part == _COMMUNICATION:
         advice = Text(
             "find out which rank is the last to enter the collectives of this step, because the other ranks wait for it"
@@ -785,6 +791,12 @@ def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kerne
         return Text(
             "{kernel} only converts tensors from one data type to another: keep one data type from operator to"
             " operator, or convert the weights once instead of in each micro-batch",
+            short(longest.name),
+        )
+    if longest and _COPIES_VIEWS.search(longest.name):
+        return Text(
+            "{kernel} only copies tensors, to make them contiguous or to change their data type: find the transposes,"
+            " contiguous() and to() before it, and keep one layout and data type from operator to operator",
             short(longest.name),
         )
     if longest and longest.name == _CONVERTS_FORMATS:

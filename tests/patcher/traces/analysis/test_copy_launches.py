@@ -62,4 +62,5 @@ def test_a_slow_step_is_named_with_what_launched_its_copies(tmp_path: Path) -> N
     profile = analysis.attributed(trace).profile
     found = next(finding for finding in analysis.reported([profile]).findings if finding.id == "outlier")
     assert found.title.endswith(f"most of the additional time is copying, device to host, launched in {SWAP}")
+    assert found.advice.startswith(f"check whether {SWAP} has to copy in this step")
     assert found.evidence.startswith("Step 5 took 10.00 ms on the host.")
