@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -49,6 +50,9 @@ _ON_DEVICE = ("waiting", "idle-unknown")
 
 _AT_MORE_PLACES = 1.1
 """A call's idle time at all places is so many times that at the main one if the call, not the place, is named."""
+
+_NEARLY_AS_LONG = 0.8
+"""Share of the longest host-bound time from which on another rank's may be what the host waits for in a collective."""
 
 NEARLY_ALL = 0.8
 """The share of the time from which on computing comes before all host-bound time."""
@@ -131,7 +135,7 @@ def select_findings(
             _mark_cause_of_waiting(diagnosis, profiles, slow.source) for diagnosis in _of_source(remaining, slow.source)
         ]
     elif diagnoses and (meetings.ranks or meetings.pipeline):
-        source = max(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0).source
+        source = _source_with_most_to_save(diagnoses, {profile.source: profile for profile in profiles})
         remaining = _of_source(remaining, source)
         communication = next(iter(_of_source(_on_communication(diagnoses), source)), None)
     by_source = {profile.source: profile for profile in profiles}
@@ -147,6 +151,29 @@ def select_findings(
         for diagnosis in findings
     ]
     return _sort_by_severity(marked, by_source)
+
+
+def _source_with_most_to_save(diagnoses: Sequence[model.Diagnosis], by_source: Mapping[str, model.RankProfile]) -> str:
+    """Return the source of the diagnosis with the largest saving.
+
+    If its host waits in a collective for other ranks, and another rank's host does not, that rank's host-bound time
+    counts if it is nearly as long: it may be what they wait for.
+    """
+    largest = max(diagnoses, key=lambda diagnosis: diagnosis.saving_ns or 0)
+    if largest.id != "dispatch" or not _meets_on_host(by_source[largest.source]):
+        return largest.source
+    late = (
+        diagnosis
+        for diagnosis in diagnoses
+        if diagnosis.id == "dispatch" and not _meets_on_host(by_source[diagnosis.source])
+        and (diagnosis.saving_ns or 0) >= _NEARLY_AS_LONG * (largest.saving_ns or 0)
+    )  # fmt: skip
+    return max(late, key=lambda diagnosis: diagnosis.saving_ns or 0, default=largest).source
+
+
+def _meets_on_host(profile: model.RankProfile) -> bool:
+    """Tell whether the host is in a collective of torch.distributed during most of the main host-bound time."""
+    return re.search(r"distributed_c10d\.py|^c10d::|^gloo:", activity_name(profile, PARTS_OF["dispatch"])) is not None
 
 
 def _join_late_start(

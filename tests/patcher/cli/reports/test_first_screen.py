@@ -229,7 +229,10 @@ def test_the_longest_kernel_on_ai_cpu_is_to_be_replaced(name: str, cores: Sequen
 @pytest.mark.parametrize(
     ("kernels", "advice"),
     [
-        ({"ViewCopy": 40, "Add": 20, "MatMulV2": 30}, "ViewCopy only copies tensors, to make them contiguous or to change"),
+        (
+            {"ViewCopy": 40, "Add": 20, "MatMulV2": 30},
+            "ViewCopy only copies tensors, to make them contiguous or to change",
+        ),
         ({"Cast": 40, "Add": 20, "MatMulV2": 30}, "Cast only converts tensors from one data type to another"),
         ({"CastScale": 40, "Add": 20, "MatMulV2": 30}, "elementwise and normalization kernels take 67 %"),
         ({"gemm": 71, "Add": 29}, "make the kernels faster: try another precision"),

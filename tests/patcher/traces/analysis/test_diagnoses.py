@@ -899,6 +899,28 @@ def test_the_straggler_is_told_with_what_it_has_more_of() -> None:
     assert report(first, nowhere, *others[1:]).verdict.title == f"Ranks wait for rank 1: {part}"
 
 
+@pytest.mark.parametrize(
+    ("calls", "late", "named"),
+    [
+        (("distributed_c10d.py(2840): broadcast", "load"), 40, "load"),
+        (("c10d::broadcast_", "load"), 40, "load"),
+        (("distributed_c10d.py(2840): broadcast", "load"), 39, "broadcast"),
+        (("distributed_c10d.py(2840): broadcast", "distributed_c10d.py(2840): broadcast"), 40, "broadcast"),
+        (("read", "load"), 40, "read"),
+    ],
+)
+def test_the_host_that_others_wait_for_in_a_collective_is_named(calls: tuple[str, str], late: int, named: str) -> None:
+    """Rank 0 is host-bound for 50 ms of 100, rank 1 for ``late`` ms; no collective of the device waits."""
+    ranks = [
+        replace(
+            ranked, units=(unit(compute=98 - ms, communication=2, free_host_late=ms),),
+            gaps=(gap("free_host_late_ns", ms, call=call, call_ns=ms * MS),),
+        )
+        for ranked, ms, call in zip(meeting((2, 2)), (50, late), calls, strict=True)
+    ]  # fmt: skip
+    assert named in report(*ranks).verdict.title
+
+
 def test_only_exposed_waiting_has_to_be_explained_by_what_takes_the_straggler_longer() -> None:
     """The other rank waits for 80 ms in its collective, but computes during 55 ms of them."""
     waiting, late = (
