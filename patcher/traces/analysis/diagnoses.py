@@ -380,12 +380,13 @@ def _about_slow_step(
         advice = Text(
             "find out which rank is the last to enter the collectives of this step, because the other ranks wait for it"
         )
-        messages = Counter(collective.unit for collective in profile.collectives)
-        if messages[slowest.number] > messages[usual.number]:
+        name, _ = _most_longer_collective(profile, slowest, usual)
+        calls = Counter(collective.unit for collective in profile.collectives if collective.name == name)
+        if calls[slowest.number] > calls[usual.number]:
             advice = Text(
-                "this step communicates {count:,} times, the median step {usual:,} times: check whether the additional"
-                " communication is needed, and how often",
-                count=messages[slowest.number], usual=messages[usual.number],
+                "this step has {count:,} such collectives, the median step {usual:,}: check whether they are needed,"
+                " and which rank is the last to enter them",
+                count=calls[slowest.number], usual=calls[usual.number],
             )  # fmt: skip
     return *_why_slower(profile, slowest, usual), advice
 
@@ -665,6 +666,19 @@ def _without_graphs(profile: model.RankProfile, slowest: model.RecordedUnit, usu
     )
 
 
+def _most_longer_collective(
+    profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit
+) -> tuple[str, int]:
+    """Return the name of the collectives that take longer in the ``slowest`` step by most, and by how many ns."""
+    longer = Counter[str]()
+    for collective in profile.collectives:
+        if collective.unit == slowest.number:
+            longer[collective.name] += collective.ns
+        elif collective.unit == usual.number:
+            longer[collective.name] -= collective.ns
+    return max(longer.items(), key=operator.itemgetter(1), default=("", 0))
+
+
 def _longer_collective(
     profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit, excess: int
 ) -> str:
@@ -673,13 +687,7 @@ def _longer_collective(
     The name is that with the largest difference, told by its kind and the size of its longest message, if known. "" if
     that is not over half of ``excess``, in ns.
     """
-    longer = Counter[str]()
-    for collective in profile.collectives:
-        if collective.unit == slowest.number:
-            longer[collective.name] += collective.ns
-        elif collective.unit == usual.number:
-            longer[collective.name] -= collective.ns
-    name, ns = max(longer.items(), key=operator.itemgetter(1), default=("", 0))
+    name, ns = _most_longer_collective(profile, slowest, usual)
     if 2 * ns <= excess:
         return ""
     messages = [each for each in profile.collectives if (each.unit, each.name) == (slowest.number, name)]
