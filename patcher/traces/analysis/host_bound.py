@@ -235,13 +235,31 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
+    if _COMPILED in gap.call or gap.call == "aclnn…":  # its launches, not its Python, take the time
+        return _faster_launches(profile)
+    if advice := _advice_on_memory(profile, gap) or _advice_by_name(gap):
+        return advice
+    if _LAUNCHES.match(gap.call):
+        return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
+    if gap.call or gap.within:
+        return Text(
+            "look at what the host does in {name}: speed this work up, or run it before the step or in parallel with"
+            " the step",
+            host_name(gap.call or gap.operator),
+        )
+    return _advice_without_activity(profile, gap)
+
+
+def _advice_on_memory(profile: model.RankProfile, gap: model.FreeGap) -> str:
+    """Return what to do if the host allocates or frees memory of the device in ``gap``; "" for any other work.
+
+    This is the sleep mode of an engine, an allocator of torch that keeps no memory, or a call outside of operators.
+    """
     if ALLOCATES.match(gap.call) and _SLEEPS.search(gap.caller):
         return Text(
             "the engine's sleep mode gives memory back to the driver and asks for it again: sleep less often, choose a"
             " level or tags that free less, or keep the memory if it suffices for both phases"
         )
-    if _COMPILED in gap.call or gap.call == "aclnn…":  # its launches, not its Python, take the time
-        return _faster_launches(profile)
     is_free = [re.fullmatch(FREES, call) is not None for call in gap.call.split("/")]
     frees = sum(place.count for place in profile.gaps if re.match(FREES, place.call))
     kernels = sum(kernel.calls for kernel in profile.kernels)
@@ -257,20 +275,15 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "the host gives memory back to the driver, or asks for it again: find out what frees it, for example"
             " torch.cuda.empty_cache() (on NPUs torch.npu.empty_cache()), and do so less often"
         )
+    return ""
+
+
+def _advice_by_name(gap: model.FreeGap) -> str:
+    """Return what `_ABOUT_HOST` says about the call or operator of ``gap``, or about its caller; "" for other names."""
     if gap.part == model.LEAD_IN and gap.operator and gap.call in _AT_FIRST_USE:
         return _CREATES_CONTEXT
-    for pattern, about in _ABOUT_HOST.items():
-        if any(map(pattern.search, (gap.call or (gap.operator if gap.within else ""), gap.caller))):
-            return about
-    if _LAUNCHES.match(gap.call):
-        return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
-    if gap.call or gap.within:
-        return Text(
-            "look at what the host does in {name}: speed this work up, or run it before the step or in parallel with"
-            " the step",
-            host_name(gap.call or gap.operator),
-        )
-    return _advice_without_activity(profile, gap)
+    names = (gap.call or (gap.operator if gap.within else ""), gap.caller)
+    return next((about for pattern, about in _ABOUT_HOST.items() if any(map(pattern.search, names))), "")
 
 
 def _advice_without_activity(profile: model.RankProfile, gap: model.FreeGap) -> str:
