@@ -391,8 +391,8 @@ def _text_on_stragglers_in_turn(
     for step, slow in stragglers.items():
         units = {profile.source: unit for profile in profiles for unit in profile.units if unit.number == step}
         computing = {source: unit.compute_ns + unit.overlap_ns for source, unit in units.items()}
-        others = [ns for source, ns in computing.items() if source != slow.source]
-        longer += computing.get(slow.source, 0) - round(statistics.median(others)) if others else 0
+        other_times = [ns for source, ns in computing.items() if source != slow.source]
+        longer += computing.get(slow.source, 0) - round(statistics.median(other_times)) if other_times else 0
         waiting += slow.awaited_in[step] // (len(profiles) - 1)
     last = joined(
         COMMA,
@@ -462,7 +462,7 @@ def _straggler_text(
     slow = straggler(meetings)
     if slow is None:
         return _text_on_several_stragglers(meetings, certainty)
-    last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
+    last, other_profiles = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
         "{rank} arrives last in {count} of {total} collectives; on average, each of the other ranks waits {time} per"
         " step for it.",
@@ -487,7 +487,7 @@ def _straggler_text(
         "check what {rank} does before the collectives: its workload, its host, its device's clock frequency", last
     )
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
-    more = excess(blamed, others)
+    more = excess(blamed, other_profiles)
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
         evidence = sentences(
             evidence,
@@ -511,7 +511,7 @@ def _straggler_text(
     if more is not None and 2 * more.ns > waiting:
         cause: str = Text("most of its additional time is in this part of the step: {part}", excess_words(more))
         if more.part == "compute_ns":
-            cause = longer_computing(blamed[0], others, more.ns)
+            cause = longer_computing(blamed[0], other_profiles, more.ns)
             advice = Text(
                 "compare the inputs of {rank} with those of the other ranks; if they are alike, check its device's"
                 " clock frequency and power limit",
