@@ -169,6 +169,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     slow_steps, certainty, saving = None, _EXACT, lost // len(profile.units)
+    delayed = _delayed_step(profile, slowest, usual)
     if change:
         headline, better = _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(better)
         if steps:
@@ -176,9 +177,11 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
             certainty = _BEYOND_FASTEST_THIRD
     else:
         headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
-        slow_steps = _slow_steps(profile, similar, slowest, usual, most, cause)
-    delayed = None if profile.on_host else _delayed_step(profile, slowest, usual)
-    evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more, delayed)
+        if not host_only.alternation(profile, similar, usual.number):
+            slow_steps = model.SlowSteps(tuple(similar), most, cause, delayed.number if delayed else None)
+    evidence = _slow_step_evidence(
+        profile, slowest, time(slowest), time(usual), more, None if profile.on_host else delayed
+    )
     part = _part_of_slow_step(profile, slowest, usual)
     severity = _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual)
     if slow_steps and 2 * len(similar) >= len(units) and host_only.causes_differ(profile, similar, usual.number, cause):
@@ -259,21 +262,6 @@ def _excess_over_fastest_third(steps: Sequence[model.HostStep], change: tuple[in
     """
     least = min(change)
     return sum(max(step.ns - least, 0) for step in steps) // len(steps)
-
-
-def _slow_steps(
-    profile: model.RankProfile,
-    similar: Sequence[int],
-    slowest: model.RecordedUnit,
-    usual: model.RecordedUnit,
-    excess: int,
-    cause: str,
-) -> model.SlowSteps | None:
-    """Return the steps ``similar`` to the ``slowest``, with its ``excess`` in ns; None if two kinds alternate."""
-    if host_only.alternation(profile, similar, usual.number):
-        return None
-    delayed = _delayed_step(profile, slowest, usual)
-    return model.SlowSteps(tuple(similar), excess, cause, delayed.number if delayed else None)
 
 
 def _is_steady_on_host(units: Sequence[model.RecordedUnit]) -> bool:
@@ -439,17 +427,10 @@ def _with_cause(headline: str, cause: str) -> str:
 
 def _trend_headline(first: int, last: int) -> str:
     """Return the headline on steps whose times rise or fall throughout, from ``first`` to ``last`` (ns)."""
+    times = {"first": in_ms(first), "last": in_ms(last)}
     if first > last:
-        return Text(
-            "The step time keeps falling, from {first} in the first third to {last} in the last third",
-            first=in_ms(first),
-            last=in_ms(last),
-        )
-    return Text(
-        "The step time keeps growing, from {first} in the first third to {last} in the last third",
-        first=in_ms(first),
-        last=in_ms(last),
-    )
+        return Text("The step time keeps falling, from {first} in the first third to {last} in the last third", **times)
+    return Text("The step time keeps growing, from {first} in the first third to {last} in the last third", **times)
 
 
 def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
@@ -577,18 +558,12 @@ def _longer_kernel(
     longer = slow_ns[name] - usual_ns.get(name, most)
     if 2 * longer <= slowest.compute_ns - usual.compute_ns:
         return None
-    median = in_ms(usual_ns.get(name, most))
-    evidence = Text(
-        "{kernel} takes {time} in this step, but {median_time} in the median step.",
-        kernel=short(name),
-        time=in_ms(slow_ns[name]),
-        median_time=median,
-    )
+    values = {
+        "kernel": short(name), "time": in_ms(slow_ns[name]), "median_time": in_ms(usual_ns.get(name, most)),
+    }  # fmt: skip
+    evidence = Text("{kernel} takes {time} in this step, but {median_time} in the median step.", **values)
     if name not in usual_ns:
-        evidence = Text(
-            "{kernel} takes {time} in this step, but less than {median_time} in the median step.",
-            kernel=short(name), time=in_ms(slow_ns[name]), median_time=median,
-        )  # fmt: skip
+        evidence = Text("{kernel} takes {time} in this step, but less than {median_time} in the median step.", **values)
     return LongerKernel(name, longer, evidence)
 
 

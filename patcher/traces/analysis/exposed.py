@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined, sentences
@@ -240,11 +240,8 @@ def _idle_headline(profile: model.RankProfile, profiles: Sequence[model.RankProf
 
     It says so if ranks may be waited for that are not in ``profiles``.
     """
-    times = Counter[str]()
-    for collective in profile.collectives:
-        times[collective.kind or short(collective.name)] += collective.idle_ns or 0
-    kind, ns = times.most_common(1)[0]
-    if 2 * ns <= times.total():
+    kind = _main_kind(profile, lambda collective: collective.idle_ns or 0)
+    if not kind:
         return ""
     headline = Text("{title}, mostly in {collective}", title=model.TITLES["collective-idle"], collective=kind)
     if any(collective.idle_ns and lacks_ranks(collective, profiles) is not False for collective in profile.collectives):
@@ -261,17 +258,17 @@ def _is_mostly_between_two(profile: model.RankProfile) -> bool:
 
 
 def _transfer_headline(profile: model.RankProfile) -> str:
-    """Return a headline with the kind of collective that takes over half of the communication time; "" without one.
+    """Return a headline with the kind of collective that takes over half of the communication time; "" without one."""
+    kind = _main_kind(profile, lambda collective: collective.ns)
+    return Text("Exposed communication; collective with the most time: {collective}", kind) if kind else ""
 
-    Where the trace does not tell kinds, the name of the kernel stands for its kind.
-    """
+
+def _main_kind(profile: model.RankProfile, time: Callable[[model.Collective], int]) -> str:
+    """Return the kind of collective that has over half of their ``time`` (ns), or its kernel's name; "" without one."""
     times = Counter[str]()
     for collective in profile.collectives:
-        times[collective.kind or short(collective.name)] += collective.ns
-    for kind, ns in times.most_common(1):
-        if 2 * ns > times.total():
-            return Text("Exposed communication; collective with the most time: {collective}", kind)
-    return ""
+        times[collective.kind or short(collective.name)] += time(collective)
+    return next((kind for kind, ns in times.most_common(1) if 2 * ns > times.total()), "")
 
 
 # ---------------------------------------------------------------- pipelines

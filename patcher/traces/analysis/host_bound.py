@@ -165,7 +165,6 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
         evidence = sentences(evidence, within) if evidence else within
     is_prompt = profile.prompt_share is not None and profile.prompt_share >= _MOSTLY_PROMPT
     advice: str = _faster_launches(profile)
-    place = first_place(profile, *HOST_PARTS)
     if main := main_place(profile, HOST_PARTS):
         most = Text("Most of this idle time is in one place: {place}.", place_with_time(profile, main))
         evidence, advice = sentences(evidence, most), advice_on_place(profile, main)
@@ -190,14 +189,12 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
             " values on the host: keep the values on the device, or wait once per step"
         )
     else:
-        evidence = sentences(evidence, slow_launchers(profile))
+        evidence = sentences(evidence, slow_launchers(profile), _most_at(first_place(profile, *HOST_PARTS)))
         if latency > late and not is_prompt and profile.prompt_share is not None:
             advice = Text(
                 "find out why most kernels start more than 20 µs after their launch although the device is idle;"
                 " possible reasons: another process on the device, a low clock frequency"
             )
-        if place:
-            evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
     certainty = Text("upper bound of the saving, because the measured time includes the profiler's own overhead")
     title = Text("Launch latency: launched kernels start late although the device is idle")
@@ -362,10 +359,7 @@ def _about_launch(call: str, *, repeated: bool) -> str:
 
 
 def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose time in which the device was idle although its next kernel had been launched while it was busy.
-
-    The saving in ns is per step.
-    """
+    """Diagnose time in which the device was idle although its next kernel had been launched while it was busy."""
     share = percent(profile.share("free_waiting_ns"))
     evidence = Text(
         "For {share} of the time, the device was idle although its next kernel had been launched in time.", share
@@ -374,28 +368,31 @@ def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
         "check what streams wait for (events between streams, copies, graph launches), whether another process uses the"
         " device, and whether kernels are missing from the trace"
     )
-    if place := first_place(profile, "free_waiting_ns"):
-        evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
-    saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
-    certainty = Text("upper bound of the saving; the cause is unknown")
-    return model.Diagnosis("waiting", "warning", evidence, saving, certainty, advice, profile.source)
+    return _diagnose_without_cause("waiting", profile, "free_waiting_ns", evidence, advice)
 
 
 def _diagnose_unknown_idle_time(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose time in which the device was idle before kernels whose launch was not recorded.
-
-    The saving in ns is per step.
-    """
+    """Diagnose time in which the device was idle before kernels whose launch was not recorded."""
     share = percent(profile.share("free_unknown_ns"))
     evidence = Text(
         "For {share} of the time, the device was idle, and it is unknown when its next kernel was launched.", share
     )
     advice = _RECORD_LAUNCHES.get(profile.form, _RECORD_HOST)
-    if place := first_place(profile, "free_unknown_ns"):
-        evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
-    saving = profile.sum_ns("free_unknown_ns") // len(profile.units)
+    return _diagnose_without_cause("idle-unknown", profile, "free_unknown_ns", evidence, advice)
+
+
+def _diagnose_without_cause(
+    id_: str, profile: model.RankProfile, part: str, evidence: Text, advice: Text
+) -> model.Diagnosis:
+    """Diagnose idle time whose cause is unknown, the ``part`` of a step. The saving in ns is per step."""
+    saving = profile.sum_ns(part) // len(profile.units)
     certainty = Text("upper bound of the saving; the cause is unknown")
-    return model.Diagnosis("idle-unknown", "warning", evidence, saving, certainty, advice, profile.source)
+    evidence = sentences(evidence, _most_at(first_place(profile, part)))
+    return model.Diagnosis(id_, "warning", evidence, saving, certainty, advice, profile.source)
+
+
+def _most_at(place: str) -> str:
+    return Text("The place with the most idle time: {place}.", place) if place else ""
 
 
 def _diagnose_before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:

@@ -8,7 +8,6 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from patcher.traces.analysis.activities import covering, covering_names, main_thread, overlapping
 from patcher.traces.analysis.nested import HostThread, NestedRanges, covered_ns
@@ -86,18 +85,9 @@ _NEARLY_ALL, LARGE = 0.9, 0.2
 _Stretch = tuple[int, int, str, str]
 """Begin and end of an operator, its name, and the shapes of its inputs in JSON, "" if unknown."""
 
-
-class _Gap(NamedTuple):
-    """A stretch of at least 20 µs without an operator, with the names of the operators before and after it.
-
-    These are "" at the edge of the step. ``saving`` tells whether the one before has run once for each tensor.
-    """
-
-    begin: int
-    end: int
-    before: str
-    after: str
-    saving: bool
+_Gap = tuple[int, int, tuple[str, str], bool]
+"""Begin and end of a stretch without an operator, the operators around it, "" at the edge of the step, and whether the
+one before has run once for each tensor."""
 
 
 def host_steps(
@@ -257,7 +247,7 @@ def _host_step(
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
         if first - reach >= SMALL_NS:
-            gaps.append(_Gap(reach, first, before, name, saving=before == _DETACH and same >= _TENSORS))
+            gaps.append((reach, first, (before, name), before == _DETACH and same >= _TENSORS))
         same = same + 1 if name == before else 1
         if reach < first < reach + SHORT_NS:
             small.append((reach, first - reach))
@@ -298,13 +288,13 @@ def _times_without_operators(
     """
     places, frames = Counter[HostPlace](), dict[str, Counter[HostPlace]]()
     ranges_of_step = {texts[frame] for frame in outermost if not _FRAME.search(texts[frame])}
-    for gap in gaps:
-        for part in _parts_of_gap(covering_ranges, gap.begin, gap.end):
+    for begin, end, neighbours, saving in gaps:
+        for part in _parts_of_gap(covering_ranges, begin, end):
             ns = part[1] - part[0]
-            place = _place_of_gap(covering_ranges, part, (gap.before, gap.after), texts)
+            place = _place_of_gap(covering_ranges, part, neighbours, texts)
             if place.inside in ranges_of_step:
-                place = HostPlace("", "", gap.before, gap.after)
-            places[place._replace(saving=gap.saving and not place.inside)] += ns
+                place = HostPlace("", "", *neighbours)
+            places[place._replace(saving=saving and not place.inside)] += ns
             for frame in set(covering_names(covering_ranges["frames"], *part)).difference(outermost):
                 frames.setdefault(texts[frame], Counter())[place] += ns
     return places, frames

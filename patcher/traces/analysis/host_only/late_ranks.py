@@ -110,9 +110,8 @@ def _diagnose_usual_straggler(
     if idle is not None:
         evidence, advice = sentences(evidence, idle.evidence), idle.advice
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, saving,
-        _HEURISTIC,
-        advice, slow.source, culprit=name, headline=_straggler_headline(late_steps, name, disturbed=disturbed),
+        "slow-rank", "warning", evidence, saving, _HEURISTIC, advice, slow.source, culprit=name,
+        headline=_straggler_headline(late_steps, name, disturbed=disturbed),
     )  # fmt: skip
 
 
@@ -179,8 +178,7 @@ def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diag
     longer = in_ms(computing - usual)
     headline = Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=longer)
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, waits - least,
-        _HEURISTIC,
+        "slow-rank", "warning", evidence, waits - least, _HEURISTIC,
         Text("give {rank} less work (in a pipeline, fewer layers), or use more micro-batches", name),
         slow.source, culprit=name, headline=headline,
     )  # fmt: skip
@@ -372,9 +370,8 @@ def _diagnose_late_step(
     elif cause := _longer_on_last_rank([worst]):
         headline = Text("{title}, mostly while its host is in {call}", title=headline, call=host_name(cause))
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, worst.ns // count,
-        _HEURISTIC,
-        advice, slow.source, culprit=name, headline=headline, step=worst.step.number,
+        "slow-rank", "warning", evidence, worst.ns // count, _HEURISTIC, advice, slow.source, culprit=name,
+        headline=headline, step=worst.step.number,
     )  # fmt: skip
 
 
@@ -412,9 +409,8 @@ def _diagnose_turns(
             "{headline}: the last one spends more time in {place}", headline=headline, place=host_name(cause)
         )
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count,
-        _HEURISTIC,
-        advice, worst[0].source if culprit else "", culprit=culprit, headline=headline,
+        "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count, _HEURISTIC, advice,
+        worst[0].source if culprit else "", culprit=culprit, headline=headline,
     )  # fmt: skip
 
 
