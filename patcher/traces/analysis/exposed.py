@@ -391,20 +391,13 @@ def _text_on_stragglers_in_turn(
         other_times = [ns for source, ns in computing.items() if source != slow.source]
         longer += computing.get(slow.source, 0) - round(statistics.median(other_times)) if other_times else 0
         waiting += slow.awaited_in[step] // (len(profiles) - 1)
-    last = joined(
-        COMMA,
-        (
-            Text("{rank} in step {number}", rank=rank_words(slow), number=step)
-            for step, slow in list(stragglers.items())[:_NAMED]
-        ),
-    )
+    first = list(stragglers.items())[:_NAMED]
+    last = (Text("{rank} in step {number}", rank=rank_words(slow), number=step) for step, slow in first)
     evidence: str = Text(
         "No single straggler: it changes from step to step ({stragglers}). In each of these {count} steps, the others"
         " wait {time} for it on average.",
-        stragglers=last,
-        count=len(stragglers),
-        time=in_ms(waiting / len(stragglers)),
-    )
+        stragglers=joined(COMMA, last), count=len(stragglers), time=in_ms(waiting / len(stragglers)),
+    )  # fmt: skip
     headline = STRAGGLER_CHANGES
     if 2 * longer <= waiting:
         advice = Text("check what differs between ranks in a step: sequence lengths, experts, pauses of the host")
@@ -422,26 +415,14 @@ def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingTe
     """Return evidence and advice where no single rank is the straggler: up to two for which the others wait most."""
     awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
     if not awaited:
-        return FindingText(
-            Text("No single straggler: several ranks together arrive last at the collectives."),
-            COMPARE_RANKS,
-            certainty,
-        )
-    times = joined(
-        COMMA,
-        (
-            Text("{time} waiting for {rank}", time=in_ms(rank.awaited_per_unit), rank=rank_words(rank))
-            for rank in awaited
-        ),
-    )
-    return FindingText(
-        Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
-        COMPARE_RANKS,
-        certainty,
-        headline=Text("Ranks wait for each other: the straggler changes from collective to collective")
-        if len(awaited) > 1 and all(rank.is_alone for rank in awaited)
-        else "",
-    )
+        evidence = Text("No single straggler: several ranks together arrive last at the collectives.")
+        return FindingText(evidence, COMPARE_RANKS, certainty)
+    waits = ((in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
+    times = joined(COMMA, (Text("{time} waiting for {rank}", time=time, rank=rank) for time, rank in waits))
+    evidence = Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times)
+    headline = Text("Ranks wait for each other: the straggler changes from collective to collective")
+    changes = len(awaited) > 1 and all(rank.is_alone for rank in awaited)
+    return FindingText(evidence, COMPARE_RANKS, certainty, headline=headline if changes else "")
 
 
 def _straggler_text(
@@ -486,15 +467,11 @@ def _straggler_text(
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
     more = excess(blamed, other_profiles)
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
-        evidence = sentences(
-            evidence,
-            Text(
-                "Per step, {rank} spends {time} more than the other ranks on this part: {part}.",
-                rank=last,
-                time=in_ms(more.ns),
-                part=excess_words(more),
-            ),
-        )
+        longer = Text(
+            "Per step, {rank} spends {time} more than the other ranks on this part: {part}.",
+            rank=last, time=in_ms(more.ns), part=excess_words(more),
+        )  # fmt: skip
+        evidence = sentences(evidence, longer)
     headline: str = Text("Ranks wait for {rank}", last)
     if slow.late_in is not None:
         time = in_ms(slow.awaited_in[slow.late_in] / (len(meetings.ranks) - 1))

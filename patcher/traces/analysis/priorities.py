@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from patcher.messages import Text
 from patcher.traces import model
 from patcher.traces.analysis import exposed
+from patcher.traces.analysis.checks import HOST
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import (
@@ -29,9 +30,7 @@ SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
 
 PARTS_OF: Mapping[str, tuple[str, ...]] = {
-    "dispatch": ("free_host_late_ns", "free_latency_ns"),
-    "launch-blocked": ("free_blocked_ns",),
-    "waiting": ("free_waiting_ns",),
+    **HOST,
     "idle-unknown": ("free_unknown_ns",),
     "copies": ("copy_ns",),
     "lead-in": (model.LEAD_IN,),

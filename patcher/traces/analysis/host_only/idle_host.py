@@ -19,6 +19,7 @@ from patcher.traces.analysis.host_only.measures import (
     is_whole_trace,
     median,
     names_cause,
+    typical,
 )
 from patcher.traces.analysis.host_only.trends import trend, with_trend
 from patcher.traces.analysis.host_only.wording import COLLECTORS, GROWS, WITH_STACKS, advice_on, place_words
@@ -258,10 +259,7 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
     code if there is one. The ns of the frame are the lower median over the steps. Of the calls, the three longest are
     returned. Without any frame, the result is ("", 0, []).
     """
-    times = {
-        frame: median([sum(step.frames.get(frame, {}).values()) for step in steps])
-        for frame in dict.fromkeys(frame for step in steps for frame in step.frames)
-    }
+    times = typical([{frame: sum(places.values()) for frame, places in step.frames.items()} for step in steps])
     longest_ns = max(times.values(), default=0)
     if not longest_ns:
         return "", 0, []
@@ -284,13 +282,7 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 
     The ns are the lower median over the steps; a step without the place counts 0.
     """
-    times = Counter(
-        {
-            place: median([step.places.get(place, 0) for step in steps])
-            for place in dict.fromkeys(place for step in steps for place in step.places)
-        }
-    )
-    return times.most_common()
+    return typical([step.places for step in steps]).most_common()
 
 
 def diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:

@@ -64,15 +64,10 @@ def diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
             " longest, as shares of the whole time: {longest}.",
             share=percent(ran / whole, 0), time=in_ms(ran), longest=longest,
         )  # fmt: skip
+    evidence = sentences(evidence, longest_ranges(profile.host_steps, whole))
+    advice, headline = _advice_on_operators(profile, whole), _steady_headline(profile, whole)
     return model.Diagnosis(
-        "host-operators",
-        "note",
-        sentences(evidence, longest_ranges(profile.host_steps, whole)),
-        None,
-        model.EXACT,
-        _advice_on_operators(profile, whole),
-        profile.source,
-        headline=_steady_headline(profile, whole),
+        "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline
     )
 
 
