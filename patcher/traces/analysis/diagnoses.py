@@ -148,12 +148,10 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
 
     It is None, too, if the steps take equally long on the host. The time before the first kernel does not count, and a
     step that starts the profiler is left out. So are steps with prefill where others only decode: they have more to do.
-    The diagnosis is only a note if all slow steps together lose little of the time. Its saving is what they take beyond
-    the median, in ns, spread over all steps. If step times on a device rise or fall throughout, all longer steps count.
     """
     if len(profile.units) < 3:
         return None
-    time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
+    time = _duration_of(profile)
     alike = _decode_steps(profile.units) or profile.units
     units = [unit for unit in alike if not unit.profiler_start]
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
@@ -162,6 +160,20 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
     between = Counter(profile.idle_between)
     if 2 * (between[slowest.number] - between[usual.number]) > time(slowest) - time(usual):
         return _diagnose_between_steps(profile)
+    return _diagnose_longer_steps(profile, units, slowest, usual, total=len(alike))
+
+
+def _diagnose_longer_steps(
+    profile: model.RankProfile, units: Sequence[model.RecordedUnit], slowest: model.RecordedUnit,
+    usual: model.RecordedUnit, *, total: int,
+) -> model.Diagnosis:  # fmt: skip
+    """Diagnose the slow steps among ``units``: ``slowest`` and those like it, compared with ``usual``, the median step.
+
+    The diagnosis is only a note if all slow steps together lose little of the time. Its saving is what they take beyond
+    the median, in ns, spread over all steps. If step times on a device rise or fall throughout, all longer steps count.
+    ``total`` is the number of steps that were compared, also those that start the profiler.
+    """
+    time = _duration_of(profile)
     steps = _steps_on_host(profile, units)
     change = _trend(profile, units, steps)
     limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
@@ -176,7 +188,7 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
             saving = _excess_over_fastest_third(steps, change)
             certainty = _BEYOND_FASTEST_THIRD
     else:
-        headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
+        headline = _slow_steps_headline(profile, total, similar, slowest, usual, cause)
         if not host_only.alternation(profile, similar, usual.number):
             slow_steps = model.SlowSteps(tuple(similar), most, cause, delayed.number if delayed else None)
     evidence = _slow_step_evidence(
@@ -190,6 +202,11 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         "outlier", severity, evidence, saving, certainty, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
+
+
+def _duration_of(profile: model.RankProfile) -> Callable[[model.RecordedUnit], int]:
+    """Return the function that returns the ns of a step on the device, or on the host if there is no device."""
+    return operator.attrgetter("host_ns" if profile.on_host else "device_ns")
 
 
 def _diagnose_between_steps(profile: model.RankProfile) -> model.Diagnosis:

@@ -47,12 +47,13 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     The saving in ns is per step.
     """
     steps = profile.host_steps
-    whole, idle = (median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
+    times = [step.ns for step in steps]
+    whole, idle, steps_ns = median(times), median([step.idle_ns for step in steps]), sum(times)
     places, parts = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
     first, longest_ns = places[0]
-    idle_times, steps_ns = _idle_times(steps, [place for place, _ in places]), sum(step.ns for step in steps)
+    idle_times = _idle_times(steps, [place for place, _ in places])
     headline, in_headline = _idle_headline(places, idle, idle_times)
     if parts and first.around and (ranges := main_parts(steps, steps_ns)):
         longest = names_with_shares(ranges.items(), steps_ns)

@@ -94,8 +94,7 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
     if not all(map(PASS.search, parts)):
         return _advice_on_ranges(profile, parts)
     is_large = longest is not None and longest.host_ns >= NOTABLE * whole
-    is_usual = dominant and ("Backward" in dominant.name or operator_family(dominant.name) in (ELEMENTWISE, GEMM))
-    if dominant and 2 * dominant.host_ns >= whole and not is_usual:
+    if dominant and 2 * dominant.host_ns >= whole and not _is_usual(dominant.name):
         advice = Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant.name))
     elif _are_many_and_short(profile) and not _dominant_label(profile, whole)[0] and not (parts and is_large):
         return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
@@ -125,6 +124,11 @@ def _advice_on_settings(profile: model.RankProfile) -> Text:
         return advice
     command = WITH_SHAPES if profile.has_stacks else WITH_STACKS
     return Text("{advice}; to see more, record again with {command}", advice=advice, command=command)
+
+
+def _is_usual(operator: str) -> bool:
+    """Tell whether most programs run an operator: an elementwise one, a matrix product, or a backward pass."""
+    return "Backward" in operator or operator_family(operator) in (ELEMENTWISE, GEMM)
 
 
 def _are_short(profile: model.RankProfile) -> bool:
