@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 import sys
 from bisect import bisect_left
@@ -116,7 +117,8 @@ def host_steps(
         begin, end = segment.begin, segment.step.end
         while first < len(outermost) and outermost[first][1] <= begin:
             first += 1
-        within = [stretch for stretch in _beginning_before(outermost, first, end) if stretch[1] > begin]
+        until = bisect_left(outermost, end, first, key=operator.itemgetter(0))
+        within = [stretch for stretch in outermost[first:until] if stretch[1] > begin]
         steps.append(_host_step(segment.step.number or 0, (begin, end), within, covering_ranges, trace.names.texts))
     return tuple(steps)
 
@@ -146,14 +148,6 @@ def _outside_collectives(stretches: Iterable[_Stretch], trace: RankTrace, thread
     rows = [*stretches]
     inside = _collectives([frames], trace.names.texts).innermost([begin for begin, _, _, _ in rows])
     yield from (row for row, collective in zip(rows, inside, strict=True) if collective == UNKNOWN)
-
-
-def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
-    """Yield the stretches from index ``first`` on that begin before ``end`` (ns); they are in order of begin."""
-    for at in range(first, len(stretches)):
-        if stretches[at][0] >= end:
-            return
-        yield stretches[at]
 
 
 def _covering_ranges(

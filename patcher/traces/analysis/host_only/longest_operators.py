@@ -47,12 +47,11 @@ def diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
 
     If operators run for less than half of the time, the note is on the places without operators instead.
     """
-    calls = _longest_first(profile)
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
         return diagnose_scattered_places(profile, whole, whole - ran)
-    longest = names_with_shares([(call.name, call.host_ns) for call in calls[:MOST_NAMED]], whole)
+    longest = names_with_shares([(call.name, call.host_ns) for call in _longest_first(profile)[:MOST_NAMED]], whole)
     evidence: str = Text(
         "The trace has no device data. Operators ran on the host for {share} of the time, {time} per step. The longest,"
         " as shares of the whole time: {longest}.",

@@ -42,21 +42,22 @@ def diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | No
         COMMA,
         (Text("{name} ({count:,.0f})", name=host_name(name), count=total / len(steps)) for name, total in frequent),
     )
+    values = {"step_time": in_ms(whole), "time": in_ms(small), "operators": most}
     evidence: str = Text(
         "A step of {step_time} runs {count:,.0f} operators. In total, operators and pauses that are each shorter than"
         " 0.1 ms take {time}. Most frequent: {operators}.",
-        step_time=in_ms(whole), count=calls.total() / len(steps), time=in_ms(small), operators=most,
+        count=calls.total() / len(steps), **values,
     )  # fmt: skip
     if is_whole_trace(profile):
         evidence = Text(
             "The trace of {step_time} has {count:,} operators. In total, operators and pauses that are each shorter"
             " than 0.1 ms take {time}. Most frequent: {operators}.",
-            step_time=in_ms(whole), count=calls.total(), time=in_ms(small), operators=most,
+            count=calls.total(), **values,
         )  # fmt: skip
     advice: str = Text(
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
-    saving = small
+    saving, headline = small, ""
     inside, inside_ns = _range_of_small_operators(steps, whole, small)
     function, function_ns = _function_of_small_operators(steps, whole, small)
     if function and not 0 < inside_ns < function_ns:
@@ -72,7 +73,6 @@ def diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | No
     elif inside:
         in_range = Text("{time} of the step passes in the range {name}.", time=in_ms(inside_ns), name=host_name(inside))
         evidence = sentences(evidence, in_range)
-    headline = ""
     if 2 * small >= whole:
         headline = _small_operators_headline(steps, small / (whole or 1), inside, is_function=inside == function)
     return model.Diagnosis(
