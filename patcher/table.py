@@ -61,7 +61,7 @@ class Column:
     key: str
     title: str = ""
     unit: Unit = LABEL
-    shown: Shown = Shown.PAGE
+    shown_in: Shown = Shown.PAGE
     optional: bool = False
     bar: bool = False
 
@@ -84,5 +84,5 @@ class Table:
         """Yield each column that is shown in a place, with its values of all rows, in the order of the columns."""
         for at, column in enumerate(self.columns):
             values = [row[at] for row in self.rows]
-            if column.shown >= place and (any(values) or not column.optional):
+            if column.shown_in >= place and (any(values) or not column.optional):
                 yield column, values

@@ -59,7 +59,7 @@ def classes(stage: StageDiagnosis) -> Table:
     """Return the table of the share and seconds of each class of work in a stage; no rows if not supported."""
     columns = (
         Column("", Text("kind of work")),
-        Column("class", shown=Shown.CSV),
+        Column("class", shown_in=Shown.CSV),
         Column("share", Text("share"), SHARE, bar=True),
         Column("interval", Text("95 % interval"), HALF_WIDTH),
         Column("seconds", Text("seconds"), SECONDS),
@@ -76,7 +76,7 @@ def loads(stage: StageDiagnosis) -> Table:
     """
     columns = (
         Column("", Text("load")),
-        Column("load", shown=Shown.CSV),
+        Column("load", shown_in=Shown.CSV),
         Column("share", Text("share"), SHARE, bar=True),
         Column("iterations", Text("number of iterations"), COUNT),
         Column("ms_each", Text("mean time"), MILLISECONDS),
@@ -102,9 +102,9 @@ def load_classes(stage: StageDiagnosis) -> Table:
     """
     columns = (
         Column("", Text("load")),
-        Column("load", shown=Shown.CSV),
+        Column("load", shown_in=Shown.CSV),
         Column("", Text("kind of work")),
-        Column("class", shown=Shown.CSV),
+        Column("class", shown_in=Shown.CSV),
         Column("share", Text("share of time at this load level"), SHARE, bar=True),
         Column("seconds", Text("seconds"), SECONDS),
     )
@@ -162,7 +162,7 @@ def windows(diagnosis: RunDiagnosis) -> Table:
         Column("iterations", Text("number of iterations"), COUNT),
         Column("joined", Text("iterations in the timeline"), COUNT),
         Column("report", Text("report command")),
-        Column("trace", shown=Shown.CSV),
+        Column("trace", shown_in=Shown.CSV),
     )
     rows = [
         (window.stage, window.window, window.iterations, window.joined, window.report, window.trace)

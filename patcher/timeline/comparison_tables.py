@@ -68,7 +68,7 @@ def change_verdict(change: SecondsChange) -> str:
 def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -> Table:
     """Return a table of changes between two runs, in seconds: raw, at equal tokens, and with 95 % intervals."""
     columns = (
-        Column("part", shown=CSV),
+        Column("part", shown_in=CSV),
         Column("", Text("part"), LABEL, TERMINAL),
         Column("before_seconds", Text("before"), SECONDS, TERMINAL),
         Column("after_seconds", Text("after"), SECONDS, TERMINAL),
@@ -79,8 +79,8 @@ def _changes(name: str, title: str, rows: Sequence[SecondsChange], about: str) -
         Column("equal_tokens_low_seconds", Text("change at equal token counts: lower bound"), CHANGE),
         Column("equal_tokens_high_seconds", Text("change at equal token counts: upper bound"), CHANGE),
         Column("", Text("verdict"), LABEL, TERMINAL),
-        Column("changed", shown=CSV),
-        Column("changed_at_equal_tokens", shown=CSV),
+        Column("changed", shown_in=CSV),
+        Column("changed_at_equal_tokens", shown_in=CSV),
     )
 
     def row(change: SecondsChange) -> tuple[object, ...]:

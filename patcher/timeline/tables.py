@@ -124,9 +124,9 @@ def steps(run: RunTimeline) -> Table:
             Column(f"{role}_busy_share", ROLES[role], SHARE, TERMINAL if role in SHARED else Shown.PAGE)
             for role in present
         ),
-        *(Column(key, shown=CSV) for key in ("start", "warm_up", "requests")),
+        *(Column(key, shown_in=CSV) for key in ("start", "warm_up", "requests")),
         Column("stale_versions", Text("stale"), Unit("{:.1f}".format, missing="?"), TERMINAL, optional=True),
-        *(Column(key, shown=CSV) for key in ("decode_steps", "tokens")),
+        *(Column(key, shown_in=CSV) for key in ("decode_steps", "tokens")),
         Column("pause_seconds", "rlpatch", SECONDS, TERMINAL, optional=True),
     )
 
@@ -236,8 +236,8 @@ def imbalance(run: RunTimeline) -> Table:
             last[uneven.of][latest[0]] += 1
     columns = (
         Column("over", Text("compared processes")), _MEDIAN, _LONGEST,
-        Column("", Text("most often the last to finish")), Column("last", shown=CSV),
-        Column("last_in_steps", shown=CSV),
+        Column("", Text("most often the last to finish")), Column("last", shown_in=CSV),
+        Column("last_in_steps", shown_in=CSV),
     )  # fmt: skip
     rows = []
     for of, median, longest in _in_steps(late):

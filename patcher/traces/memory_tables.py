@@ -74,7 +74,7 @@ def live_memory(name: str, title: Text, live: Sequence[LiveMemory]) -> Table:
         Column("blocks", Text("blocks"), COUNT, TERMINAL),
         Column("steps", Text("steps"), optional=True),
         Column("", Text("allocated in"), NAME, TERMINAL),
-        Column("frame", shown=CSV), Column("module", shown=CSV), Column("operator", shown=CSV),
+        Column("frame", shown_in=CSV), Column("module", shown_in=CSV), Column("operator", shown_in=CSV),
     )  # fmt: skip
     rows = [
         (group.bytes, group.blocks, number_ranges(group.units), origin_name(group.origin), group.origin.frame,

@@ -314,14 +314,14 @@ class Check(Payload):
 class Span:
     """A stretch of one row, drawn as one bar: ``count`` tasks of one kind, from ``begin_ns`` after the step's begin.
 
-    ``own`` is False if another step launched them. Spans too short or near to be told apart are merged.
+    ``of_step`` is False if another step launched them. Spans too short or near to be told apart are merged.
     """
 
     begin_ns: int
     ns: int
     kind: str
     name: str
-    own: bool = True
+    of_step: bool = True
     count: int = 1
 
 

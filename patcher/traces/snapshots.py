@@ -164,18 +164,18 @@ def split_off_snapshots(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
     A file is a snapshot if its name ends in ``.pickle`` or ``.pkl``; a file of step metadata counts as its trace. A
     folder is replaced by the snapshots below it, if these are the only traces there that rlpatch can read.
     """
-    snapshots, others = list[Path](), list[Path]()
+    snapshots, other_paths = list[Path](), list[Path]()
     for path in map(sidecar.trace_of, paths):
         if path.is_dir():
             kinds = dict(walk(path, lambda _error: None))
             below = sorted(file for file, kind in kinds.items() if kind == SNAPSHOT)
             alone = bool(below) and {*kinds.values()} <= {SNAPSHOT, OTHER}
             snapshots += below if alone else []
-            others += [] if alone else [path]
+            other_paths += [] if alone else [path]
         else:
             is_pickle = path.is_file() and path.suffix in (".pickle", ".pkl")
-            (snapshots if is_pickle else others).append(path)
-    return snapshots, others
+            (snapshots if is_pickle else other_paths).append(path)
+    return snapshots, other_paths
 
 
 def _list(value: object) -> list[Any]:
@@ -302,15 +302,15 @@ class _History:
 
         The allocations with which rlpatch marks steps do not count as allocated.
         """
-        left = defaultdict[int, int](int)
+        left_bytes = defaultdict[int, int](int)
         for event, unit in self.left_behind():
             if unit is not None:
-                left[unit] += event.size
+                left_bytes[unit] += event.size
         for number, start, end in self.unit_ranges():
             grown = [event.size for event in self.events[start:end] if event.size > 0 and not _is_mark(event)]
             yield UnitMemory(
                 number, self.totals[start], self.totals[end], max(self.totals[start : end + 1]), sum(grown), len(grown),
-                left[number],
+                left_bytes[number],
             )  # fmt: skip
 
     def live_after(self, until: int) -> list[tuple[_Event, int | None]]:

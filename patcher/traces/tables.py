@@ -82,7 +82,7 @@ def parts(profile: RankProfile) -> Table:
     count, total = len(profile.units) or 1, profile.total_ns or 1
     sums = {part: ns for part in PARTS if (ns := profile.sum_ns(part))}
     columns = (
-        Column("part", shown=CSV),
+        Column("part", shown_in=CSV),
         Column("", Text("breakdown of a step"), LABEL, TERMINAL),
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL),
         Column("share", Text("share"), SHARE, TERMINAL, bar=True),
@@ -106,7 +106,7 @@ def units(profile: RankProfile) -> Table:
         Column("kernels", Text("kernels"), COUNT, TERMINAL),
         *(Column(name, name, COUNT, TERMINAL, optional=True) for name in counted),
         Column("padded", Text("padded shape"), LABEL, optional=True),
-        *(Column(part, shown=CSV) for part in (*PARTS, LEAD_IN)),
+        *(Column(part, shown_in=CSV) for part in (*PARTS, LEAD_IN)),
     )
     counts, parts_of = attrgetter("number", "device_ns", "host_ns", "kernels", *counted), attrgetter(*PARTS, LEAD_IN)
     rows = [
@@ -121,7 +121,7 @@ def families(profile: RankProfile) -> Table:
     """Return the table of the time per step in each family of kernels, the longest first."""
     count, total = len(profile.units) or 1, profile.total_ns or 1
     columns = (
-        Column("family", shown=CSV),
+        Column("family", shown_in=CSV),
         Column("", Text("kernel family"), LABEL, TERMINAL),
         Column("ns_per_step", Text("ms/step"), MS, TERMINAL, bar=True),
         Column("share", Text("share of step time"), SHARE, TERMINAL),
@@ -165,7 +165,7 @@ def gaps(profile: RankProfile) -> Table:
         Column("longest_ns", Text("longest"), TIME),
         Column("", Text("kind of idle time")),
         Column("", "", NAME),
-        *(Column(name, shown=CSV) for name in plain),
+        *(Column(name, shown_in=CSV) for name in plain),
     )
     rows = [
         (
@@ -222,7 +222,7 @@ def allocations(profile: RankProfile) -> tuple[Table, Table]:
         Column("bytes_per_step", Text("allocated/step"), BYTES, TERMINAL, bar=True),
         Column("allocations_per_step", Text("calls/step"), RATE, TERMINAL), device,
         Column("", Text("operator in module"), NAME, TERMINAL),
-        Column("operator", shown=CSV), Column("module", shown=CSV),
+        Column("operator", shown_in=CSV), Column("module", shown_in=CSV),
     )  # fmt: skip
     code: list[tuple[object, ...]] = []
     for memory in profile.memory:
@@ -386,7 +386,7 @@ def ranks(sums: Sequence[Rank]) -> Table:
     """Return the table of ranks: their median step, their waits in collectives, and how long others waited for them."""
     columns = (
         Column("rank", Text("rank"), RANK, TERMINAL),
-        Column("source", shown=CSV),
+        Column("source", shown_in=CSV),
         Column("steps", Text("steps"), COUNT),
         Column("median_ns", Text("median ms"), MS, TERMINAL),
         Column("collectives", Text("collectives"), COUNT, TERMINAL),
@@ -438,7 +438,7 @@ def meetings(profiles: Sequence[RankProfile]) -> Table:
 def part_changes(comparison: Comparison) -> Table:
     """Return the table of the parts of the median step before and after, without parts that are 0 on both sides."""
     columns = (
-        Column("part", shown=CSV),
+        Column("part", shown_in=CSV),
         Column("", Text("breakdown of the median step"), LABEL, TERMINAL),
         Column("before_ns", Text("before ms"), MS, TERMINAL),
         Column("after_ns", Text("after ms"), MS, TERMINAL),

@@ -52,11 +52,11 @@ def _matmul(first: int) -> Callable[[Inputs], Work]:
     """Return the work function of a product of input ``first`` and the next input: matrices, or batches of these."""
 
     def work(call: Inputs) -> Work:
-        left, right = call.shapes[first], call.shapes[first + 1]
-        if len(left) != len(right) or len(left) not in (2, 3) or left[-1] != right[-2] or left[:-2] != right[:-2]:
+        a, b = call.shapes[first], call.shapes[first + 1]
+        if len(a) != len(b) or len(a) not in (2, 3) or a[-1] != b[-2] or a[:-2] != b[:-2]:
             raise ValueError("no such product")
-        rows = math.prod(left[:-1])
-        return 2 * rows * left[-1] * right[-1], call.every + rows * right[-1] * call.sizes[first]
+        rows = math.prod(a[:-1])
+        return 2 * rows * a[-1] * b[-1], call.every + rows * b[-1] * call.sizes[first]
 
     return work
 
@@ -66,11 +66,11 @@ def _linear(call: Inputs) -> Work:
 
     Raises ValueError or IndexError for other shapes.
     """
-    left, right = call.shapes[:2]
-    if len(right) != 2 or left[-1] != right[-1]:
+    data, weight = call.shapes[:2]
+    if len(weight) != 2 or data[-1] != weight[-1]:
         raise ValueError("no such product")
-    rows = math.prod(left[:-1])
-    return 2 * rows * right[0] * right[1], call.every + rows * right[0] * call.sizes[0]
+    rows = math.prod(data[:-1])
+    return 2 * rows * weight[0] * weight[1], call.every + rows * weight[0] * call.sizes[0]
 
 
 def _streamed(written: Callable[[Inputs], int]) -> Callable[[Inputs], Work]:

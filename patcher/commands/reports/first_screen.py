@@ -221,20 +221,13 @@ def _add_saving(title: str, finding: model.Diagnosis, saving_ns: int, profile: m
     if finding.id == "outlier":  # the mean step saves nothing where one step is slow
         return Text(
             "{title}; a fix saves at most {saving} of {time} in all {steps} ({share})",
-            title=title,
-            saving=in_ms(saving_ns * steps),
-            time=in_ms(mean * steps),
-            steps=_UNITS[unit_word(profile)][1].filled(steps),
-            share=share,
-        )
+            title=title, saving=in_ms(saving_ns * steps), time=in_ms(mean * steps),
+            steps=_UNITS[unit_word(profile)][1].filled(steps), share=share,
+        )  # fmt: skip
     return Text(
         "{title}; a fix saves at most {saving} of {time} per {step} ({share})",
-        title=title,
-        saving=in_ms(saving_ns),
-        time=in_ms(mean),
-        step=unit_word(profile),
-        share=share,
-    )
+        title=title, saving=in_ms(saving_ns), time=in_ms(mean), step=unit_word(profile), share=share,
+    )  # fmt: skip
 
 
 def recorded_steps(profile: model.RankProfile) -> Text:
@@ -383,45 +376,30 @@ def _largest_idle_time_line(profile: model.RankProfile, *, of_all_steps: bool = 
     on_host = host_activity(gap)
     place = on_host if gap.call or gap.within else joined(COMMA, (place_of(gap), on_host))
     ns = time_with_cut(profile, gap)
-    share = percent(ns / (profile.total_ns + profile.cut_ns or 1))
+    values = {"share": percent(ns / (profile.total_ns + profile.cut_ns or 1)), "place": place}
     if of_all_steps:
-        return Text(
-            "largest idle time: {time} in all steps together ({share}), {place}",
-            time=in_ms(ns),
-            share=share,
-            place=place,
-        )
-    return Text(
-        "largest idle time: {time} per {step} ({share}), {place}",
-        time=in_ms(ns / len(profile.units)),
-        step=unit_word(profile),
-        share=share,
-        place=place,
-    )
+        return Text("largest idle time: {time} in all steps together ({share}), {place}", time=in_ms(ns), **values)
+    time, step = in_ms(ns / len(profile.units)), unit_word(profile)
+    return Text("largest idle time: {time} per {step} ({share}), {place}", time=time, step=step, **values)
 
 
 def _longest_kernel_line(profile: model.RankProfile, leading: model.Diagnosis, *, in_headline: bool = False) -> str:
     """Return a line on the compute kernel that takes the most time; "" if that is less than a fifth of the time."""
     kernel = next((kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE), None)
-    count = len(profile.units)
-    if kernel is None or kernel.ns < _LARGE * profile.total_ns or kernel.ns < (leading.saving_ns or 0) * count:
+    saved = (leading.saving_ns or 0) * len(profile.units)
+    if kernel is None or kernel.ns < _LARGE * profile.total_ns or kernel.ns < saved:
         return ""
-    share, time = percent(kernel.ns / (profile.total_ns or 1), 0), in_ms(kernel.ns / count)
+    values = _time_and_share(profile, kernel.ns)
     if in_headline:
         name = short(kernel.name, _KERNEL_ROOM_IN_HEADLINE)
         operator = profile.operator_of(kernel)
         if operator and operator != kernel.name:
             name = Text("{kernel} of {operator}", kernel=name, operator=short(operator))
-        line = Text("longest kernel: {kernel}, {time} ({share})", kernel=name, time=time, share=share)
+        line = Text("longest kernel: {kernel}, {time} ({share})", kernel=name, **values)
         more = _quantization_words(profile, kernel) or _longest_operator_words(profile, kernel.family)
         return joined(SEMICOLON, (line, more))
-    return Text(
-        "longest kernel: {kernel}, {time} per {step} ({share})",
-        kernel=short(kernel.name, _KERNEL_ROOM),
-        time=time,
-        step=unit_word(profile),
-        share=share,
-    )
+    name, step = short(kernel.name, _KERNEL_ROOM), unit_word(profile)
+    return Text("longest kernel: {kernel}, {time} per {step} ({share})", kernel=name, step=step, **values)
 
 
 def _unaligned_words(profile: model.RankProfile) -> str:
@@ -431,11 +409,13 @@ def _unaligned_words(profile: model.RankProfile) -> str:
         return ""
     return Text(
         "matmuls ({operator}) with a size of {size:,}, no multiple of 8: {time} ({share})",
-        operator=name,
-        size=size,
-        time=in_ms(ns / len(profile.units)),
-        share=percent(ns / (profile.total_ns or 1), 0),
-    )
+        operator=name, size=size, **_time_and_share(profile, ns),
+    )  # fmt: skip
+
+
+def _time_and_share(profile: model.RankProfile, ns: int) -> dict[str, str]:
+    """Return the mean per step of ``ns``, a sum over all steps, and its share of their time, in words."""
+    return {"time": in_ms(ns / len(profile.units)), "share": percent(ns / (profile.total_ns or 1), 0)}
 
 
 def _quantization_words(profile: model.RankProfile, longest: model.Kernel) -> str:
@@ -446,11 +426,7 @@ def _quantization_words(profile: model.RankProfile, longest: model.Kernel) -> st
     )  # fmt: skip
     if ns < _CLEARLY_LONGER * longest.ns:
         return ""
-    return Text(
-        "casts, scales and quantization: {time} ({share})",
-        time=in_ms(ns / len(profile.units)),
-        share=percent(ns / (profile.total_ns or 1), 0),
-    )
+    return Text("casts, scales and quantization: {time} ({share})", **_time_and_share(profile, ns))
 
 
 def _longest_operator_words(profile: model.RankProfile, longest_family: str) -> str:
@@ -471,13 +447,9 @@ def _longest_operator_words(profile: model.RankProfile, longest_family: str) -> 
     (operator, shapes), ns = sums.most_common(1)[0]
     inputs = inputs_of(shapes, "[]")
     shape = next(filter(None, inputs.shapes), None) if inputs else None
-    return Text(
-        "longest in {family}: {operator}, {time} ({share})",
-        family=FAMILIES[family],
-        operator=f"{short(operator)} {[*shape]}" if shape else short(operator),
-        time=in_ms(ns / len(profile.units)),
-        share=percent(ns / (profile.total_ns or 1), 0),
-    )
+    label = f"{short(operator)} {[*shape]}" if shape else short(operator)
+    values = {"family": FAMILIES[family], "operator": label, **_time_and_share(profile, ns)}
+    return Text("longest in {family}: {operator}, {time} ({share})", **values)
 
 
 def _largest_warning_line(report: model.TraceReport, focus: model.RankProfile) -> str:

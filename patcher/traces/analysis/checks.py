@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
+from patcher.traces.analysis.nested import covered_ns
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import COMPUTE, KINDS, Check, RankProfile, RecordedUnit
 from patcher.traces.rank_trace import RankTrace
@@ -349,13 +350,9 @@ def _computing_time_check(trace: RankTrace) -> Iterator[Check]:
     vendor_ns = trace.vendor_computing_ns
     if vendor_ns is None:
         return
-    computing_ns = reach = 0
-    compute = KINDS.index(COMPUTE)
-    tasks = trace.tasks
-    for task in tasks.in_order():
-        if tasks.kind[task] == compute and tasks.end[task] > reach:
-            computing_ns += tasks.end[task] - max(tasks.begin[task], reach)
-            reach = tasks.end[task]
+    tasks, compute = trace.tasks, KINDS.index(COMPUTE)
+    spans = ((tasks.begin[task], tasks.end[task]) for task in tasks.in_order() if tasks.kind[task] == compute)
+    computing_ns = covered_ns(spans, 0, max(tasks.end, default=0))
     times = {"kernel_time": in_ms(computing_ns), "vendor_time": in_ms(vendor_ns)}
     wrong = Text(
         "computing time is {kernel_time} according to the kernels, but {vendor_time} according to torch_npu's Overlap"

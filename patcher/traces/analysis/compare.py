@@ -548,5 +548,5 @@ def _word_of_change(calls_before: float, calls_after: float, ns_before: float, n
 
 
 def _list_sorted(names: set[str]) -> str:
-    first, *others = sorted(names)
-    return ", ".join((first, *others)) if others else first  # half-width: the sentence around has Chinese commas
+    first, *more = sorted(names)
+    return ", ".join((first, *more)) if more else first  # half-width: the sentence around has Chinese commas

@@ -117,13 +117,17 @@ def diagnose_copies(profile: model.RankProfile) -> model.Diagnosis | None:
         if {largest, second} == {_TO_HOST, _TO_DEVICE} and times[largest] > _LARGE_NS * calls[largest]:
             advice = _LARGE_BOTH_WAYS
     headline = Text("Exposed copies; most copying time: {direction}", directions)
-    launched_ns = Counter[str]()
-    for launch in profile.copy_launches.values():
-        launched_ns[launch.name] += launch.ns
-    for name, ns in launched_ns.most_common(1):
-        if 2 * ns > sum(times.values()):
-            headline = Text("{title}, launched in {frame}", title=headline, frame=host_name(name))
+    if launcher := _main_launcher(profile, sum(times.values())):
+        headline = Text("{title}, launched in {frame}", title=headline, frame=host_name(launcher))
     return model.Diagnosis(
         "copies", "warning", evidence, saving, certainty, advice, profile.source, culprit=directions,
         headline=headline,
     )  # fmt: skip
+
+
+def _main_launcher(profile: model.RankProfile, whole: int) -> str:
+    """Return the frame or range that launched copies with over half of ``whole`` ns, in all steps; "" without one."""
+    launched_ns = Counter[str]()
+    for launch in profile.copy_launches.values():
+        launched_ns[launch.name] += launch.ns
+    return next((name for name, ns in launched_ns.most_common(1) if 2 * ns > whole), "")

@@ -154,40 +154,60 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
 
     It is None, too, if the steps take equally long on the host. The time before the first kernel does not count, and a
     step that starts the profiler is left out. So are steps with prefill where others only decode: they have more to do.
-    The diagnosis is only a note if all slow steps together lose little of the time. Its saving is what they take beyond
-    the median, in ns, spread over all steps. If step times on a device rise or fall throughout, all longer steps count.
     """
     if len(profile.units) < 3:
         return None
-    time = operator.attrgetter("host_ns" if profile.on_host else "device_ns")
+    time = _duration_of(profile)
     alike = _decode_steps(profile.units) or profile.units
     units = [unit for unit in alike if not unit.profiler_start]
     slowest, usual = max(units, key=time, default=None), model.lower_median(model.units_on_device(alike), time)
     if slowest is None or _is_steady_on_host(profile.units):
         return None
-    steps = _steps_on_host(profile, units)
-    change = _trend(profile, units, steps)
-    limit = time(usual) if change and not profile.on_host else model.SLOW * time(usual)
-    if time(slowest) <= limit:
+    change = _trend(profile, units)
+    if time(slowest) <= _longest_usual(profile, time(usual), change):
         return None
     between = Counter(profile.idle_between)
     if 2 * (between[slowest.number] - between[usual.number]) > time(slowest) - time(usual):
         return _diagnose_between_steps(profile)
+    return _diagnose_longer_steps(profile, units, slowest, usual, change, total=len(alike))
+
+
+def _longest_usual(profile: model.RankProfile, median_ns: int, change: tuple[int, int] | None) -> float:
+    """Return the ns up to which a step is not slow: 1.3 times the median, or the median if times on a device change."""
+    return median_ns if change and not profile.on_host else model.SLOW * median_ns
+
+
+def _diagnose_longer_steps(
+    profile: model.RankProfile, units: Sequence[model.RecordedUnit], slowest: model.RecordedUnit,
+    usual: model.RecordedUnit, change: tuple[int, int] | None, *, total: int,
+) -> model.Diagnosis:  # fmt: skip
+    """Diagnose the slow steps among ``units``: ``slowest`` and those like it, compared with ``usual``, the median step.
+
+    The diagnosis is only a note if all slow steps together lose little of the time. Its saving is what they take beyond
+    the median, in ns, spread over all steps. If step times rise or fall throughout, ``change`` is `_trend`, and all
+    longer steps count on a device. ``total`` is the number of steps that were compared, also those that start the
+    profiler.
+    """
+    time = _duration_of(profile)
+    limit = _longest_usual(profile, time(usual), change)
     lost, most, similar = _longer_steps(units, time, time(usual), limit)
     more, cause, better = _about_slow_step(profile, slowest, usual, has_trend=change is not None)
     advice = Text("check what is special about this step: its requests, a copy, garbage collection, another process")
     slow_steps, certainty, saving = None, _EXACT, lost // len(profile.units)
+    delayed = _delayed_step(profile, slowest, usual)
     if change:
         headline, better = _with_cause(_trend_headline(*change), cause), host_only.advice_on_trend(better)
-        if steps or not profile.on_host:
+        if not profile.on_host or _steps_on_host(profile, units):
             saving, certainty = _excess_over_fastest_third([*map(time, units)], change), _BEYOND_FASTEST_THIRD
         if not profile.on_host:
             lost = saving * len(units)
     else:
-        headline = _slow_steps_headline(profile, len(alike), similar, slowest, usual, cause)
-        slow_steps = _slow_steps(profile, similar, slowest, usual, most, cause)
-    delayed = None if profile.on_host else _delayed_step(profile, slowest, usual)
-    evidence = _slow_step_evidence(profile, slowest, time(slowest), time(usual), more, delayed)
+        headline = _slow_steps_headline(profile, total, similar, slowest, usual, cause)
+        if not host_only.alternation(profile, similar, usual.number):
+            slow_steps = model.SlowSteps(tuple(similar), most, cause, delayed.number if delayed else None)
+    evidence = _slow_step_evidence(
+        profile, slowest, time(slowest), time(usual), more, None if profile.on_host else delayed
+    )
     part = _part_of_slow_step(profile, slowest, usual)
     severity = _severity_of_slow_steps(profile, lost, sum(map(time, units)), slowest, usual)
     if slow_steps and 2 * len(similar) >= len(units) and host_only.causes_differ(profile, similar, usual.number, cause):
@@ -196,6 +216,11 @@ def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None
         "outlier", severity, evidence, saving, certainty, better or advice, profile.source,
         parts={part: saving} if part else {}, headline=headline, slow_steps=slow_steps,
     )  # fmt: skip
+
+
+def _duration_of(profile: model.RankProfile) -> Callable[[model.RecordedUnit], int]:
+    """Return the function that returns the ns of a step on the device, or on the host if there is no device."""
+    return operator.attrgetter("host_ns" if profile.on_host else "device_ns")
 
 
 def _diagnose_between_steps(profile: model.RankProfile) -> model.Diagnosis:
@@ -224,14 +249,12 @@ def _steps_on_host(profile: model.RankProfile, units: Sequence[model.RecordedUni
     return [step for step in profile.host_steps if step.number in numbers]
 
 
-def _trend(
-    profile: model.RankProfile, units: Sequence[model.RecordedUnit], steps: Sequence[model.HostStep]
-) -> tuple[int, int] | None:
+def _trend(profile: model.RankProfile, units: Sequence[model.RecordedUnit]) -> tuple[int, int] | None:
     """Return the median time of the first and of the last third of ``units`` (ns) if it rises or falls throughout.
 
-    None otherwise. ``steps`` are the units as the host recorded them without a device.
+    None otherwise.
     """
-    if steps:
+    if steps := _steps_on_host(profile, units):
         return host_only.trend_of_steps(steps)
     if profile.on_host:
         return host_only.trend([unit.host_ns for unit in units])
@@ -269,21 +292,6 @@ def _excess_over_fastest_third(times: Sequence[int], change: tuple[int, int]) ->
     """
     least = min(change)
     return sum(max(ns - least, 0) for ns in times) // len(times)
-
-
-def _slow_steps(
-    profile: model.RankProfile,
-    similar: Sequence[int],
-    slowest: model.RecordedUnit,
-    usual: model.RecordedUnit,
-    excess: int,
-    cause: str,
-) -> model.SlowSteps | None:
-    """Return the steps ``similar`` to the ``slowest``, with its ``excess`` in ns; None if two kinds alternate."""
-    if host_only.alternation(profile, similar, usual.number):
-        return None
-    delayed = _delayed_step(profile, slowest, usual)
-    return model.SlowSteps(tuple(similar), excess, cause, delayed.number if delayed else None)
 
 
 def _is_steady_on_host(units: Sequence[model.RecordedUnit]) -> bool:
@@ -462,17 +470,10 @@ def _with_cause(headline: str, cause: str) -> str:
 
 def _trend_headline(first: int, last: int) -> str:
     """Return the headline on steps whose times rise or fall throughout, from ``first`` to ``last`` (ns)."""
+    times = {"first": in_ms(first), "last": in_ms(last)}
     if first > last:
-        return Text(
-            "The step time keeps falling, from {first} in the first third to {last} in the last third",
-            first=in_ms(first),
-            last=in_ms(last),
-        )
-    return Text(
-        "The step time keeps growing, from {first} in the first third to {last} in the last third",
-        first=in_ms(first),
-        last=in_ms(last),
-    )
+        return Text("The step time keeps falling, from {first} in the first third to {last} in the last third", **times)
+    return Text("The step time keeps growing, from {first} in the first third to {last} in the last third", **times)
 
 
 def _why_slower(profile: model.RankProfile, slowest: model.RecordedUnit, usual: model.RecordedUnit) -> tuple[str, str]:
@@ -600,18 +601,12 @@ def _longer_kernel(
     longer = slow_ns[name] - usual_ns.get(name, most)
     if 2 * longer <= slowest.compute_ns - usual.compute_ns:
         return None
-    median = in_ms(usual_ns.get(name, most))
-    evidence = Text(
-        "{kernel} takes {time} in this step, but {median_time} in the median step.",
-        kernel=short(name),
-        time=in_ms(slow_ns[name]),
-        median_time=median,
-    )
+    values = {
+        "kernel": short(name), "time": in_ms(slow_ns[name]), "median_time": in_ms(usual_ns.get(name, most)),
+    }  # fmt: skip
+    evidence = Text("{kernel} takes {time} in this step, but {median_time} in the median step.", **values)
     if name not in usual_ns:
-        evidence = Text(
-            "{kernel} takes {time} in this step, but less than {median_time} in the median step.",
-            kernel=short(name), time=in_ms(slow_ns[name]), median_time=median,
-        )  # fmt: skip
+        evidence = Text("{kernel} takes {time} in this step, but less than {median_time} in the median step.", **values)
     return LongerKernel(name, longer, evidence)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from patcher.messages import COMMA, Text, joined, sentences
@@ -240,11 +240,8 @@ def _idle_headline(profile: model.RankProfile, profiles: Sequence[model.RankProf
 
     It says so if ranks may be waited for that are not in ``profiles``.
     """
-    times = Counter[str]()
-    for collective in profile.collectives:
-        times[collective.kind or short(collective.name)] += collective.idle_ns or 0
-    kind, ns = times.most_common(1)[0]
-    if 2 * ns <= times.total():
+    kind = _main_kind(profile, lambda collective: collective.idle_ns or 0)
+    if not kind:
         return ""
     headline = Text("{title}, mostly in {collective}", title=model.TITLES["collective-idle"], collective=kind)
     if any(collective.idle_ns and lacks_ranks(collective, profiles) is not False for collective in profile.collectives):
@@ -261,17 +258,17 @@ def _is_mostly_between_two(profile: model.RankProfile) -> bool:
 
 
 def _transfer_headline(profile: model.RankProfile) -> str:
-    """Return a headline with the kind of collective that takes over half of the communication time; "" without one.
+    """Return a headline with the kind of collective that takes over half of the communication time; "" without one."""
+    kind = _main_kind(profile, lambda collective: collective.ns)
+    return Text("Exposed communication; collective with the most time: {collective}", kind) if kind else ""
 
-    Where the trace does not tell kinds, the name of the kernel stands for its kind.
-    """
+
+def _main_kind(profile: model.RankProfile, time: Callable[[model.Collective], int]) -> str:
+    """Return the kind of collective that has over half of their ``time`` (ns), or its kernel's name; "" without one."""
     times = Counter[str]()
     for collective in profile.collectives:
-        times[collective.kind or short(collective.name)] += collective.ns
-    for kind, ns in times.most_common(1):
-        if 2 * ns > times.total():
-            return Text("Exposed communication; collective with the most time: {collective}", kind)
-    return ""
+        times[collective.kind or short(collective.name)] += time(collective)
+    return next((kind for kind, ns in times.most_common(1) if 2 * ns > times.total()), "")
 
 
 # ---------------------------------------------------------------- pipelines
@@ -391,23 +388,16 @@ def _text_on_stragglers_in_turn(
     for step, slow in stragglers.items():
         units = {profile.source: unit for profile in profiles for unit in profile.units if unit.number == step}
         computing = {source: unit.compute_ns + unit.overlap_ns for source, unit in units.items()}
-        others = [ns for source, ns in computing.items() if source != slow.source]
-        longer += computing.get(slow.source, 0) - round(statistics.median(others)) if others else 0
+        other_times = [ns for source, ns in computing.items() if source != slow.source]
+        longer += computing.get(slow.source, 0) - round(statistics.median(other_times)) if other_times else 0
         waiting += slow.awaited_in[step] // (len(profiles) - 1)
-    last = joined(
-        COMMA,
-        (
-            Text("{rank} in step {number}", rank=rank_words(slow), number=step)
-            for step, slow in list(stragglers.items())[:_NAMED]
-        ),
-    )
+    first = list(stragglers.items())[:_NAMED]
+    last = (Text("{rank} in step {number}", rank=rank_words(slow), number=step) for step, slow in first)
     evidence: str = Text(
         "No single straggler: it changes from step to step ({stragglers}). In each of these {count} steps, the others"
         " wait {time} for it on average.",
-        stragglers=last,
-        count=len(stragglers),
-        time=in_ms(waiting / len(stragglers)),
-    )
+        stragglers=joined(COMMA, last), count=len(stragglers), time=in_ms(waiting / len(stragglers)),
+    )  # fmt: skip
     headline = STRAGGLER_CHANGES
     if 2 * longer <= waiting:
         advice = Text("check what differs between ranks in a step: sequence lengths, experts, pauses of the host")
@@ -425,26 +415,14 @@ def _text_on_several_stragglers(meetings: Meetings, certainty: str) -> FindingTe
     """Return evidence and advice where no single rank is the straggler: up to two for which the others wait most."""
     awaited = sorted((rank for rank in meetings.ranks if rank.awaited_ns), key=lambda rank: -rank.awaited_ns)[:2]
     if not awaited:
-        return FindingText(
-            Text("No single straggler: several ranks together arrive last at the collectives."),
-            COMPARE_RANKS,
-            certainty,
-        )
-    times = joined(
-        COMMA,
-        (
-            Text("{time} waiting for {rank}", time=in_ms(rank.awaited_per_unit), rank=rank_words(rank))
-            for rank in awaited
-        ),
-    )
-    return FindingText(
-        Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times),
-        COMPARE_RANKS,
-        certainty,
-        headline=Text("Ranks wait for each other: the straggler changes from collective to collective")
-        if len(awaited) > 1 and all(rank.is_alone for rank in awaited)
-        else "",
-    )
+        evidence = Text("No single straggler: several ranks together arrive last at the collectives.")
+        return FindingText(evidence, COMPARE_RANKS, certainty)
+    waits = ((in_ms(rank.awaited_per_unit), rank_words(rank)) for rank in awaited)
+    times = joined(COMMA, (Text("{time} waiting for {rank}", time=time, rank=rank) for time, rank in waits))
+    evidence = Text("No single straggler. Waiting time per step, summed over the waiting ranks: {times}.", times)
+    headline = Text("Ranks wait for each other: the straggler changes from collective to collective")
+    changes = len(awaited) > 1 and all(rank.is_alone for rank in awaited)
+    return FindingText(evidence, COMPARE_RANKS, certainty, headline=headline if changes else "")
 
 
 def _straggler_text(
@@ -462,7 +440,7 @@ def _straggler_text(
     slow = straggler(meetings)
     if slow is None:
         return _text_on_several_stragglers(meetings, certainty)
-    last, others = rank_words(slow), [other for other in profiles if other.source != slow.source]
+    last, other_profiles = rank_words(slow), [other for other in profiles if other.source != slow.source]
     evidence: str = Text(
         "{rank} arrives last in {count} of {total} collectives; on average, each of the other ranks waits {time} per"
         " step for it.",
@@ -487,17 +465,13 @@ def _straggler_text(
         "check what {rank} does before the collectives: its workload, its host, its device's clock frequency", last
     )
     blamed = [candidate for candidate in profiles if candidate.source == slow.source]
-    more = excess(blamed, others)
+    more = excess(blamed, other_profiles)
     if more is not None and per_unit(profile, "communication_ns") and more.ns >= WAITS * blamed[0].median_ns:
-        evidence = sentences(
-            evidence,
-            Text(
-                "Per step, {rank} spends {time} more than the other ranks on this part: {part}.",
-                rank=last,
-                time=in_ms(more.ns),
-                part=excess_words(more),
-            ),
-        )
+        longer = Text(
+            "Per step, {rank} spends {time} more than the other ranks on this part: {part}.",
+            rank=last, time=in_ms(more.ns), part=excess_words(more),
+        )  # fmt: skip
+        evidence = sentences(evidence, longer)
     headline: str = Text("Ranks wait for {rank}", last)
     if slow.late_steps:
         headline = Text("Ranks wait for {rank} in steps {numbers}", rank=last, numbers=listed(slow.late_steps))
@@ -513,7 +487,7 @@ def _straggler_text(
     if more is not None and 2 * more.ns > waiting:
         cause: str = Text("most of its additional time is in this part of the step: {part}", excess_words(more))
         if more.part == "compute_ns":
-            cause = longer_computing(blamed[0], others, more.ns)
+            cause = longer_computing(blamed[0], other_profiles, more.ns)
             advice = Text(
                 "compare the inputs of {rank} with those of the other ranks; if they are alike, check its device's"
                 " clock frequency and power limit",

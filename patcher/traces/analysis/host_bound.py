@@ -165,7 +165,6 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
         evidence = sentences(evidence, within) if evidence else within
     is_prompt = profile.prompt_share is not None and profile.prompt_share >= _MOSTLY_PROMPT
     advice: str = _faster_launches(profile)
-    place = first_place(profile, *HOST_PARTS)
     if main := main_place(profile, HOST_PARTS):
         most = Text("Most of this idle time is in one place: {place}.", place_with_time(profile, main))
         evidence, advice = sentences(evidence, most), advice_on_place(profile, main)
@@ -190,14 +189,12 @@ def _diagnose_host_bound(profile: model.RankProfile) -> model.Diagnosis:
             " values on the host: keep the values on the device, or wait once per step"
         )
     else:
-        evidence = sentences(evidence, slow_launchers(profile))
+        evidence = sentences(evidence, slow_launchers(profile), _most_at(first_place(profile, *HOST_PARTS)))
         if latency > late and not is_prompt and profile.prompt_share is not None:
             advice = Text(
                 "find out why most kernels start more than 20 µs after their launch although the device is idle;"
                 " possible reasons: another process on the device, a low clock frequency"
             )
-        if place:
-            evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
     saving = profile.sum_ns(*HOST_PARTS) // len(profile.units)
     certainty = Text("upper bound of the saving, because the measured time includes the profiler's own overhead")
     title = Text("Launch latency: launched kernels start late although the device is idle")
@@ -235,13 +232,31 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "{call} blocks the host while the device is idle: remove this call, or launch more kernels before it",
             host_name(gap.call),
         )
+    if _COMPILED in gap.call or gap.call == "aclnn…":  # its launches, not its Python, take the time
+        return _faster_launches(profile)
+    if advice := _advice_on_memory(profile, gap) or _advice_by_name(gap):
+        return advice
+    if _LAUNCHES.match(gap.call):
+        return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
+    if gap.call or gap.within:
+        return Text(
+            "look at what the host does in {name}: speed this work up, or run it before the step or in parallel with"
+            " the step",
+            host_name(gap.call or gap.operator),
+        )
+    return _advice_without_activity(profile, gap)
+
+
+def _advice_on_memory(profile: model.RankProfile, gap: model.FreeGap) -> str:
+    """Return what to do if the host allocates or frees memory of the device in ``gap``; "" for any other work.
+
+    This is the sleep mode of an engine, an allocator of torch that keeps no memory, or a call outside of operators.
+    """
     if ALLOCATES.match(gap.call) and _SLEEPS.search(gap.caller):
         return Text(
             "the engine's sleep mode gives memory back to the driver and asks for it again: sleep less often, choose a"
             " level or tags that free less, or keep the memory if it suffices for both phases"
         )
-    if _COMPILED in gap.call or gap.call == "aclnn…":  # its launches, not its Python, take the time
-        return _faster_launches(profile)
     is_free = [re.fullmatch(FREES, call) is not None for call in gap.call.split("/")]
     frees = sum(place.count for place in profile.gaps if re.match(FREES, place.call))
     kernels = sum(kernel.calls for kernel in profile.kernels)
@@ -257,20 +272,15 @@ def advice_on_place(profile: model.RankProfile, gap: model.FreeGap) -> str:
             "the host gives memory back to the driver, or asks for it again: find out what frees it, for example"
             " torch.cuda.empty_cache() (on NPUs torch.npu.empty_cache()), and do so less often"
         )
+    return ""
+
+
+def _advice_by_name(gap: model.FreeGap) -> str:
+    """Return what `_ABOUT_HOST` says about the call or operator of ``gap``, or about its caller; "" for other names."""
     if gap.part == model.LEAD_IN and gap.operator and gap.call in _AT_FIRST_USE:
         return _CREATES_CONTEXT
-    for pattern, about in _ABOUT_HOST.items():
-        if any(map(pattern.search, (gap.call or (gap.operator if gap.within else ""), gap.caller))):
-            return about
-    if _LAUNCHES.match(gap.call):
-        return _about_launch(gap.call, repeated=_is_repeated(profile, gap))
-    if gap.call or gap.within:
-        return Text(
-            "look at what the host does in {name}: speed this work up, or run it before the step or in parallel with"
-            " the step",
-            host_name(gap.call or gap.operator),
-        )
-    return _advice_without_activity(profile, gap)
+    names = (gap.call or (gap.operator if gap.within else ""), gap.caller)
+    return next((about for pattern, about in _ABOUT_HOST.items() if any(map(pattern.search, names))), "")
 
 
 def _advice_without_activity(profile: model.RankProfile, gap: model.FreeGap) -> str:
@@ -349,10 +359,7 @@ def _about_launch(call: str, *, repeated: bool) -> str:
 
 
 def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose time in which the device was idle although its next kernel had been launched while it was busy.
-
-    The saving in ns is per step.
-    """
+    """Diagnose time in which the device was idle although its next kernel had been launched while it was busy."""
     share = percent(profile.share("free_waiting_ns"))
     evidence = Text(
         "For {share} of the time, the device was idle although its next kernel had been launched in time.", share
@@ -361,28 +368,31 @@ def _diagnose_stream_wait(profile: model.RankProfile) -> model.Diagnosis:
         "check what streams wait for (events between streams, copies, graph launches), whether another process uses the"
         " device, and whether kernels are missing from the trace"
     )
-    if place := first_place(profile, "free_waiting_ns"):
-        evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
-    saving = profile.sum_ns("free_waiting_ns") // len(profile.units)
-    certainty = Text("upper bound of the saving; the cause is unknown")
-    return model.Diagnosis("waiting", "warning", evidence, saving, certainty, advice, profile.source)
+    return _diagnose_without_cause("waiting", profile, "free_waiting_ns", evidence, advice)
 
 
 def _diagnose_unknown_idle_time(profile: model.RankProfile) -> model.Diagnosis:
-    """Diagnose time in which the device was idle before kernels whose launch was not recorded.
-
-    The saving in ns is per step.
-    """
+    """Diagnose time in which the device was idle before kernels whose launch was not recorded."""
     share = percent(profile.share("free_unknown_ns"))
     evidence = Text(
         "For {share} of the time, the device was idle, and it is unknown when its next kernel was launched.", share
     )
     advice = _RECORD_LAUNCHES.get(profile.form, _RECORD_HOST)
-    if place := first_place(profile, "free_unknown_ns"):
-        evidence = sentences(evidence, Text("The place with the most idle time: {place}.", place))
-    saving = profile.sum_ns("free_unknown_ns") // len(profile.units)
+    return _diagnose_without_cause("idle-unknown", profile, "free_unknown_ns", evidence, advice)
+
+
+def _diagnose_without_cause(
+    id_: str, profile: model.RankProfile, part: str, evidence: Text, advice: Text
+) -> model.Diagnosis:
+    """Diagnose idle time whose cause is unknown, the ``part`` of a step. The saving in ns is per step."""
+    saving = profile.sum_ns(part) // len(profile.units)
     certainty = Text("upper bound of the saving; the cause is unknown")
-    return model.Diagnosis("idle-unknown", "warning", evidence, saving, certainty, advice, profile.source)
+    evidence = sentences(evidence, _most_at(first_place(profile, part)))
+    return model.Diagnosis(id_, "warning", evidence, saving, certainty, advice, profile.source)
+
+
+def _most_at(place: str) -> str:
+    return Text("The place with the most idle time: {place}.", place) if place else ""
 
 
 def _diagnose_before_first_kernel(profile: model.RankProfile, lead_in: int) -> model.Diagnosis:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 import sys
 from bisect import bisect_left
@@ -85,6 +86,10 @@ _NEARLY_ALL, LARGE = 0.9, 0.2
 _Stretch = tuple[int, int, str, str]
 """Begin and end of an operator, its name, and the shapes of its inputs in JSON, "" if unknown."""
 
+_Gap = tuple[int, int, tuple[str, str], bool]
+"""Begin and end of a stretch without an operator, the operators around it, "" at the edge of the step, and whether the
+one before has run once for each tensor."""
+
 
 def host_steps(
     trace: RankTrace, cuts: Split, chosen: Collection[int], threads: Sequence[HostThread]
@@ -112,7 +117,8 @@ def host_steps(
         begin, end = segment.begin, segment.step.end
         while first < len(outermost) and outermost[first][1] <= begin:
             first += 1
-        within = [stretch for stretch in _beginning_before(outermost, first, end) if stretch[1] > begin]
+        until = bisect_left(outermost, end, first, key=operator.itemgetter(0))
+        within = [stretch for stretch in outermost[first:until] if stretch[1] > begin]
         steps.append(_host_step(segment.step.number or 0, (begin, end), within, covering_ranges, trace.names.texts))
     return tuple(steps)
 
@@ -144,14 +150,6 @@ def _outside_collectives(stretches: Iterable[_Stretch], trace: RankTrace, thread
     yield from (row for row, collective in zip(rows, inside, strict=True) if collective == UNKNOWN)
 
 
-def _beginning_before(stretches: Sequence[_Stretch], first: int, end: int) -> Iterator[_Stretch]:
-    """Yield the stretches from index ``first`` on that begin before ``end`` (ns); they are in order of begin."""
-    for at in range(first, len(stretches)):
-        if stretches[at][0] >= end:
-            return
-        yield stretches[at]
-
-
 def _covering_ranges(
     trace: RankTrace, threads: Sequence[HostThread], main: int, steps: Collection[tuple[int, int]]
 ) -> Mapping[str, NestedRanges]:
@@ -163,16 +161,14 @@ def _covering_ranges(
     """
     ranges, frames = RangeColumns(), RangeColumns()
     operators, texts = threads[main].operators, trace.names.texts
-    columns = [(operators.begin, operators.end, operators.name)]
-    columns += [(found.begin, found.end, found.name) for found in (trace.frames.get(main),) if found]
-    for begins, ends, names in columns:
-        for begin, end, name in zip(begins, ends, names, strict=True):
+    for columns in (operators, trace.frames.get(main, RangeColumns())):
+        for begin, end, name in zip(columns.begin, columns.end, columns.name, strict=True):
             if _UNNAMED.fullmatch(texts[name]):
                 continue
             is_frame = _FRAME.search(texts[name]) is not None
-            if not is_frame and (begins is not operators.begin or _RANGES.search(texts[name])):
+            if not is_frame and (columns is not operators or _RANGES.search(texts[name])):
                 ranges.add(begin, end, name)
-            elif begins is not operators.begin:
+            elif columns is not operators:
                 frames.add(begin, end, name)
     _add_repeated_marks(ranges, trace, main, steps)
     functions = _functions_of_program(frames, texts)
@@ -238,25 +234,14 @@ def _host_step(
     and "collectives". ``texts`` are the names by number.
     """
     begin, end = window
-    operators, count = Counter[str](), Counter[str]()
-    places = Counter[HostPlace]()
-    frames: dict[str, Counter[HostPlace]] = {}
-    outermost = _frames_around(covering_ranges["frames"], within)
-    ranges_of_step = {texts[frame] for frame in outermost if not _FRAME.search(texts[frame])}
-    inputs: dict[str, Counter[str]] = {}
+    operators, count, inputs = Counter[str](), Counter[str](), dict[str, Counter[str]]()
+    gaps: list[_Gap] = []
     small: list[tuple[int, int]] = []
     reach, before, same, backward = begin, "", 0, 0
     for first, last, name, shapes in (*within, (end, end, "", "")):
         first, last = max(first, begin), min(last, end)
-        for part in _parts_of_gap(covering_ranges, reach, first) if first - reach >= SMALL_NS else ():
-            part_ns = part[1] - part[0]
-            place = _place_of_gap(covering_ranges, part, (before, name), texts)
-            if place.inside in ranges_of_step:  # tells nothing: all operators of the step run in it
-                place = HostPlace("", "", before, name)
-            saving = not place.inside and before == _DETACH and same >= _TENSORS
-            places[place._replace(saving=saving)] += part_ns
-            for frame in set(covering_names(covering_ranges["frames"], *part)) - outermost:
-                frames.setdefault(texts[frame], Counter())[place] += part_ns
+        if first - reach >= SMALL_NS:
+            gaps.append((reach, first, (before, name), before == _DETACH and same >= _TENSORS))
         same = same + 1 if name == before else 1
         if reach < first < reach + SHORT_NS:
             small.append((reach, first - reach))
@@ -271,28 +256,66 @@ def _host_step(
         if shapes:
             inputs.setdefault(name, Counter())[shapes] += 1
     del count[""], operators[""]  # of the end of the step
-    compiling = _compiling_ns(covering_ranges["ranges"], window, texts)
+    outermost = _frames_around(covering_ranges["frames"], within)
+    places, frames = _times_without_operators(covering_ranges, gaps, outermost, texts)
     ranges_ns, small_ranges = _times_within(covering_ranges["ranges"], window, small, texts)
     functions_ns, small_functions = _times_within(covering_ranges["functions"], window, small, texts)
     for frame in outermost:
         functions_ns.pop(texts[frame], None)
         small_functions.pop(texts[frame], None)
-    times = {**functions_ns, **ranges_ns}
-    around = {name: set[str]() for name, ns in times.items() if ns >= LARGE * (end - begin)}
-    chain = covering_ranges["frames"]
-    for index in range(bisect_left(chain.begin, begin), bisect_left(chain.begin, end)):
-        if (name := texts[chain.name[index]]) in around:
-            around[name] |= {texts[chain.name[outer]] for outer in chain.around(chain.parent[index])}
-    collectives: dict[str, list[int]] = {}
-    ranges = covering_ranges["collectives"]
-    for index in range(bisect_left(ranges.begin, begin), bisect_left(ranges.begin, end)):
-        collectives.setdefault(texts[ranges.name[index]], []).append(ranges.end[index] - ranges.begin[index])
+    large = [name for name, ns in {**functions_ns, **ranges_ns}.items() if ns >= LARGE * (end - begin)]
     return HostStep(
         number=number, ns=end - begin, operators=operators, calls=count, places=places,
-        small_ns=sum(ns for _, ns in small), compiling_ns=compiling, inputs=inputs, frames=frames,
-        ranges=ranges_ns, small_ranges=small_ranges, functions=functions_ns, small_functions=small_functions,
-        around=around, collectives=collectives, backward_ns=backward,
+        small_ns=sum(ns for _, ns in small), compiling_ns=_compiling_ns(covering_ranges["ranges"], window, texts),
+        inputs=inputs, frames=frames, ranges=ranges_ns, small_ranges=small_ranges, functions=functions_ns,
+        small_functions=small_functions, around=_ranges_around(covering_ranges["frames"], window, large, texts),
+        collectives=_times_of_calls(covering_ranges["collectives"], window, texts), backward_ns=backward,
     )  # fmt: skip
+
+
+def _times_without_operators(
+    covering_ranges: Mapping[str, NestedRanges], gaps: Iterable[_Gap], outermost: Collection[int], texts: Sequence[str]
+) -> tuple[Counter[HostPlace], dict[str, Counter[HostPlace]]]:
+    """Return the ns of each place in the ``gaps`` of a step, and by the name of a frame those of the places within it.
+
+    ``outermost`` are the frames around all operators of the step, as numbers of ``texts``: they tell nothing.
+    """
+    places, frames = Counter[HostPlace](), dict[str, Counter[HostPlace]]()
+    ranges_of_step = {texts[frame] for frame in outermost if not _FRAME.search(texts[frame])}
+    for begin, end, neighbours, saving in gaps:
+        for part in _parts_of_gap(covering_ranges, begin, end):
+            ns = part[1] - part[0]
+            place = _place_of_gap(covering_ranges, part, neighbours, texts)
+            if place.inside in ranges_of_step:
+                place = HostPlace("", "", *neighbours)
+            places[place._replace(saving=saving and not place.inside)] += ns
+            for frame in set(covering_names(covering_ranges["frames"], *part)).difference(outermost):
+                frames.setdefault(texts[frame], Counter())[place] += ns
+    return places, frames
+
+
+def _beginning_in(ranges: NestedRanges, window: tuple[int, int]) -> range:
+    """Return the indices of the ranges that begin in ``window``, begin and end in ns."""
+    return range(bisect_left(ranges.begin, window[0]), bisect_left(ranges.begin, window[1]))
+
+
+def _ranges_around(
+    frames: NestedRanges, window: tuple[int, int], names: Iterable[str], texts: Sequence[str]
+) -> dict[str, set[str]]:
+    """Return for each of the ``names`` those of the ranges and frames around its ranges that begin in a step."""
+    around = {name: set[str]() for name in names}
+    for index in _beginning_in(frames, window):
+        if (name := texts[frames.name[index]]) in around:
+            around[name] |= {texts[frames.name[outer]] for outer in frames.around(frames.parent[index])}
+    return around
+
+
+def _times_of_calls(ranges: NestedRanges, window: tuple[int, int], texts: Sequence[str]) -> dict[str, list[int]]:
+    """Return by name the ns of each range that begins in a step, in order of time."""
+    times: dict[str, list[int]] = {}
+    for index in _beginning_in(ranges, window):
+        times.setdefault(texts[ranges.name[index]], []).append(ranges.end[index] - ranges.begin[index])
+    return times
 
 
 def _times_within(
@@ -306,7 +329,7 @@ def _times_within(
     """
     times, small_times, reach = Counter[str](), Counter[str](), dict[int, int]()
     begins, sums = [at for at, _ in small], [0, *itertools.accumulate(ns for _, ns in small)]
-    for index in range(bisect_left(ranges.begin, window[0]), bisect_left(ranges.begin, window[1])):
+    for index in _beginning_in(ranges, window):
         begin, end, name = ranges.begin[index], ranges.end[index], ranges.name[index]
         if begin < reach.get(name, begin):
             continue
@@ -423,15 +446,15 @@ def _caller(frames: NestedRanges, stretch: tuple[int, int], name: str, texts: Se
     if not is_library(name):
         return "", name
     around = [texts[frame] for frame in covering_names(frames, *stretch)]
-    own = [at for at, frame in enumerate(around) if _FRAME.search(frame) and not is_library(frame)]
-    if not own:
+    of_program = [at for at, frame in enumerate(around) if _FRAME.search(frame) and not is_library(frame)]
+    if not of_program:
         return "", name
-    called = next(iter(around[own[-1] + 1 :]), name)
+    caller, called = around[of_program[-1]], next(iter(around[of_program[-1] + 1 :]), name)
     importing = next(filter(IMPORTS.match, around), "")
     if importing and _imports_mostly(frames, stretch, texts):
-        return around[own[-1]], importing
+        return caller, importing
     tells_more = _STANDARD.match(called) and (BLOCKS.search(called) or not BLOCKS.search(name))
-    return around[own[-1]], called if tells_more else name
+    return caller, called if tells_more else name
 
 
 def _imports_mostly(frames: NestedRanges, stretch: tuple[int, int], texts: Sequence[str]) -> bool:

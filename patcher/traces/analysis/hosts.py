@@ -280,12 +280,12 @@ def most_specific_modules(children: Mapping[tuple[str, str], int], modules: Iter
     for (around, name), ns in children.items():
         if around != name:
             within.setdefault(around, {})[name] = ns
-    chosen, open_names, seen = [], [*within.get("", {})], set[str]()
+    chosen, open_names, visited = [], [*within.get("", {})], set[str]()
     while open_names:
         name = open_names.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         largest = sorted(within.get(name, {}).values(), reverse=True)[:2]
         if largest and 4 * sum(largest) >= 3 * host.get(name, 0):
             open_names += within[name]

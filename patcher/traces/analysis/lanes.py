@@ -30,10 +30,10 @@ class _Window(NamedTuple):
     begin: int
     end: int
 
-    def span(self, begin: int, end: int, kind: str, name: str, *, own: bool) -> model.Span | None:
+    def span(self, begin: int, end: int, kind: str, name: str, *, of_step: bool) -> model.Span | None:
         """Return the span from ``begin`` to ``end``, clipped to the window, relative to its begin; None outside."""
         first, last = max(begin, self.begin), min(end, self.end)
-        return model.Span(first - self.begin, last - first, kind, name, own) if first < last else None
+        return model.Span(first - self.begin, last - first, kind, name, of_step) if first < last else None
 
     def merge_near(self, spans: Iterable[model.Span | None]) -> tuple[model.Span, ...]:
         """Return the spans of one row, in order, without None; merge those of a kind that a drawing could not separate.
@@ -78,25 +78,25 @@ def build_lanes(
 def _streams_and_launches(window: _Window) -> tuple[dict[str, tuple[model.Span, ...]], tuple[model.Span, ...]]:
     """Return stream → its spans in the window, and the launches in the window as spans of 1 ns.
 
-    Neighbours too near to be told apart are merged. A span is ``own`` if the window's step launched it.
+    Neighbours too near to be told apart are merged. A span is ``of_step`` if the window's step launched it.
     """
     tasks, texts = window.trace.tasks, window.trace.names.texts
     streams: dict[str, list[model.Span | None]] = {}
     launched: list[tuple[int, bool]] = []
     for at in window.cuts.order:
-        is_own = window.cuts.owner[at] == window.segment
+        of_step = window.cuts.owner[at] == window.segment
         if window.begin <= tasks.launched[at] < window.end:
-            launched.append((tasks.launched[at], is_own))
+            launched.append((tasks.launched[at], of_step))
         if tasks.begin[at] < window.end and tasks.end[at] > window.begin:
             name, kind = texts[tasks.name[at]], model.KINDS[tasks.kind[at]]
-            span = window.span(tasks.begin[at], tasks.end[at], kind, name, own=is_own)
+            span = window.span(tasks.begin[at], tasks.end[at], kind, name, of_step=of_step)
             streams.setdefault(texts[tasks.stream[at]], []).append(span)
-    launches = (window.span(time, time + 1, model.LAUNCH, "", own=is_own) for time, is_own in sorted(launched))
+    launches = (window.span(time, time + 1, model.LAUNCH, "", of_step=of_step) for time, of_step in sorted(launched))
     return {stream: window.merge_near(spans) for stream, spans in streams.items()}, window.merge_near(launches)
 
 
 def _mark_spans(window: _Window) -> tuple[model.Span, ...]:
-    """Return the marks of all steps in the window as spans; the window's own step is flagged ``own``.
+    """Return the marks of all steps in the window as spans; the window's own step is flagged ``of_step``.
 
     Empty if the trace has no marks.
     """
@@ -106,7 +106,7 @@ def _mark_spans(window: _Window) -> tuple[model.Span, ...]:
         if segment.mark and window.cuts.family
     )
     return window.merge_near(
-        window.span(piece.begin, min(mark.end, piece.end), model.MARK, mark.name, own=at == window.segment)
+        window.span(piece.begin, min(mark.end, piece.end), model.MARK, mark.name, of_step=at == window.segment)
         for at, piece, mark in marks
     )
 
@@ -123,7 +123,7 @@ def _call_rows(window: _Window, calls: HostCalls) -> Iterator[tuple[str, tuple[m
             spans, until = [], window.begin
             for begin, end, name in zip(columns.begin, columns.end, columns.name, strict=True):
                 if end > until:
-                    spans.append(window.span(max(begin, until), end, model.CALL, texts[name], own=True))
+                    spans.append(window.span(max(begin, until), end, model.CALL, texts[name], of_step=True))
                     until = end
             rows.append(window.merge_near(spans))
         rows.sort(key=lambda row: -sum(span.ns for span in row))
@@ -137,9 +137,9 @@ def _merge_two(last: model.Span, span: model.Span, near: int) -> model.Span | No
     They stay apart if their kinds differ, or if only one was launched in the step itself. They also do if they are over
     ``near`` ns apart, or if both are longer than 4 * ``near``.
     """
-    alike = (last.kind, last.own) == (span.kind, span.own)
+    alike = (last.kind, last.of_step) == (span.kind, span.of_step)
     if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:
         return None
     until = max(last.begin_ns + last.ns, span.begin_ns + span.ns)
     name = last.name if last.name == span.name else ""
-    return model.Span(last.begin_ns, until - last.begin_ns, last.kind, name, last.own, last.count + 1)
+    return model.Span(last.begin_ns, until - last.begin_ns, last.kind, name, last.of_step, last.count + 1)

@@ -88,8 +88,8 @@ def late_range(
     }
     if not telling:
         return None
-    own = [name for name in telling if is_of_program(trace.names.texts[name])] or [*telling]
-    name = innermost_with_most({name: telling[name][0] for name in own}, {name: telling[name][1] for name in own})
+    of_program = {name: sums for name, sums in telling.items() if is_of_program(trace.names.texts[name])} or telling
+    name = innermost_with_most(*({name: times[at] for name, times in of_program.items()} for at in (0, 1)))
     idle, ns = telling[name]
     return model.HostRange(trace.names.texts[name], idle, ns)
 

@@ -155,10 +155,10 @@ def stage_of(pipeline: Sequence[PipelineStage]) -> Mapping[str, int]:
     return {profile.source: stage.number for stage in pipeline for profile in stage.profiles}
 
 
-def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -> Excess | None:
-    """Return the part of a step in which ``profiles`` exceed ``others`` the most, and by how much; None if in none.
+def excess(profiles: Collection[RankProfile], peers: Collection[RankProfile]) -> Excess | None:
+    """Return the part of a step in which ``profiles`` exceed ``peers`` the most, and by how much; None if in none.
 
-    Compared are the mean of ``profiles`` and the median of ``others``, in ns per step. Communication does not count,
+    Compared are the mean of ``profiles`` and the median of ``peers``, in ns per step. Communication does not count,
     because ranks wait in it; the time before the first kernel does. Overlap counts as computing, and launch latency as
     host-bound time if more of the excess is host-bound.
     """
@@ -166,7 +166,7 @@ def excess(profiles: Collection[RankProfile], others: Collection[RankProfile]) -
     for part in (part for part in (*model.PARTS, model.LEAD_IN) if part not in ("communication_ns", "overlap_ns")):
         names = ("compute_ns", "overlap_ns") if part == "compute_ns" else (part,)
         mean = statistics.fmean(per_unit(profile, *names) for profile in profiles)
-        more[part] = round(mean - statistics.median(per_unit(profile, *names) for profile in others))
+        more[part] = round(mean - statistics.median(per_unit(profile, *names) for profile in peers))
     if more["free_host_late_ns"] >= more["free_latency_ns"] > 0:
         more["free_host_late_ns"] += more["free_latency_ns"]
     best = Excess(*max(more.items(), key=itemgetter(1)))
@@ -178,8 +178,8 @@ def excess_words(more: Excess) -> str:
     return model.FREE.get(more.part) or model.PARTS.get(more.part) or Text("time before the first kernel")
 
 
-def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: int) -> str:
-    """Return why a profile computes ``ns`` longer per step than the median of the ``others``, in words.
+def longer_computing(profile: RankProfile, peers: Collection[RankProfile], ns: int) -> str:
+    """Return why a profile computes ``ns`` longer per step than the median of the ``peers``, in words.
 
     All its large kernels take longer by about the same factor, or one kernel takes over half of the additional time.
     If the kernels run at different numbers of times, it may be that more kernels take over half of it. The words tell
@@ -188,12 +188,12 @@ def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: 
     alike, slow_ns, usual_ns = True, dict[str, float](), dict[str, float]()
     for kernel in profile.kernels:
         if kernel.kind == model.COMPUTE and kernel.ns >= model.LARGE_KERNEL * profile.computing_ns:
-            calls, usual_ns[kernel.name] = model.lower_median([_calls_and_ns(other, kernel.name) for other in others])
+            calls, usual_ns[kernel.name] = model.lower_median([_calls_and_ns(other, kernel.name) for other in peers])
             slow_ns[kernel.name] = kernel.ns / len(profile.units)
             alike = alike and calls == kernel.calls / len(profile.units)
     time = Text("it computes {time} longer per step", in_ms(ns))
     if not alike:
-        return _more_kernels(profile, others, ns) or time
+        return _more_kernels(profile, peers, ns) or time
     if not any(usual_ns.values()):
         return time
     times = times_as_long(slow_ns, usual_ns)
@@ -205,8 +205,8 @@ def longer_computing(profile: RankProfile, others: Collection[RankProfile], ns: 
     return Text("{excess}, mostly in the kernel {kernel}", excess=time, kernel=short(name))
 
 
-def _more_kernels(profile: RankProfile, others: Collection[RankProfile], ns: int) -> str:
-    """Return in words that a profile runs more kernels than the ``others``; "" if these take at most half of ``ns``.
+def _more_kernels(profile: RankProfile, peers: Collection[RankProfile], ns: int) -> str:
+    """Return in words that a profile runs more kernels than the ``peers``; "" if these take at most half of ``ns``.
 
     They count with the time that a call of the kernel takes in the others' median, else with its own.
     """
@@ -214,7 +214,7 @@ def _more_kernels(profile: RankProfile, others: Collection[RankProfile], ns: int
     for kernel in profile.kernels:
         if kernel.kind == model.COMPUTE:
             calls, own_ns = _calls_and_ns(profile, kernel.name)
-            usual_calls, usual_ns = model.lower_median([_calls_and_ns(other, kernel.name) for other in others])
+            usual_calls, usual_ns = model.lower_median([_calls_and_ns(other, kernel.name) for other in peers])
             count += calls
             usual_count += usual_calls
             more_ns += (calls - usual_calls) * (usual_ns / usual_calls if usual_calls else own_ns / calls)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from patcher.messages import Text
 from patcher.traces import model
 from patcher.traces.analysis import exposed
+from patcher.traces.analysis.checks import HOST
 from patcher.traces.analysis.pipelines import per_unit
 from patcher.traces.analysis.ranks import Meetings
 from patcher.traces.places import (
@@ -30,9 +31,7 @@ SEVERITIES = ("problem", "warning", "note")
 """Severities of diagnoses, the most severe first."""
 
 PARTS_OF: Mapping[str, tuple[str, ...]] = {
-    "dispatch": ("free_host_late_ns", "free_latency_ns"),
-    "launch-blocked": ("free_blocked_ns",),
-    "waiting": ("free_waiting_ns",),
+    **HOST,
     "idle-unknown": ("free_unknown_ns",),
     "copies": ("copy_ns",),
     "lead-in": (model.LEAD_IN,),
@@ -127,6 +126,28 @@ def select_findings(
     straggler, they are those of the rank with the largest saving. Of each id, the diagnosis with the largest saving is
     kept. The warning with the largest saving becomes a problem, unless computing outweighs it.
     """
+    by_source = {profile.source: profile for profile in profiles}
+    findings, has_straggler = _select_reported(diagnoses, profiles, meetings)
+    findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
+    findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
+    findings = findings if has_straggler else _join_late_start(findings, by_source)
+    findings = [_name_cause_of_waiting(diagnosis, findings, by_source) for diagnosis in findings]
+    marked = [
+        dataclasses.replace(diagnosis, same_as="slow-rank")
+        if any(_is_slow_step_of_straggler(diagnosis, waiting, by_source) for waiting in findings)
+        else _mark_explained(diagnosis, findings)
+        for diagnosis in findings
+    ]
+    return _sort_by_severity(marked, by_source)
+
+
+def _select_reported(
+    diagnoses: Sequence[model.Diagnosis], profiles: Sequence[model.RankProfile], meetings: Meetings
+) -> tuple[list[model.Diagnosis], bool]:
+    """Return the diagnoses to report, one of each id, that of communication first; and whether there is a straggler.
+
+    Then the diagnoses are those of the straggler, marked if they are the cause of the waiting.
+    """
     communication = max(_on_communication(diagnoses), key=_exposed_and_waiting, default=None)
     slow = exposed.straggler(meetings) if communication is not None and communication.id == "slow-rank" else None
     remaining = [diagnosis for diagnosis in diagnoses if diagnosis.id not in exposed.IDS]
@@ -138,19 +159,7 @@ def select_findings(
         source = _source_with_most_to_save(diagnoses, {profile.source: profile for profile in profiles})
         remaining = _of_source(remaining, source)
         communication = next(iter(_of_source(_on_communication(diagnoses), source)), None)
-    by_source = {profile.source: profile for profile in profiles}
-    findings = [*([communication] if communication else []), *_largest_by_id(remaining)]
-    findings = [_subtract_slow_steps(diagnosis, findings) for diagnosis in findings]
-    findings = [_name_main_place(diagnosis, by_source.get(diagnosis.source)) for diagnosis in findings]
-    findings = findings if slow else _join_late_start(findings, by_source)
-    findings = [_name_cause_of_waiting(diagnosis, findings, by_source) for diagnosis in findings]
-    marked = [
-        dataclasses.replace(diagnosis, same_as="slow-rank")
-        if any(_is_slow_step_of_straggler(diagnosis, waiting, by_source) for waiting in findings)
-        else _mark_explained(diagnosis, findings)
-        for diagnosis in findings
-    ]
-    return _sort_by_severity(marked, by_source)
+    return [*([communication] if communication else []), *_largest_by_id(remaining)], slow is not None
 
 
 def _source_with_most_to_save(diagnoses: Sequence[model.Diagnosis], by_source: Mapping[str, model.RankProfile]) -> str:

@@ -204,14 +204,14 @@ def waterfall(comparison: Comparison) -> Content:
     low, high = min(*ends, second), max(*ends, second, 1)
     # Beside the whole unit a part that changed by a percent would not be seen: then the axis begins above 0.
     low = low - (high - low) // 4 if low * 2 > high else min(0, low)
-    left, height = 260, 22
-    across = Scale(low, max(high, low + 1), left, WIDTH - 90)  # two profiles can be alike to the nanosecond
+    margin, height = 260, 22
+    across = Scale(low, max(high, low + 1), margin, WIDTH - 90)  # two profiles can be alike to the nanosecond
     drawn: list[Content] = []
     for row, (name, start, end, kind) in enumerate(bars):
         begin = max(start, low)
         x, wide, y = across(min(begin, end)), max(across.length(abs(end - begin)), 0.8), row * height
         label = duration(end) if kind == "total" else signed(end - start)
-        drawn.append(svg.shape("text", cut(name, 60), x=left - 8, y=y + 15, text_anchor="end", class_="strong"))
+        drawn.append(svg.shape("text", cut(name, 60), x=margin - 8, y=y + 15, text_anchor="end", class_="strong"))
         drawn.append(svg.shape("rect", x=x, y=y + 3, width=wide, height=height - 6, class_=kind))
         drawn.append(svg.shape("text", label, x=x + wide + 6, y=y + 15))
     about = Text(

@@ -79,7 +79,7 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
     spans = [span for row in drawn_rows for span in row]
     paler = faint(Text("Pale colours: marks, launches and kernels that belong to other steps."))
     return section(
-        Text("Host and device over time"), legend(spans), figures, not all(span.own for span in spans) and paler
+        Text("Host and device over time"), legend(spans), figures, not all(span.of_step for span in spans) and paler
     )
 
 
@@ -166,7 +166,7 @@ def _shapes_of_row(spans: Iterable[Span], across: Scale, y: int, shortest: int, 
     small: dict[str, list[tuple[float, float]]] = {}
     for span in spans:
         ends = (across(span.begin_ns), across(span.begin_ns + span.ns))
-        kind = f"{_kind(span)}{'' if span.own else ' others'}"
+        kind = f"{_kind(span)}{'' if span.of_step else ' others'}"
         if span.ns >= shortest and span.kind != LAUNCH:
             ((begin, end),) = merge_spans([ends], 0)
             values = {"name": cut(span.name), "time": duration(span.ns), "begin": duration(span.begin_ns)}

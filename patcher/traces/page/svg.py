@@ -63,9 +63,9 @@ def path(pieces: Sequence[str], class_: str) -> Markup:
     return tag("path", d="".join(pieces), class_=class_)
 
 
-def rule(left: float, y: float, class_: str) -> Markup:
-    """Return a horizontal line from ``left`` to the right end of the drawing."""
-    return path([f"M{_number(left)} {_number(y)}H{WIDTH}"], class_)
+def rule(x: float, y: float, class_: str) -> Markup:
+    """Return a horizontal line from ``x`` to the right end of the drawing."""
+    return path([f"M{_number(x)} {_number(y)}H{WIDTH}"], class_)
 
 
 def icon(content: Markup) -> Markup:

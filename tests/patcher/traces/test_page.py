@@ -76,7 +76,7 @@ def gap(name: str, at: int) -> FreeGap:
 def host(name: str) -> dict[str, tuple[Span, ...]]:
     """The rows of the host in a unit of 70 ms: its mark, calls, and launches."""
     launches = tuple(Span(at * MS, 1, LAUNCH, "", at < 60, 3) for at in range(0, 70, 2))
-    mark = (Span(0, 68 * MS, MARK, name), Span(68 * MS, 2 * MS, MARK, name, own=False))
+    mark = (Span(0, 68 * MS, MARK, name), Span(68 * MS, 2 * MS, MARK, name, of_step=False))
     return {"unit": mark, name: (Span(40 * MS, 20 * MS, CALL, name),), "launches": launches}
 
 

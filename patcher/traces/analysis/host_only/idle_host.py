@@ -19,6 +19,7 @@ from patcher.traces.analysis.host_only.measures import (
     is_whole_trace,
     median,
     names_cause,
+    typical,
 )
 from patcher.traces.analysis.host_only.trends import trend, with_trend
 from patcher.traces.analysis.host_only.wording import COLLECTORS, GROWS, WITH_STACKS, advice_on, place_words
@@ -46,32 +47,35 @@ def diagnose_idle_host(profile: model.RankProfile) -> model.Diagnosis | None:
     The saving in ns is per step.
     """
     steps = profile.host_steps
-    whole, idle = (median(values) for values in zip(*((step.ns, step.idle_ns) for step in steps), strict=True))
+    times = [step.ns for step in steps]
+    whole, idle, steps_ns = median(times), median([step.idle_ns for step in steps]), sum(times)
     places, parts = _places_or_frame(steps, least=NOTABLE * whole, half=idle / 2)
     if not places:
         return None
-    first = places[0][0]
+    first, longest_ns = places[0]
     idle_times = _idle_times(steps, [place for place, _ in places])
-    evidence: str = _idle_evidence(profile, first, idle_times)
-    if parts:
-        evidence = sentences(evidence, _calls_within(parts))
-    certainty = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
-    headline, shown = _idle_headline(places, idle, idle_times)
-    if parts and first.around and (ranges := main_parts(steps, sum(step.ns for step in steps))):
-        longest = names_with_shares(ranges.items(), sum(step.ns for step in steps))
+    headline, in_headline = _idle_headline(places, idle, idle_times)
+    if parts and first.around and (ranges := main_parts(steps, steps_ns)):
+        longest = names_with_shares(ranges.items(), steps_ns)
         headline = Text("{headline}; most of the time in {ranges}", headline=headline, ranges=longest)
-    saving, typical = sum(idle_times.per_step(place) for place, _ in shown), sum(ns for _, ns in shown)
-    advice: str = _idle_advice(profile, first, parts if parts and 2 * parts[0][1] >= places[0][1] else ())
-    if 2 * typical >= idle and _has_trend(first, idle_times):
-        advice = joined(SEMICOLON, (GROWS, advice))
-    evidence = sentences(evidence, _other_places(places[1:MOST_NAMED], idle_times))
-    severity = "warning" if 2 * idle >= whole and 2 * typical >= idle else "note"
-    if severity == "warning" and places[0][1] < _INNER * idle:
-        evidence = sentences(evidence, longest_ranges(steps, sum(step.ns for step in steps)))
-    culprit = first.inside if 2 * places[0][1] >= idle and not communicates(first) else ""
-    return model.Diagnosis(
-        "host-idle", severity, evidence, saving, certainty, advice, profile.source, headline=headline, culprit=culprit
+    is_most = 2 * sum(ns for _, ns in in_headline) >= idle
+    is_warning = is_most and 2 * idle >= whole
+    evidence = sentences(
+        _idle_evidence(profile, first, idle_times),
+        _calls_within(parts),
+        _other_places(places[1:MOST_NAMED], idle_times),
+        longest_ranges(steps, steps_ns) if is_warning and longest_ns < _INNER * idle else "",
     )
+    saving = sum(idle_times.per_step(place) for place, _ in in_headline)
+    certainty = Text("upper bound of the saving; operators that the profiler did not record count as idle time")
+    advice = _idle_advice(profile, places[0], parts)
+    if is_most and _has_trend(first, idle_times):
+        advice = joined(SEMICOLON, (GROWS, advice))
+    culprit = first.inside if 2 * longest_ns >= idle and not communicates(first) else ""
+    return model.Diagnosis(
+        "host-idle", "warning" if is_warning else "note", evidence, saving, certainty, advice, profile.source,
+        headline=headline, culprit=culprit,
+    )  # fmt: skip
 
 
 def _has_trend(place: model.HostPlace, idle: _IdleTimes) -> bool:
@@ -79,12 +83,16 @@ def _has_trend(place: model.HostPlace, idle: _IdleTimes) -> bool:
     return trend(idle.of_places[place]) is not None and not communicates(place)
 
 
-def _idle_advice(profile: model.RankProfile, place: model.HostPlace, parts: Sequence[tuple[str, float]]) -> str:
-    """Return what to do about the ``place`` with most time without operators, or about the longest of its ``parts``.
+def _idle_advice(
+    profile: model.RankProfile, longest: tuple[model.HostPlace, int], parts: Sequence[tuple[str, float]]
+) -> str:
+    """Return what to do about the ``longest`` place without operators, or about the call in it with half of its ns.
 
-    Without parts, the advice on a range of the user is to record stacks, unless the profile has these.
+    ``parts`` has the calls in it with their ns. Without them, the advice on a range of the user is to record stacks,
+    unless the profile has these.
     """
-    if parts:
+    place, ns = longest
+    if parts and 2 * parts[0][1] >= ns:
         return advice_on(model.HostPlace(parts[0][0]))
     if _is_only_range(place.inside) and not profile.has_stacks:
         return Text(
@@ -179,15 +187,15 @@ def _idle_headline(
     large = [(place, ns) for place, ns in places[:MOST_NAMED] if ns >= _LARGE_PLACE * typical_idle]
     if has_half and len(large) == 1 and 2 * sum(idle.of_places[first]) >= idle.ns:
         return _IdleHeadline(_mostly_at(first, idle), large)
-    shown = large if has_half and len(large) > 1 else places[:MOST_NAMED]
+    in_headline = large if has_half and len(large) > 1 else places[:MOST_NAMED]
     headline = Text(
         "No device data; for {share} of the time, the host runs no operator: {places}",
         share=idle.share,
-        places=_places_with_times((place, idle.per_step(place)) for place, _ in shown),
+        places=_places_with_times((place, idle.per_step(place)) for place, _ in in_headline),
     )
     if has_half and not any(names_cause(place) for place, _ in large):
         headline = Text("{headline}; what ran in this time was not recorded", headline)
-    return _IdleHeadline(headline, shown)
+    return _IdleHeadline(headline, in_headline)
 
 
 def _mostly_at(place: model.HostPlace, idle: _IdleTimes) -> str:
@@ -216,8 +224,10 @@ def _mostly_at(place: model.HostPlace, idle: _IdleTimes) -> str:
     return Text("{headline}; what ran in this time was not recorded", headline)
 
 
-def _calls_within(parts: Sequence[tuple[str, float]]) -> Text:
-    """Return a sentence on the calls within a frame: their names, and the mean ns of each per step."""
+def _calls_within(parts: Sequence[tuple[str, float]]) -> str:
+    """Return a sentence on the calls within a frame: their names, and the mean ns of each per step; "" without any."""
+    if not parts:
+        return ""
     longest = joined(COMMA, (Text("{place} {time}", place=host_name(name), time=in_ms(ns)) for name, ns in parts))
     return Text("The longest calls within this part, with their mean time per step: {places}.", longest)
 
@@ -250,10 +260,7 @@ def _typical_frame(steps: Sequence[model.HostStep]) -> tuple[str, int, list[tupl
     code if there is one. The ns of the frame are the lower median over the steps. Of the calls, the three longest are
     returned. Without any frame, the result is ("", 0, []).
     """
-    times = {
-        frame: median([sum(step.frames.get(frame, {}).values()) for step in steps])
-        for frame in dict.fromkeys(frame for step in steps for frame in step.frames)
-    }
+    times = typical([{frame: sum(places.values()) for frame, places in step.frames.items()} for step in steps])
     longest_ns = max(times.values(), default=0)
     if not longest_ns:
         return "", 0, []
@@ -276,13 +283,7 @@ def _typical_places(steps: Sequence[model.HostStep]) -> list[tuple[model.HostPla
 
     The ns are the lower median over the steps; a step without the place counts 0.
     """
-    times = Counter(
-        {
-            place: median([step.places.get(place, 0) for step in steps])
-            for place in dict.fromkeys(place for step in steps for place in step.places)
-        }
-    )
-    return times.most_common()
+    return typical([step.places for step in steps]).most_common()
 
 
 def diagnose_scattered_places(profile: model.RankProfile, whole: int, idle: int) -> model.Diagnosis:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from patcher.messages import COMMA, SEMICOLON, Text, joined, sentences
@@ -49,7 +49,7 @@ class _LateStep(NamedTuple):
 
     source: str
     step: model.HostStep
-    others: Sequence[model.HostStep]
+    other_steps: Sequence[model.HostStep]
     ns: int
 
 
@@ -63,39 +63,55 @@ def diagnose_straggler(profiles: Sequence[model.RankProfile]) -> model.Diagnosis
     if len({profile.rank for profile in profiles}) < len(profiles):
         return None  # they did not meet
     collective = _longest_collective(profiles)
-    waits = _typical_waits(profiles, collective)
-    if len(waits) < 2:
-        return None
-    if alternating := _diagnose_alternating_groups([profile for _, _, profile in waits]):
-        return alternating
-    if stage := _diagnose_longest_stage([profile for _, _, profile in waits]):
-        return stage
-    late_steps, count = _late_steps([profile for _, _, profile in waits], collective)
-    if late_step := _diagnose_late_step(late_steps, profiles, count, collective):
-        return late_step
-    if shared := _diagnose_shared([profile for _, _, profile in waits]):
-        return shared
-    (least, _, slow), *others = waits
-    usual, _, typical = others[(len(others) - 1) // 2]
-    saving, name = usual - least, slow.name or slow.source
-    of_slow = [late for late in late_steps if late.source == slow.source]
+    ranks = sorted(
+        (profile for profile in profiles if profile.on_host and profile.host_steps),
+        key=lambda profile: (_typical_wait(profile, collective), profile.source),
+    )
+    return next(filter(None, _diagnoses_of_waiting(ranks, profiles, collective)), None) if len(ranks) > 1 else None
+
+
+def _diagnoses_of_waiting(
+    ranks: Sequence[model.RankProfile], profiles: Sequence[model.RankProfile], collective: str
+) -> Iterator[model.Diagnosis | None]:
+    """Yield the diagnoses of ``ranks`` that wait, the more specific first; None for one that does not fit.
+
+    The ranks are those of the ``profiles`` without a device, and sorted by their waiting in the kind of ``collective``.
+    """
+    yield _diagnose_alternating_groups(ranks)
+    yield _diagnose_longest_stage(ranks)
+    late_steps, count = _late_steps(ranks, collective)
+    yield _diagnose_late_step(late_steps, profiles, count, collective)
+    yield _diagnose_shared(ranks)
+    of_slow = [late for late in late_steps if late.source == ranks[0].source]
     if sum(late.ns for late in of_slow) < _MOSTLY_LAST * sum(late.ns for late in late_steps):
-        return _diagnose_turns(late_steps, profiles, count)
+        yield _diagnose_turns(late_steps, profiles, count)
+    elif 2 * len(of_slow) > count:
+        yield _diagnose_usual_straggler(ranks, of_slow, collective)
+
+
+def _diagnose_usual_straggler(
+    ranks: Sequence[model.RankProfile], late_steps: Sequence[_LateStep], collective: str
+) -> model.Diagnosis | None:
+    """Diagnose the first of the ``ranks``, which are sorted by their waiting: it is the last one in ``late_steps``.
+
+    None unless the typical other rank waits at least 1.5 times as long, and longer by 10 % of its step.
+    """
+    slow, *other_ranks = ranks
+    typical = other_ranks[(len(other_ranks) - 1) // 2]
+    least, usual = _typical_wait(slow, collective), _typical_wait(typical, collective)
+    saving, name = usual - least, slow.name or slow.source
     if usual < exposed.BLAMED * least or saving < NOTABLE * median([step.ns for step in typical.host_steps]):
-        return None
-    if 2 * len(of_slow) <= count:
         return None
     evidence: str = _WAITS_LEAST.filled(
         rank=name, collective=host_name(collective), least=in_ms(least), usual=in_ms(usual)
     )
-    idle, disturbed = _idle_warning(slow), _is_disturbed(of_slow)
+    idle, disturbed = _idle_warning(slow), _is_disturbed(late_steps)
     advice: str = _advice_on_straggler(name, disturbed=disturbed)
     if idle is not None:
         evidence, advice = sentences(evidence, idle.evidence), idle.advice
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, saving,
-        _HEURISTIC,
-        advice, slow.source, culprit=name, headline=_straggler_headline(of_slow, name, disturbed=disturbed),
+        "slow-rank", "warning", evidence, saving, _HEURISTIC, advice, slow.source, culprit=name,
+        headline=_straggler_headline(late_steps, name, disturbed=disturbed),
     )  # fmt: skip
 
 
@@ -112,12 +128,12 @@ def _diagnose_alternating_groups(profiles: Sequence[model.RankProfile]) -> model
         return None
     waits: dict[str, float] = {}
     parts, whole = [], sum(step.ns for step in profiles[0].host_steps) or 1
-    for ranks, others in itertools.permutations(groups.values()):
-        names, other_names = (listed([rank.name for rank in group]) for group in (ranks, others))
-        (received, sent), (other_received, other_sent) = map(_in_pairs, (ranks, others))
+    for ranks, other_ranks in itertools.permutations(groups.values()):
+        names, other_names = (listed([rank.name for rank in group]) for group in (ranks, other_ranks))
+        (received, sent), (other_received, other_sent) = map(_in_pairs, (ranks, other_ranks))
         waits[names] = max(received - other_sent, 0) + max(sent - other_received, 0)
         part = Text("{ranks} for {share} of the time", ranks=names, share=percent(waits[names] / whole, 0))
-        times = sum((_times_by_name(step) for rank in others for step in rank.host_steps), Counter[str]())
+        times = sum((_times_by_name(step) for rank in other_ranks for step in rank.host_steps), Counter[str]())
         for name, _ in times.most_common(1):
             part = Text("{part}, mostly while {ranks} is in {name}", part=part, ranks=other_names, name=host_name(name))
         parts.append(part)
@@ -162,8 +178,7 @@ def _diagnose_longest_stage(profiles: Sequence[model.RankProfile]) -> model.Diag
     longer = in_ms(computing - usual)
     headline = Text("Ranks wait for {rank}: its operators take {time} longer per step", rank=name, time=longer)
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, waits - least,
-        _HEURISTIC,
+        "slow-rank", "warning", evidence, waits - least, _HEURISTIC,
         Text("give {rank} less work (in a pipeline, fewer layers), or use more micro-batches", name),
         slow.source, culprit=name, headline=headline,
     )  # fmt: skip
@@ -184,8 +199,8 @@ def _diagnose_shared(profiles: Sequence[model.RankProfile]) -> model.Diagnosis |
             kinds[kind] += sum(of_kind) if meets(model.HostPlace(kind)) else 0
             for at, ns in enumerate(of_kind):
                 times[kind, step.number, at].append(ns)
-    met = [of_ranks for (kind, *_), of_ranks in times.items() if len(of_ranks) == len(profiles) and kinds[kind]]
-    shared, spent = sum(map(min, met)), sum(map(sum, met)) / len(profiles)
+    common = [of_ranks for (kind, *_), of_ranks in times.items() if len(of_ranks) == len(profiles) and kinds[kind]]
+    shared, spent = sum(map(min, common)), sum(map(sum, common)) / len(profiles)
     communication, whole = sum(map(in_collectives, profiles)), sum(step.ns for step in every)
     if 2 * shared <= spent or communication < LARGE * whole:
         return None
@@ -239,16 +254,9 @@ def _longest_collective(profiles: Sequence[model.RankProfile]) -> str:
     return max(times, key=times.__getitem__, default="")
 
 
-def _typical_waits(profiles: Sequence[model.RankProfile], collective: str) -> list[tuple[int, str, model.RankProfile]]:
-    """Return (ns, source, profile) of each rank with steps without a device, shortest time first.
-
-    The ns are the time of its median step in this kind of ``collective``.
-    """
-    return sorted(
-        (median([communicating(step, collective) for step in profile.host_steps]), profile.source, profile)
-        for profile in profiles
-        if profile.on_host and profile.host_steps
-    )
+def _typical_wait(profile: model.RankProfile, collective: str) -> int:
+    """Return for how many ns the median step of a rank is in this kind of ``collective``, without its operators."""
+    return median([communicating(step, collective) for step in profile.host_steps])
 
 
 def _idle_warning(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -302,39 +310,53 @@ def _late_steps(profiles: Sequence[model.RankProfile], collective: str) -> tuple
             ((of_rank[number], profile.source) for of_rank, profile in zip(steps, profiles, strict=True)),
             key=lambda item: communicating(item[0], collective),
         )
-        (last, source), *others = ranked
-        typical, _ = others[(len(others) - 1) // 2]
+        (last, source), *earlier = ranked
+        typical, _ = earlier[(len(earlier) - 1) // 2]
         least, usual = communicating(last, collective), communicating(typical, collective)
         waiting, longer = usual - least, (last.ns - least) - (typical.ns - usual)
         if usual >= exposed.BLAMED * least and waiting >= NOTABLE * typical.ns > 0 and 2 * longer > waiting:
-            late_steps.append(_LateStep(source, last, [step for step, _ in others], waiting))
+            late_steps.append(_LateStep(source, last, [step for step, _ in earlier], waiting))
     return late_steps, len(numbers)
 
 
-def _diagnose_late_step(
-    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int, collective: str
-) -> model.Diagnosis | None:
-    """Diagnose the rank that the others wait for in a single step, with over half of the waiting; None without one.
+def _profile_of(late: _LateStep, profiles: Sequence[model.RankProfile]) -> model.RankProfile:
+    return next(profile for profile in profiles if profile.source == late.source)
 
-    None, too, if the waiting takes under 10 % of the time of all steps, or at most half of that in collectives, if
-    another step of the rank is slow, too, or if ranks have under 3 of ``count`` steps. A step in which profilers start
-    does not count: they start at different times.
+
+def _single_late_step(
+    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int
+) -> _LateStep | None:
+    """Return the late step with over half of the waiting; None without one, and for ranks with a ``count`` under 3.
+
+    None, too, if the waiting takes under 10 % of the time of all steps, or at most half of that in collectives, or if
+    another step of the rank is slow, too. A step in which profilers start does not count: they start at different
+    times. ``count`` is the number of steps that all ranks have.
     """
     worst = max(late_steps, key=operator.attrgetter("ns"), default=None)
     if worst is None or count < FEW_STEPS or 2 * worst.ns <= sum(late.ns for late in late_steps):
         return None
-    slow = next(profile for profile in profiles if profile.source == worst.source)
     if any(worst.step.number in profile.cold for profile in profiles):
         return None
+    slow = _profile_of(worst, profiles)
     collectives_ns = median(
         [in_collectives(profile) for profile in profiles if profile.on_host and profile is not slow]
     )
     if worst.ns < NOTABLE * sum(step.ns for step in slow.host_steps) or 2 * worst.ns <= collectives_ns:
         return None
-    typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
-    others = (step for step in slow.host_steps if step != worst.step)
-    if any(SIMILAR * (step.ns - typical.ns) >= worst.step.ns - typical.ns for step in others):
+    usual_ns = median([step.ns for step in slow.host_steps])
+    other_steps = (step for step in slow.host_steps if step != worst.step)
+    is_slow = any(SIMILAR * (step.ns - usual_ns) >= worst.step.ns - usual_ns for step in other_steps)
+    return None if is_slow else worst
+
+
+def _diagnose_late_step(
+    late_steps: Sequence[_LateStep], profiles: Sequence[model.RankProfile], count: int, collective: str
+) -> model.Diagnosis | None:
+    """Diagnose the rank that the others wait for in a single step, see `_single_late_step`; None without one."""
+    worst = _single_late_step(late_steps, profiles, count)
+    if worst is None:
         return None
+    slow = _profile_of(worst, profiles)
     name, least = slow.name or slow.source, communicating(worst.step, collective)
     values = {"number": worst.step.number, "rank": name}
     evidence = Text(
@@ -344,15 +366,15 @@ def _diagnose_late_step(
     )  # fmt: skip
     headline: str = exposed.WAIT_IN_STEP.filled(time=in_ms(worst.ns), **values)
     advice: str = _advice_on_straggler(name, disturbed=False)
+    typical = model.lower_median(slow.host_steps, operator.attrgetter("ns"))
     more = excess(slow, worst.step.number, typical.number)
     if more.cause:
         headline, advice = Text("{title}: {cause}", title=headline, cause=more.cause), more.advice or advice
     elif cause := _longer_on_last_rank([worst]):
         headline = Text("{title}, mostly while its host is in {call}", title=headline, call=host_name(cause))
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, worst.ns // count,
-        _HEURISTIC,
-        advice, slow.source, culprit=name, headline=headline, step=worst.step.number,
+        "slow-rank", "warning", evidence, worst.ns // count, _HEURISTIC, advice, slow.source, culprit=name,
+        headline=headline, step=worst.step.number,
     )  # fmt: skip
 
 
@@ -390,9 +412,8 @@ def _diagnose_turns(
             "{headline}: the last one spends more time in {place}", headline=headline, place=host_name(cause)
         )
     return model.Diagnosis(
-        "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count,
-        _HEURISTIC,
-        advice, worst[0].source if culprit else "", culprit=culprit, headline=headline,
+        "slow-rank", "warning", evidence, sum(late.ns for late in late_steps) // count, _HEURISTIC, advice,
+        worst[0].source if culprit else "", culprit=culprit, headline=headline,
     )  # fmt: skip
 
 
@@ -406,9 +427,9 @@ def _longer_on_last_rank(late_steps: Sequence[_LateStep]) -> str:
     longer = Counter[str]()
     for late in late_steps:
         spent = _times_by_name(late.step)
-        others = [_times_by_name(step) for step in late.others]
-        for name in {*spent, *itertools.chain(*others)}:
-            longer[name] += spent[name] - median([times[name] for times in others])
+        other_times = [_times_by_name(step) for step in late.other_steps]
+        for name in {*spent, *itertools.chain(*other_times)}:
+            longer[name] += spent[name] - median([times[name] for times in other_times])
     _, cause = min(((ns, name) for name, ns in longer.items() if 2 * ns > waiting), default=(0, ""))
     return cause
 
@@ -423,10 +444,12 @@ def _is_disturbed(late_steps: Sequence[_LateStep]) -> bool:
         return False
     longest = Counter[str]()
     for late in late_steps:
-        if any((late.step.calls, late.step.inputs) != (other.calls, other.inputs) for other in late.others):
+        if any((late.step.calls, late.step.inputs) != (other.calls, other.inputs) for other in late.other_steps):
             return False
-        times, *others = ({**step.operators, **_times_without_operators(step)} for step in (late.step, *late.others))
-        longer = {name: ns - median([other.get(name, 0) for other in others]) for name, ns in times.items()}
+        times, *other_times = (
+            {**step.operators, **_times_without_operators(step)} for step in (late.step, *late.other_steps)
+        )
+        longer = {name: ns - median([other.get(name, 0) for other in other_times]) for name, ns in times.items()}
         longest[max(longer, key=longer.__getitem__, default="")] += 1
     return 2 * max(longest.values()) <= len(late_steps)
 
@@ -438,7 +461,7 @@ def _times_without_operators(step: model.HostStep) -> dict[str, int]:
 
 def _longer_in_operators(late_steps: Sequence[_LateStep]) -> int:
     """Return for how many ns more operators run on the last rank than on the typical other one, without collectives."""
-    return sum(_computing(late.step) - median([_computing(step) for step in late.others]) for late in late_steps)
+    return sum(_computing(late.step) - median([_computing(step) for step in late.other_steps]) for late in late_steps)
 
 
 def _computing(step: model.HostStep) -> int:
@@ -471,8 +494,8 @@ def idles_longer(profiles: Sequence[model.RankProfile], source: str, ns: int) ->
         for profile in profiles
         if profile.on_host
     }
-    others = [other for name, other in idle.items() if name != source]
-    return 2 * (idle.get(source, 0) - median(others)) > ns
+    other_idle = [idle_ns for name, idle_ns in idle.items() if name != source]
+    return 2 * (idle.get(source, 0) - median(other_idle)) > ns
 
 
 def waits_mostly(profile: model.RankProfile) -> bool:

@@ -47,12 +47,11 @@ def diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
 
     If operators run for less than half of the time, the note is on the places without operators instead.
     """
-    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
     ran = sum(sum(step.operators.values()) for step in profile.host_steps)
     whole = sum(step.ns for step in profile.host_steps) or 1
     if 2 * ran < whole:
         return diagnose_scattered_places(profile, whole, whole - ran)
-    longest = names_with_shares([(call.name, call.host_ns) for call in calls[:MOST_NAMED]], whole)
+    longest = names_with_shares([(call.name, call.host_ns) for call in _longest_first(profile)[:MOST_NAMED]], whole)
     evidence: str = Text(
         "The trace has no device data. Operators ran on the host for {share} of the time, {time} per step. The longest,"
         " as shares of the whole time: {longest}.",
@@ -64,16 +63,19 @@ def diagnose_longest_operators(profile: model.RankProfile) -> model.Diagnosis:
             " longest, as shares of the whole time: {longest}.",
             share=percent(ran / whole, 0), time=in_ms(ran), longest=longest,
         )  # fmt: skip
+    evidence = sentences(evidence, longest_ranges(profile.host_steps, whole))
+    advice, headline = _advice_on_operators(profile, whole), _steady_headline(profile, whole)
     return model.Diagnosis(
-        "host-operators",
-        "note",
-        sentences(evidence, longest_ranges(profile.host_steps, whole)),
-        None,
-        model.EXACT,
-        _advice_on_operators(profile, whole),
-        profile.source,
-        headline=_steady_headline(profile, whole),
+        "host-operators", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline
     )
+
+
+def _longest_first(profile: model.RankProfile) -> list[model.CallSums]:
+    return sorted(profile.operators, key=lambda operator: -operator.host_ns)
+
+
+def _operators_ns(profile: model.RankProfile) -> int:
+    return sum(operator.host_ns for operator in profile.operators)
 
 
 def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
@@ -81,41 +83,60 @@ def _advice_on_operators(profile: model.RankProfile, whole: int) -> str:
 
     It is on the operator, range or number of operators that `_steady_headline` names, too.
     """
-    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    own, steps = sum(call.host_ns for call in calls) or 1, profile.host_steps
-    dominant = calls[0].name if calls and 2 * calls[0].host_ns >= own else ""
-    if _COPIES.search(dominant):
+    longest = max(profile.operators, key=lambda operator: operator.host_ns, default=None)
+    dominant = longest if longest and 2 * longest.host_ns >= (_operators_ns(profile) or 1) else None
+    if dominant and _COPIES.search(dominant.name):
         return Text("avoid copies and conversions of tensors: contiguous(), clone(), to() and cat()")
     if _backward(profile, whole)[1] > 1:
         return Text("run backward less often: add up the losses first, or vectorise it with torch.func.vmap")
-    parts = main_parts(steps, whole)
+    parts = main_parts(profile.host_steps, whole)
     if not all(map(PASS.search, parts)):
-        names = joined(COMMA, map(host_name, parts))
-        if "DataLoader" in names:
-            return LOADS_DATA
-        if len(parts) == 1 and trend(times_in(steps, *parts)):
-            return GROWS
-        if own <= SHORT_NS * sum(call.calls for call in calls):
-            return Text("start with {range}: run less often, or use fewer and larger operators", range=names)
-        return Text("start with {range}: run less often, or on smaller inputs", range=names)
-    advice = Text("try another precision or batch size")
-    is_large = bool(calls) and calls[0].host_ns >= NOTABLE * whole
-    is_usual = "Backward" in dominant or operator_family(dominant) in (ELEMENTWISE, GEMM)
-    if calls and 2 * calls[0].host_ns >= whole and not is_usual:
-        advice = Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant))
+        return _advice_on_ranges(profile, parts)
+    is_large = longest is not None and longest.host_ns >= NOTABLE * whole
+    if dominant and 2 * dominant.host_ns >= whole and not _is_usual(dominant.name):
+        advice = Text("call {operator} less often, or on smaller inputs", operator=host_name(dominant.name))
     elif _are_many_and_short(profile) and not _dominant_label(profile, whole)[0] and not (parts and is_large):
         return Text("use fewer and larger operators: vectorise loops in Python, or use torch.compile")
-    elif not profile.has_stacks or not any(step.inputs for step in steps):
-        command = WITH_SHAPES if profile.has_stacks else WITH_STACKS
-        advice = Text("{advice}; to see more, record again with {command}", advice=advice, command=command)
+    else:
+        advice = _advice_on_settings(profile)
     if parts:
         return advice
     return Text("{advice}; also check that the process has no more threads (OMP_NUM_THREADS) than cores", advice)
 
 
+def _advice_on_ranges(profile: model.RankProfile, parts: Collection[str]) -> str:
+    """Return what to do about ``parts``, the ranges or functions that have half of the time."""
+    names = joined(COMMA, map(host_name, parts))
+    if "DataLoader" in names:
+        return LOADS_DATA
+    if len(parts) == 1 and trend(times_in(profile.host_steps, *parts)):
+        return GROWS
+    if _are_short(profile):
+        return Text("start with {range}: run less often, or use fewer and larger operators", range=names)
+    return Text("start with {range}: run less often, or on smaller inputs", range=names)
+
+
+def _advice_on_settings(profile: model.RankProfile) -> Text:
+    """Return the advice to try other settings of the run, and how to record what a profile lacks for more than that."""
+    advice = Text("try another precision or batch size")
+    if profile.has_stacks and any(step.inputs for step in profile.host_steps):
+        return advice
+    command = WITH_SHAPES if profile.has_stacks else WITH_STACKS
+    return Text("{advice}; to see more, record again with {command}", advice=advice, command=command)
+
+
+def _is_usual(operator: str) -> bool:
+    """Tell whether most programs run an operator: an elementwise one, a matrix product, or a backward pass."""
+    return "Backward" in operator or operator_family(operator) in (ELEMENTWISE, GEMM)
+
+
+def _are_short(profile: model.RankProfile) -> bool:
+    return (_operators_ns(profile) or 1) <= SHORT_NS * sum(call.calls for call in profile.operators)
+
+
 def _are_many_and_short(profile: model.RankProfile) -> bool:
-    count, own = sum(call.calls for call in profile.operators), sum(call.host_ns for call in profile.operators)
-    return count >= _SCATTERED * len(profile.host_steps) and own <= SHORT_NS * count
+    count = sum(call.calls for call in profile.operators)
+    return count >= _SCATTERED * len(profile.host_steps) and _are_short(profile)
 
 
 def _backward(profile: model.RankProfile, whole: int) -> tuple[int, int]:
@@ -140,11 +161,13 @@ def _is_balanced(profile: model.RankProfile, parts: Collection[str]) -> bool:
 
     The steps are alike. The longest operator is a matrix product, and no other operator has much of their time.
     """
-    longest, *others = sorted(profile.operators, key=lambda operator: -operator.host_ns)
-    own, times = sum(call.host_ns for call in profile.operators), [step.ns for step in profile.host_steps]
+    longest, *smaller = _longest_first(profile)
+    operators_ns, times = _operators_ns(profile), [step.ns for step in profile.host_steps]
     are_passes = all(PASS.search(name) and not FUNCTION.search(name) for name in parts)
-    has_most = operator_family(longest.name) == GEMM and longest.host_ns >= _THIRD * own
-    are_small = all(call.host_ns < _LARGE_OPERATOR * own or operator_family(call.name) == GEMM for call in others)
+    has_most = operator_family(longest.name) == GEMM and longest.host_ns >= _THIRD * operators_ns
+    are_small = all(
+        call.host_ns < _LARGE_OPERATOR * operators_ns or operator_family(call.name) == GEMM for call in smaller
+    )
     return len(parts) > 1 and are_passes and has_most and are_small and max(times) <= model.SLOW * median(times)
 
 
@@ -170,7 +193,7 @@ def _steady_headline(profile: model.RankProfile, whole: int) -> str:
     if dominant and dominant not in map(host_name, parts):
         share = percent(dominant_ns / whole, 0)
         return Text("{headline}; {share} in {operators}", headline=headline, share=share, operators=dominant)
-    calls = sorted(profile.operators, key=lambda operator: -operator.host_ns)
+    calls = _longest_first(profile)
     large = [(call.name, call.host_ns) for call in calls[:MOST_NAMED] if call.host_ns >= NOTABLE * whole]
     if large and not dominant:
         names = names_with_shares(large, whole)
@@ -200,7 +223,7 @@ def _scattered_operators_headline(profile: model.RankProfile, whole: int) -> str
                 "{headline}; the longest with those that it calls: {operator} ({share})",
                 headline=headline, operator=host_name(name), share=percent(ns / whole, 0),
             )  # fmt: skip
-    longest = sorted(((call.name, call.host_ns) for call in profile.operators), key=lambda pair: -pair[1])[:1]
+    longest = [(call.name, call.host_ns) for call in _longest_first(profile)[:1]]
     return Text("{headline}; the longest: {names}", headline=headline, names=names_with_shares(longest, whole))
 
 
@@ -254,9 +277,10 @@ def _dominant_label(profile: model.RankProfile, whole: int) -> tuple[str, int]:
     del families[ELEMENTWISE]  # also the family of operators that no pattern fits
     labels = [(host_name(name), ns) for name, ns in times.most_common(1)]
     for family, ns in families.most_common(1):
-        label, own = FAMILIES[family], [name for name, _ in times.most_common() if operator_family(name) == family]
-        if 2 * times[own[0]] >= ns:
-            label = Text("{operators} (mostly {operator})", operators=label, operator=host_name(own[0]))
+        label: str = FAMILIES[family]
+        longest = next(name for name, _ in times.most_common() if operator_family(name) == family)
+        if 2 * times[longest] >= ns:
+            label = Text("{operators} (mostly {operator})", operators=label, operator=host_name(longest))
         labels.append((label, ns))
     for label, ns in labels:
         if 2 * ns >= whole:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from patcher.traces import model
 from patcher.traces.analysis.host_steps import is_library
 from patcher.traces.families import COLLECTIVE
 from patcher.traces.operator_families import operator_family
 from patcher.traces.work import inputs_of
+
+Key = TypeVar("Key", bound=Hashable)
 
 MOST_NAMED = 3  # operators or places that a sentence names
 FREQUENT = 2  # operators that a headline names
@@ -54,6 +57,12 @@ def in_collective_operators(step: model.HostStep) -> int:
 def median(values: Sequence[int]) -> int:
     """Return the lower median of times in ns; 0 without any."""
     return model.lower_median(values) if values else 0
+
+
+def typical(of_steps: Sequence[Mapping[Key, int]]) -> Counter[Key]:
+    """Return the lower median over all steps by key, in order of the first step with it; steps without it count 0."""
+    keys = dict.fromkeys(key for of_step in of_steps for key in of_step)
+    return Counter({key: median([of_step.get(key, 0) for of_step in of_steps]) for key in keys})
 
 
 def totals(of_steps: Iterable[Mapping[str, int]]) -> Counter[str]:

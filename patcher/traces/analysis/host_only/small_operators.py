@@ -8,7 +8,15 @@ from patcher.messages import COMMA, Text, joined, sentences
 from patcher.traces import model
 from patcher.traces.analysis.checks import NOTABLE
 from patcher.traces.analysis.host_only.large_ranges import NOT_WHOLE
-from patcher.traces.analysis.host_only.measures import FREQUENT, MOST_NAMED, is_function, is_whole_trace, median, totals
+from patcher.traces.analysis.host_only.measures import (
+    FREQUENT,
+    MOST_NAMED,
+    is_function,
+    is_whole_trace,
+    median,
+    totals,
+    typical,
+)
 from patcher.traces.analysis.host_steps import SMALL_NS
 from patcher.traces.words import host_name, in_ms, percent
 
@@ -34,21 +42,22 @@ def diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | No
         COMMA,
         (Text("{name} ({count:,.0f})", name=host_name(name), count=total / len(steps)) for name, total in frequent),
     )
+    values = {"step_time": in_ms(whole), "time": in_ms(small), "operators": most}
     evidence: str = Text(
         "A step of {step_time} runs {count:,.0f} operators. In total, operators and pauses that are each shorter than"
         " 0.1 ms take {time}. Most frequent: {operators}.",
-        step_time=in_ms(whole), count=calls.total() / len(steps), time=in_ms(small), operators=most,
+        count=calls.total() / len(steps), **values,
     )  # fmt: skip
     if is_whole_trace(profile):
         evidence = Text(
             "The trace of {step_time} has {count:,} operators. In total, operators and pauses that are each shorter"
             " than 0.1 ms take {time}. Most frequent: {operators}.",
-            step_time=in_ms(whole), count=calls.total(), time=in_ms(small), operators=most,
+            count=calls.total(), **values,
         )  # fmt: skip
     advice: str = Text(
         "use fewer and larger operators: vectorise the loop, avoid .item() in the loop, or use torch.compile"
     )
-    saving = small
+    saving, headline = small, ""
     inside, inside_ns = _range_of_small_operators(steps, whole, small)
     function, function_ns = _function_of_small_operators(steps, whole, small)
     if function and not 0 < inside_ns < function_ns:
@@ -64,7 +73,6 @@ def diagnose_small_operators(profile: model.RankProfile) -> model.Diagnosis | No
     elif inside:
         in_range = Text("{time} of the step passes in the range {name}.", time=in_ms(inside_ns), name=host_name(inside))
         evidence = sentences(evidence, in_range)
-    headline = ""
     if 2 * small >= whole:
         headline = _small_operators_headline(steps, small / (whole or 1), inside, is_function=inside == function)
     return model.Diagnosis(
@@ -79,14 +87,9 @@ def _range_of_small_operators(steps: Sequence[model.HostStep], whole: int, small
     The step takes ``whole`` ns, its small operators ``small`` ns, of which over half lie in the range. Ranges around
     the whole step do not count. Of several, the shortest is the inner one.
     """
-    names = dict.fromkeys(name for step in steps for name in step.small_ranges)
-    times = [
-        (median([step.ranges.get(name, 0) for step in steps]), name)
-        for name in names
-        if 2 * median([step.small_ranges.get(name, 0) for step in steps]) > small
-    ]
-    telling = [(ns, name) for ns, name in times if ns < NOT_WHOLE * whole]
-    ns, name = min(telling, default=(0, ""))
+    times = typical([step.ranges for step in steps])
+    inside = [name for name, ns in typical([step.small_ranges for step in steps]).items() if 2 * ns > small]
+    ns, name = min(((times[name], name) for name in inside if times[name] < NOT_WHOLE * whole), default=(0, ""))
     return name, ns
 
 
@@ -96,14 +99,10 @@ def _function_of_small_operators(steps: Sequence[model.HostStep], whole: int, sm
     The step takes ``whole`` ns, its small operators ``small`` ns. The function has over half of both, and mostly
     consists of small operators. Of several, the shortest is the inner one. The result is ("", 0) without any.
     """
-    names = dict.fromkeys(name for step in steps for name in step.small_functions if is_function(name))
-    times = []
-    for name in names:
-        ns = median([step.functions.get(name, 0) for step in steps])
-        small_ns = median([step.small_functions.get(name, 0) for step in steps])
-        if whole < 2 * ns < 2 * NOT_WHOLE * whole and 2 * small_ns > max(small, ns):
-            times.append((ns, name))
-    ns, name = min(times, default=(0, ""))
+    times, small_times = typical([step.functions for step in steps]), typical([step.small_functions for step in steps])
+    main = [name for name, ns in times.items() if is_function(name) and whole < 2 * ns < 2 * NOT_WHOLE * whole]
+    inside = ((times[name], name) for name in main if 2 * small_times[name] > max(small, times[name]))
+    ns, name = min(inside, default=(0, ""))
     return name, ns
 
 

@@ -94,12 +94,12 @@ def _largest_parts(longer: Counter[str], whole: int) -> str:
 
     ``longer`` maps the name of an operator or place to how many ns it takes longer.
     """
-    named = [
+    largest = [
         Text("{name} {time}", name=name, time=in_ms(ns))
         for name, ns in longer.most_common(MOST_NAMED)
         if ns >= NOTABLE * whole
     ]
-    return Text("Largest parts of this step's additional time: {names}.", joined(COMMA, named)) if named else ""
+    return Text("Largest parts of this step's additional time: {names}.", joined(COMMA, largest)) if largest else ""
 
 
 def causes_differ(profile: model.RankProfile, slow: Sequence[int], usual: int, cause: str) -> bool:
@@ -121,10 +121,10 @@ def alternation(profile: model.RankProfile, slow: Sequence[int], usual: int) -> 
     distances = {following - number for number, following in itertools.pairwise(slow)}
     if len(slow) < _ALTERNATING or len(distances) > 1 or distances == {1} or not steps:
         return ""
-    typical, kind, *others = (steps[number] for number in (usual, *slow))
+    typical, kind, *other_slow = (steps[number] for number in (usual, *slow))
     longer = kind.ns - typical.ns
     running = sum(kind.operators.values()) - sum(typical.operators.values())
-    work, usual_work, *other_work = ((step.calls, step.inputs) for step in (kind, typical, *others))
+    work, usual_work, *other_work = ((step.calls, step.inputs) for step in (kind, typical, *other_slow))
     is_another = work != usual_work and all(each == work for each in other_work)
     if not is_another or 2 * running < longer or _excess_in_range(kind, typical, None):
         return ""

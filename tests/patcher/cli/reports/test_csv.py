@@ -141,7 +141,10 @@ def test_the_files_are_the_same_in_any_language(run: Run, tmp_path: Path, monkey
 def test_what_a_cell_holds(value: object, cell: str) -> None:
     """No text is a formula, a wrong name breaks no line, and numbers have no thousands."""
     table = Table(
-        "one", "", (Column("a"), Column("", "for people"), Column("b", unit=NUMBER, shown=Shown.CSV)), [(value, 1, 2)]
+        "one",
+        "",
+        (Column("a"), Column("", "for people"), Column("b", unit=NUMBER, shown_in=Shown.CSV)),
+        [(value, 1, 2)],
     )
     assert csv_files.csv_texts([({"of": "x"}, table)]) == {"one.csv": f"of,a,b\nx,{cell},2\n"}
 

@@ -23,7 +23,7 @@ def lanes(run: Run) -> Lanes:
 
 def shown(spans: tuple[Span, ...]) -> list[tuple[int, int, str, str, bool]]:
     """Begin and length in ms, kind, name, and whether it is the unit's own."""
-    return [(one.begin_ns // MS, one.ns // MS, one.kind, one.name, one.own) for one in spans]
+    return [(one.begin_ns // MS, one.ns // MS, one.kind, one.name, one.of_step) for one in spans]
 
 
 TASKS = tuple(Task(at * MS, (at + 5) * MS, launch=(at - 5) * MS) for at in (10, 20, 30, 60))
@@ -100,7 +100,7 @@ def window(end: int) -> rows._Window:
     ],
 )  # fmt: skip
 def test_spans_are_cut_at_the_edges_of_what_is_drawn(begin: int, end: int, expected: tuple[int, int] | None) -> None:
-    found = window(100).span(begin, end, CALL, "a", own=False)
+    found = window(100).span(begin, end, CALL, "a", of_step=False)
     assert found == (None if expected is None else Span(*expected, CALL, "a", False))
 
 
@@ -139,7 +139,7 @@ def test_of_tasks_and_launches_those_within_the_window_are_drawn() -> None:
         drawn.trace.tasks.launched[-1] = launched
     drawn = drawn._replace(cuts=Split("", [], array("i", [0, 0, 0, 1, 1]), range(5)))
     streams, launches = rows._streams_and_launches(drawn)
-    assert {name: [(one.begin_ns, one.ns, one.own) for one in spans] for name, spans in streams.items()} == {
+    assert {name: [(one.begin_ns, one.ns, one.of_step) for one in spans] for name, spans in streams.items()} == {
         "stream 7": [(0, 1, True), (10, 10, True), (99, 1, False)]
     }
-    assert [(one.begin_ns, one.ns, one.own) for one in launches] == [(0, 1, True), (99, 1, False)]
+    assert [(one.begin_ns, one.ns, one.of_step) for one in launches] == [(0, 1, True), (99, 1, False)]
