@@ -783,31 +783,36 @@ def _diagnose_computing(profile: model.RankProfile) -> model.Diagnosis | None:
     return model.Diagnosis("compute", "note", evidence, None, model.EXACT, advice, profile.source, headline=headline)
 
 
-def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kernel]) -> str:
-    """Return what to do about ``kernels``, the computing ones of a profile, longest first."""
-    longest = kernels[0] if kernels else None
-    if longest and _runs_on_cpu_core(profile, longest.name):
-        return Text(
-            "{kernel} runs on AI_CPU: replace it with an operator that has an AI Core kernel", short(longest.name)
-        )
-    if longest and _CONVERTS_TYPES.fullmatch(longest.name):
+def _advice_by_name(profile: model.RankProfile, name: str) -> str:
+    """Return what to do about a kernel that runs on the NPU's CPU, or only converts or copies tensors; else ""."""
+    if _runs_on_cpu_core(profile, name):
+        return Text("{kernel} runs on AI_CPU: replace it with an operator that has an AI Core kernel", short(name))
+    if _CONVERTS_TYPES.fullmatch(name):
         return Text(
             "{kernel} only converts tensors from one data type to another: keep one data type from operator to"
             " operator, or convert the weights once instead of in each micro-batch",
-            short(longest.name),
+            short(name),
         )
-    if longest and _COPIES_VIEWS.search(longest.name):
+    if _COPIES_VIEWS.search(name):
         return Text(
             "{kernel} only copies tensors, to make them contiguous or to change their data type: find the transposes,"
             " contiguous() and to() before it, and keep one layout and data type from operator to operator",
-            short(longest.name),
+            short(name),
         )
-    if longest and longest.name == _CONVERTS_FORMATS:
+    if name == _CONVERTS_FORMATS:
         return Text(
             "{kernel} only converts the memory format of tensors: set torch.npu.config.allow_internal_format = False,"
             " or keep one format from operator to operator",
-            longest.name,
+            name,
         )
+    return ""
+
+
+def _advice_on_kernels(profile: model.RankProfile, kernels: Sequence[model.Kernel]) -> str:
+    """Return what to do about ``kernels``, the computing ones of a profile, longest first."""
+    longest = kernels[0] if kernels else None
+    if longest and (advice := _advice_by_name(profile, longest.name)):
+        return advice
     fusible = sum(kernel.ns for kernel in kernels if kernel.family == ELEMENTWISE)
     size, ns, _ = unaligned_size(profile) or (0, 0, "")
     if ns > fusible:
