@@ -130,7 +130,10 @@ def test_a_collective_that_hangs_in_one_step_is_a_slow_step(longest: int, first:
 
 @pytest.mark.parametrize(
     ("count", "advice"),
-    [(3, "this step has 3 such collectives, the median step 2: check"), (2, "find out which rank is the last")],
+    [
+        (3, "check whether this step needs its additional collectives (3 instead of 2)"),
+        (2, "find out which rank is the last"),
+    ],
 )
 def test_a_slow_step_that_communicates_more_often_is_told_so(count: int, advice: str) -> None:
     units = tuple(
