@@ -392,8 +392,8 @@ def _about_slow_step(
         calls = Counter(collective.unit for collective in profile.collectives if collective.name == name)
         if calls[slowest.number] > calls[usual.number]:
             advice = Text(
-                "check whether this step needs its additional collectives ({count:,} instead of {usual:,}), and which rank"
-                " is the last to enter them",
+                "check whether this step needs its additional collectives ({count:,} instead of {usual:,}), and which"
+                " rank is the last to enter them",
                 count=calls[slowest.number], usual=calls[usual.number],
             )  # fmt: skip
     return *_why_slower(profile, slowest, usual), advice
