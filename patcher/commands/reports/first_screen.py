@@ -111,7 +111,8 @@ def first_screen(report: model.TraceReport, command: str = "") -> Iterator[str]:
         _little_to_gain_line(focus, leading),
         _certainty_line(focus, leading),
     )
-    yield Text("  {line}", _next_command_line(report, focus, command))  # not wrapped, for a command is copied whole
+    if line := _next_command_line(report, focus, command):
+        yield Text("  {line}", line)  # not wrapped, for a command is copied whole
 
 
 def _has_all_kernels(profile: model.RankProfile) -> bool:
@@ -567,10 +568,15 @@ def _certainty_line(profile: model.RankProfile, leading: model.Diagnosis) -> str
 
 
 def _next_command_line(report: model.TraceReport, focus: model.RankProfile, command: str) -> str:
-    """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page."""
+    """Return a line with the next command: a report on all ranks if traces of other ranks matter, else an HTML page.
+
+    "" if ``command`` writes the page already.
+    """
     ids = {finding.id for finding in report.findings}
     is_one_of_many = len(report.captures) == 1 and (focus.world or 1) > 1
     if "missing-ranks" in ids or (is_one_of_many and ids & {"communication", "collective-outlier"}):
         return Text("next: `rlpatch report FOLDER`, where FOLDER has the traces of all ranks")
+    if {"-o", "--output"} & {word.partition("=")[0] for word in command.split()}:
+        return ""
     page_command = f"{command or 'rlpatch report'} -o report.html"
     return Text("next: {command}", page_command)

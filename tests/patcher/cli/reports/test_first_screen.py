@@ -60,6 +60,7 @@ def test_it_has_each_part_once_and_fits(tmp_path: Path, monkeypatch: pytest.Monk
         text.split()
     )
     assert "rlpatch report a.json -o report.html" in " ".join(text.split())
+    assert not any("next:" in line for line in screen("a.json", "--output=page.html"))
 
 
 @pytest.mark.parametrize("lost", [0, 2])
