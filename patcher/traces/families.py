@@ -143,6 +143,12 @@ _BY_NAME: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 """Family → what the name of a kernel of it contains; the first that matches counts."""
 
+_QUANTIZES = re.compile(
+    r"(?!.*(?:norm|act_|silu|gelu|glu|rope|softmax)).*(?:(?<!broad)cast|quant|amax(?![a-z]))",
+    re.I,
+)
+"""Name of an elementwise kernel that does nothing but cast, or find and apply the scales of a smaller data type."""
+
 _ARGMAX = re.compile(r"ArgM(?:ax|in)Ops")
 _FLASHINFER = re.compile(r"flashinfer::(?:norm|sampling|activation|quantization|pos_enc|page|trtllm)?(?:::)?", re.I)
 
@@ -232,3 +238,8 @@ def family_of(name: str, kind: str) -> str:
             if pattern.search(searched):
                 return family
     return OTHER
+
+
+def is_quantization(name: str) -> bool:
+    """Tell by its name whether an elementwise kernel only casts, scales or quantizes."""
+    return _QUANTIZES.match(function_of(name)) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
@@ -14,7 +13,7 @@ from patcher.traces.analysis.host_bound import slow_launchers
 from patcher.traces.analysis.host_only import is_whole_trace
 from patcher.traces.analysis.ranks import lacks_common_step, unrelated
 from patcher.traces.analysis.rates import unaligned_size
-from patcher.traces.families import ELEMENTWISE, FAMILIES, HOST_BOUND, OUTSIDE_FORWARD, family_of, function_of
+from patcher.traces.families import ELEMENTWISE, FAMILIES, HOST_BOUND, OUTSIDE_FORWARD, family_of, is_quantization
 from patcher.traces.places import host_activity, place_of, time_with_cut
 from patcher.traces.sidecar import unit_contents
 from patcher.traces.words import in_ms, listed, percent, shares_words, short, spread
@@ -24,12 +23,6 @@ NOTABLE, LITTLE = 0.01, 0.05
 """The share of the time from which on a part is named, and below which nothing done about it is worth the trouble."""
 
 _LARGE = 0.2  # the share of the time from which on a single kernel is named beside another verdict
-_QUANTIZES = re.compile(
-    r"(?!.*(?:norm|act_|silu|gelu|glu|rope|softmax)).*(?:(?<!broad)cast|quant|amax(?![a-z]))",
-    re.I,
-)
-"""Name of an elementwise kernel that does nothing but cast, or find and apply the scales of a smaller data type."""
-
 _CLEARLY_LONGER = 1.2  # times the longest kernel, from which on all kernels of a kind are named beside it
 _KERNEL_ROOM, _KERNEL_ROOM_IN_HEADLINE = 48, 42  # characters of its name
 
@@ -423,7 +416,7 @@ def _quantization_words(profile: model.RankProfile, longest: model.Kernel) -> st
     """Return the time of kernels that cast, scale or quantize; "" unless clearly more than the ``longest``."""
     ns = sum(
         kernel.ns for kernel in profile.kernels
-        if kernel.family == ELEMENTWISE and _QUANTIZES.match(function_of(kernel.name))
+        if kernel.family == ELEMENTWISE and is_quantization(kernel.name)
     )  # fmt: skip
     if ns < _CLEARLY_LONGER * longest.ns:
         return ""

@@ -150,10 +150,11 @@ def _diagnose_profile(profile: model.RankProfile) -> Iterator[model.Diagnosis]:
 
 
 def _diagnose_slowest_step(profile: model.RankProfile) -> model.Diagnosis | None:
-    """Diagnose the slowest step if it took over 1.3 times the median; None otherwise, and for under 3 steps.
+    """Diagnose the slowest step if it took over 1.3 times the median, or step times on a device have a trend.
 
-    It is None, too, if the steps take equally long on the host. The time before the first kernel does not count, and a
-    step that starts the profiler is left out. So are steps with prefill where others only decode: they have more to do.
+    It is None otherwise, for under 3 steps, and if the steps take equally long on the host. The time before the first
+    kernel does not count, and a step that starts the profiler is left out. So are steps with prefill where others only
+    decode: they have more to do.
     """
     if len(profile.units) < 3:
         return None

@@ -10,6 +10,7 @@ from patcher.traces.families import (
     family_of,
     function_of,
     is_collective,
+    is_quantization,
     kernel_label,
 )
 
@@ -169,3 +170,20 @@ NATIVE = "at::native::"
 )  # fmt: skip
 def test_a_kernel_keeps_what_tells_it_apart(name: str, label: str) -> None:
     assert kernel_label(name) == label
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("void transformer_engine::detail::amax_kernel<8, true, __nv_bfloat16>(x)", True),
+        ("void transformer_engine::detail::compute_scale_from_amax_kernel<float>(x)", True),
+        ("void transformer_engine::detail::cast_transpose_fused_kernel<float>(x)", True),
+        ("void vllm::scaled_fp8_quant_kernel<float>(x)", True), ("Cast", True), ("BroadcastTo", False),
+        ("void vllm::act_and_mul_quant_kernel<x>(y)", False), ("silu_mul_fp8_quant", False), ("gelu_cast_kernel", False),
+        ("DequantSwigluQuant", False), ("fused_rope_quant_kernel", False), ("scaled_softmax_cast_kernel", False),
+        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16b", False), ("void vllm::moe_align_quant<x>(y)", False),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(x)", False),
+    ],
+)  # fmt: skip
+def test_kernels_that_only_cast_scale_or_quantize(name: str, is_one: bool) -> None:
+    assert (is_quantization(name) and family_of(name, "compute") == "elementwise") == is_one

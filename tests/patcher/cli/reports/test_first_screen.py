@@ -15,7 +15,6 @@ from patcher.cli import rlpatch
 from patcher.commands.reports import first_screen
 from patcher.messages.columns import width
 from patcher.traces import analysis
-from patcher.traces.families import family_of, function_of
 from patcher.traces.measured import KernelUse
 from patcher.traces.model import (
     Check,
@@ -178,24 +177,6 @@ def test_computing_names_the_operators_of_its_kernels(
     other = "longest in matmuls and convolutions: aten::mm [7, 8], 25.00 ms (25 %)"
     expected = words.format(other) if half else words.replace("; {}", "")
     assert text.partition(" 1 ")[0].endswith(expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [
-        ("void transformer_engine::detail::amax_kernel<8, true, __nv_bfloat16>(x)", True),
-        ("void transformer_engine::detail::compute_scale_from_amax_kernel<float>(x)", True),
-        ("void transformer_engine::detail::cast_transpose_fused_kernel<float>(x)", True),
-        ("void vllm::scaled_fp8_quant_kernel<float>(x)", True), ("Cast", True), ("BroadcastTo", False),
-        ("void vllm::act_and_mul_quant_kernel<x>(y)", False), ("silu_mul_fp8_quant", False), ("gelu_cast_kernel", False),
-        ("DequantSwigluQuant", False), ("fused_rope_quant_kernel", False), ("scaled_softmax_cast_kernel", False),
-        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16b", False), ("void vllm::moe_align_quant<x>(y)", False),
-        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(x)", False),
-    ],
-)  # fmt: skip
-def test_kernels_that_only_cast_scale_or_quantize(name: str, is_one: bool) -> None:
-    is_quantization = first_screen._QUANTIZES.match(function_of(name)) is not None
-    assert (is_quantization and family_of(name, "compute") == "elementwise") == is_one
 
 
 @pytest.mark.parametrize(("cast", "told"), [(12, "; casts, scales and quantization: 36.00 ms (36 %)"), (11, "")])
