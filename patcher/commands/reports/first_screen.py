@@ -569,7 +569,7 @@ def _next_command_line(report: model.TraceReport, focus: model.RankProfile, comm
     is_one_of_many = len(report.captures) == 1 and (focus.world or 1) > 1
     if "missing-ranks" in ids or (is_one_of_many and ids & {"communication", "collective-outlier"}):
         return Text("next: `rlpatch report FOLDER`, where FOLDER has the traces of all ranks")
-    if {"-o", "--output"} & {word.partition("=")[0] for word in command.split()}:
+    if any(word.startswith(("-o", "--output")) for word in command.split()):
         return ""
     page_command = f"{command or 'rlpatch report'} -o report.html"
     return Text("next: {command}", page_command)

@@ -59,7 +59,8 @@ def test_it_has_each_part_once_and_fits(tmp_path: Path, monkeypatch: pytest.Monk
         text.split()
     )
     assert "rlpatch report a.json -o report.html" in " ".join(text.split())
-    assert not any("next:" in line for line in screen("a.json", "--output=page.html"))
+    for words in (("--output=page.html",), ("--output", "page.html"), ("-o", "page.html"), ("-opage.html",)):
+        assert not any("next:" in line for line in screen("a.json", *words))
 
 
 @pytest.mark.parametrize("lost", [0, 2])
